@@ -1,0 +1,431 @@
+"""The Kubernetes objects that the engine reads, with just the fields it uses.
+
+Every struct mirrors the API field names (camelCase on the wire, snake_case here). Unknown fields
+are ignored: a dump holds far more than a scheduling decision needs. `msgspec.convert` and the
+decoders below report the path of a field that has the wrong type.
+
+Objects are immutable; a changed object is a new one (`msgspec.structs.replace`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+Quantity: TypeAlias = str | int | float
+"""A Kubernetes quantity as it stands in a manifest; `quantities.parse` gives its exact value."""
+
+
+class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Base of all API structs."""
+
+
+# --- metadata ----------------------------------------------------------------------------------
+
+
+class OwnerReference(_Object):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(_Object):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class LabelSelectorRequirement(_Object):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(_Object):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelSelectorRequirement] | None = None
+
+
+class Condition(_Object):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    last_transition_time: str | None = None
+
+
+# --- pod ---------------------------------------------------------------------------------------
+
+
+class ResourceRequirements(_Object):
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class ContainerPort(_Object):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(_Object):
+    name: str = ""
+    image: str | None = None
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class NodeSelectorTerm(_Object):
+    match_expressions: list[LabelSelectorRequirement] | None = None
+    match_fields: list[LabelSelectorRequirement] | None = None
+
+
+class NodeSelector(_Object):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class PreferredSchedulingTerm(_Object):
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
+class NodeAffinity(_Object):
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[PreferredSchedulingTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(_Object):
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    topology_key: str = ""
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodAffinityTerm(_Object):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
+class PodAffinity(_Object):
+    """Shape of both `podAffinity` and `podAntiAffinity`."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Object):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(_Object):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(_Object):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class PersistentVolumeClaimSource(_Object):
+    claim_name: str = ""
+
+
+class Volume(_Object):
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    #: presence alone matters: the claim is then `<pod>-<volume>`
+    ephemeral: dict[str, Any] | None = None
+
+
+class SchedulingGate(_Object):
+    name: str = ""
+
+
+class PodSpec(_Object):
+    node_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    scheduler_name: str = ""
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: dict[str, Quantity] | None = None
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    termination_grace_period_seconds: int | None = None
+    host_network: bool = False
+
+
+class ContainerStatus(_Object):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
+class PodStatus(_Object):
+    phase: str = ""
+    conditions: list[Condition] | None = None
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    qos_class: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resize: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
+class Pod(_Object):
+    metadata: ObjectMeta
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+# --- node --------------------------------------------------------------------------------------
+
+
+class Taint(_Object):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(_Object):
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class ContainerImage(_Object):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
+class NodeStatus(_Object):
+    allocatable: dict[str, Quantity] | None = None
+    capacity: dict[str, Quantity] | None = None
+    conditions: list[Condition] | None = None
+    images: list[ContainerImage] | None = None
+
+
+class Node(_Object):
+    metadata: ObjectMeta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+# --- policy and scheduling ---------------------------------------------------------------------
+
+
+class PodDisruptionBudgetSpec(_Object):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+
+class PodDisruptionBudgetStatus(_Object):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str | None] | None = None
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+
+
+class PodDisruptionBudget(_Object):
+    metadata: ObjectMeta
+    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
+
+
+class PriorityClass(_Object):
+    metadata: ObjectMeta
+    value: int
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+class Namespace(_Object):
+    metadata: ObjectMeta
+
+
+# --- batch (kube-batch and Volcano API groups) ---------------------------------------------------
+
+
+class PodGroupSpec(_Object):
+    min_member: int = 0
+    queue: str = ""
+    priority_class_name: str = ""
+
+
+class PodGroupStatus(_Object):
+    phase: str = ""
+
+
+class PodGroup(_Object):
+    metadata: ObjectMeta
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
+
+
+class QueueSpec(_Object):
+    weight: int = 0
+
+
+class Queue(_Object):
+    metadata: ObjectMeta
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+
+
+# --- volumes -----------------------------------------------------------------------------------
+
+
+class VolumeNodeAffinity(_Object):
+    required: NodeSelector | None = None
+
+
+class ClaimReference(_Object):
+    namespace: str = ""
+    name: str = ""
+
+
+class CSIVolumeSource(_Object):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(_Object):
+    access_modes: list[str] | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    claim_ref: ClaimReference | None = None
+    csi: CSIVolumeSource | None = None
+
+
+class PersistentVolume(_Object):
+    metadata: ObjectMeta
+    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
+
+
+class PersistentVolumeClaimSpec(_Object):
+    access_modes: list[str] | None = None
+    volume_name: str = ""
+    storage_class_name: str | None = None
+
+
+class PersistentVolumeClaim(_Object):
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
+
+
+class CSINodeDriverAllocatable(_Object):
+    count: int | None = None
+
+
+class CSINodeDriver(_Object):
+    name: str = ""
+    allocatable: CSINodeDriverAllocatable | None = None
+
+
+class CSINodeSpec(_Object):
+    drivers: list[CSINodeDriver] | None = None
+
+
+class CSINode(_Object):
+    metadata: ObjectMeta
+    spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
+
+
+ClusterObject: TypeAlias = (
+    Pod
+    | Node
+    | PodDisruptionBudget
+    | PriorityClass
+    | Namespace
+    | PodGroup
+    | Queue
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | CSINode
+)
+
+Kind: TypeAlias = Literal[
+    "Node",
+    "Pod",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "Namespace",
+    "PodGroup",
+    "Queue",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "CSINode",
+]
+
+KINDS: Final[dict[str, type[ClusterObject]]] = {
+    "Node": Node,
+    "Pod": Pod,
+    "PodDisruptionBudget": PodDisruptionBudget,
+    "PriorityClass": PriorityClass,
+    "Namespace": Namespace,
+    "PodGroup": PodGroup,
+    "Queue": Queue,
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "CSINode": CSINode,
+}
+"""Kinds that the engine uses; objects of any other kind are counted and skipped on import."""
+
+NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "PodGroup", "PersistentVolumeClaim"})
+
+
+def kind_of(obj: ClusterObject) -> Kind:
+    """The Kubernetes kind of an object; the struct's name is the kind."""
+    return type(obj).__name__  # type: ignore[return-value]  # the union's names are the literals
+
+
+def key_of(obj: ClusterObject) -> str:
+    """`namespace/name` of a namespaced object (namespace `default` where absent), else `name`."""
+    meta = obj.metadata
+    if type(obj).__name__ in NAMESPACED:
+        return f"{meta.namespace or 'default'}/{meta.name}"
+    return meta.name
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(obj: ClusterObject) -> bytes:
+    """Canonical JSON of the used fields: equal objects give equal bytes, whatever their source."""
+    return _ENCODER.encode(obj)

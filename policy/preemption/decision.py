@@ -1,0 +1,326 @@
+"""What one scheduling cycle decided, complete enough to be explained, recorded and replayed.
+
+A decision is immutable data without behaviour of its own: the engine fills it, the store keeps
+it, the surfaces print it. Per-node and per-candidate parts are columns (one list per field)
+because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` give rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+ENGINE_VERSION: Final = "1"
+"""Version of the decision procedure: it changes when equal inputs may give other decisions."""
+
+
+class Outcome(StrEnum):
+    """How a cycle ended. Values are stored and never renamed."""
+
+    BIND = "bind"  # the pod fits on a node without preemption and is placed there
+    PREEMPT = "preempt"  # victims leave, the pod is nominated to their node
+    NOT_ELIGIBLE = "not-eligible"  # the pod may not preempt (or not now)
+    NO_CANDIDATE = "no-candidate"  # no node on which evicting pods would help
+    REJECTED = "rejected"  # a filter rejected the pod for all nodes at once
+    ERROR = "error"  # the cycle failed; no preemption was tried
+
+
+class Code(IntEnum):
+    """Status of a pod on a node, as kube-scheduler's framework counts them."""
+
+    SUCCESS = 0
+    UNSCHEDULABLE = 1  # evicting pods may help
+    UNRESOLVABLE = 2  # it cannot
+
+    @property
+    def label(self) -> str:
+        """The name kube-scheduler prints."""
+        return _CODE_LABELS[self]
+
+
+_CODE_LABELS: Final = {
+    Code.SUCCESS: "Success",
+    Code.UNSCHEDULABLE: "Unschedulable",
+    Code.UNRESOLVABLE: "UnschedulableAndUnresolvable",
+}
+
+
+class NominationChange(StrEnum):
+    """What happens to the preemptor's own `nominatedNodeName`."""
+
+    SET = "set"  # to the decision's node
+    CLEAR = "clear"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The status of one node: which filter decided it, and why."""
+
+    code: Code
+    filter: str  #: rule-file name of the filter (`resources`); "" where no filter decided
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatuses(Mapping[str, Status]):
+    """Statuses by node name; `index[i]` points into the distinct `statuses`."""
+
+    nodes: tuple[str, ...]
+    index: tuple[int, ...]
+    statuses: tuple[Status, ...]
+    _positions: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def __getitem__(self, node: str) -> Status:
+        if not self._positions and self.nodes:
+            self._positions.update((name, i) for i, name in enumerate(self.nodes))
+        return self.statuses[self.index[self._positions[node]]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def counts(self) -> list[tuple[Status, int]]:
+        """Distinct statuses with the number of nodes that have each, in order of first use."""
+        totals = [0] * len(self.statuses)
+        for i in self.index:
+            totals[i] += 1
+        return [(s, n) for s, n in zip(self.statuses, totals, strict=True) if n]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "index": self.index,
+            "statuses": [[int(s.code), s.filter, s.reasons] for s in self.statuses],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFired:
+    """The rule that decided a question, with the values it looked at."""
+
+    section: str  #: `eligibility`, `victims.eligible`, `victims.forbid`
+    rule: str  #: id; "" where the section's default decided
+    verdict: str  #: `allow`, `deny`, `forbid`
+    reason: str
+    inputs: Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCheck:
+    """What became of one potential victim of the chosen node, in the order of the reprieve."""
+
+    pod: str  #: namespace/name
+    pdb_violating: bool
+    reprieved: bool
+    filter: str  #: the filter that failed with the pod put back; "" where it was reprieved
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A pod that leaves so that the preemptor fits."""
+
+    pod: str  #: namespace/name
+    uid: str
+    node: str
+    priority: int
+    priority_class: str
+    owner: str  #: Kind/name of the controlling owner, "" without one
+    start_ms: int  #: milliseconds since 1970 UTC; `times.MISSING` when it has not started
+    run_seconds: int  #: from start to the decision's now; 0 when it has not started
+    cpu_milli: int
+    memory_bytes: int
+    pdb_violating: bool
+    already_terminating: bool
+    filter: str  #: why it could not be reprieved: the filter that failed with it back in place
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node on which the preemptor would fit once the victims have left."""
+
+    node: str
+    victims: tuple[str, ...]  #: namespace/name, in the order in which ranking reads them
+    pdb_violations: int
+    values: Mapping[str, int]  #: ranking criterion id -> value
+    left_behind_at: str  #: id of the criterion that ruled it out; "" for the chosen one
+    position: int  #: 0 for the chosen, then by how late it was left behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates(Sequence[Candidate]):
+    """All candidates, best first; ties within a criterion in node-name order."""
+
+    nodes: tuple[str, ...]
+    victims: tuple[tuple[str, ...], ...]
+    pdb_violations: tuple[int, ...]
+    criteria: tuple[str, ...]
+    values: tuple[tuple[int, ...], ...]  #: one tuple per criterion, parallel to `nodes`
+    left_behind_at: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = index + len(self) if index < 0 else index
+        return Candidate(
+            node=self.nodes[i],
+            victims=self.victims[i],
+            pdb_violations=self.pdb_violations[i],
+            values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
+            left_behind_at=self.left_behind_at[i],
+            position=i,
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "victims": self.victims,
+            "pdbViolations": self.pdb_violations,
+            "criteria": self.criteria,
+            "values": self.values,
+            "leftBehindAt": self.left_behind_at,
+        }
+
+
+NO_CANDIDATES: Final = Candidates(
+    nodes=(), victims=(), pdb_violations=(), criteria=(), values=(), left_behind_at=()
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingStep:
+    """One criterion of the ranking: how many candidates it met and how many it kept."""
+
+    criterion: str
+    direction: str  #: minimize, maximize or pick
+    before: int
+    after: int
+    best: int | None  #: the value that won; None for a pick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Which potential nodes the dry run looked at."""
+
+    potential: int  #: number of potential nodes
+    offset: int  #: where in name order the cyclic walk started
+    wanted: int  #: number of candidates after which it may stop
+    examined: int  #: number of nodes dry-run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """How the decision came about, step by step."""
+
+    fits: bool  #: some node passes every filter
+    eligible: bool
+    filter_statuses: NodeStatuses  #: every node
+    rules: tuple[RuleFired, ...]
+    potential_nodes: tuple[str, ...]
+    sampling: Sampling | None
+    dry_run_statuses: NodeStatuses  #: potential nodes that are no candidate
+    ranking: tuple[RankingStep, ...]
+    decided_by: str  #: id of the criterion that left one candidate; "" with fewer than two
+    checks: tuple[PodCheck, ...]  #: potential victims of the best candidate's node
+    message: str  #: text of the cycle's result as kube-scheduler words it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What the cycle does to the cluster, in the order of kube-scheduler."""
+
+    bind: str  #: node that the pod is placed on; "" for none
+    mark_disrupted: tuple[str, ...]  #: pods that get condition DisruptionTarget
+    evict: tuple[str, ...]  #: pods deleted (a victim that is already leaving may be left out)
+    clear_nominations: tuple[str, ...]  #: lower-priority pods that lose their nomination
+    nomination: NominationChange
+
+
+NO_EFFECTS: Final = Effects(
+    bind="", mark_disrupted=(), evict=(), clear_nominations=(), nomination=NominationChange.LEAVE
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The result of `decide`: a pure function of snapshot, rule set, preemptor and seed."""
+
+    preemptor: str  #: namespace/name
+    preemptor_uid: str
+    preemptor_priority: int
+    outcome: Outcome
+    node: str | None  #: bound or nominated node
+    victims: tuple[Victim, ...]  #: of the best candidate, in ranking order
+    candidates: Candidates
+    trace: Trace
+    effects: Effects
+    rule_set: str  #: name
+    rule_set_digest: str
+    snapshot_digest: str
+    now_ms: int  #: the snapshot's now, milliseconds since 1970 UTC
+    seed: int
+    evaluate_all: bool
+    engine_version: str = ENGINE_VERSION
+
+    @cached_property
+    def canonical(self) -> bytes:
+        """Complete canonical JSON (sorted keys, no blanks, integers and strings only)."""
+        return _ENCODER.encode(_document(self))
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:` and the SHA-256 of `canonical`."""
+        return "sha256:" + hashlib.sha256(self.canonical).hexdigest()
+
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def _document(decision: Decision) -> dict[str, Any]:
+    trace = decision.trace
+    return {
+        "engineVersion": decision.engine_version,
+        "preemptor": decision.preemptor,
+        "preemptorUid": decision.preemptor_uid,
+        "preemptorPriority": decision.preemptor_priority,
+        "ruleSet": decision.rule_set_digest,
+        "snapshot": decision.snapshot_digest,
+        "now": decision.now_ms,
+        "seed": decision.seed,
+        "evaluateAll": decision.evaluate_all,
+        "outcome": decision.outcome.value,
+        "node": decision.node,
+        "victims": [_fields(v) for v in decision.victims],
+        "candidates": decision.candidates.document(),
+        "trace": {
+            "fits": trace.fits,
+            "eligible": trace.eligible,
+            "filterStatuses": trace.filter_statuses.document(),
+            "rules": [_fields(r) for r in trace.rules],
+            "potentialNodes": trace.potential_nodes,
+            "sampling": None if trace.sampling is None else _fields(trace.sampling),
+            "dryRunStatuses": trace.dry_run_statuses.document(),
+            "ranking": [_fields(s) for s in trace.ranking],
+            "decidedBy": trace.decided_by,
+            "checks": [_fields(c) for c in trace.checks],
+            "message": trace.message,
+        },
+        "effects": _fields(decision.effects),
+    }
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
