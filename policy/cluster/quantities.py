@@ -56,32 +56,40 @@ def _exact(text: str) -> Decimal:
     return -value if sign == "-" else value
 
 
-def _whole(value: Decimal) -> int:
+@lru_cache(maxsize=65536)
+def _nano(text: str) -> int:
+    value = _EXACT.multiply(_exact(text), Decimal(10) ** 9)
     rounding = ROUND_CEILING if value >= 0 else ROUND_FLOOR
-    if value > INT64_MAX:
-        return INT64_MAX
-    if value < -INT64_MAX:
-        return -INT64_MAX
     return int(value.to_integral_value(rounding=rounding, context=_EXACT))
 
 
-@lru_cache(maxsize=65536)
-def _units(text: str) -> int:
-    return _whole(_exact(text))
+def nano(quantity: str | int | float) -> int:
+    """Billionths, exact: no quantity is finer. Add these up, then round once. QuantityError."""
+    if type(quantity) is int:
+        return quantity * 1_000_000_000
+    return _nano(quantity if isinstance(quantity, str) else repr(quantity))
 
 
-@lru_cache(maxsize=65536)
-def _milli(text: str) -> int:
-    return _whole(_EXACT.multiply(_exact(text), Decimal(1000)))
+def _up(nanos: int, size: int) -> int:
+    value = -(-nanos // size) if nanos >= 0 else nanos // size
+    return max(-INT64_MAX, min(INT64_MAX, value))
+
+
+def nano_to_milli(nanos: int) -> int:
+    """Thousandths (cpu), rounded away from zero, capped at int64."""
+    return _up(nanos, 1_000_000)
+
+
+def nano_to_units(nanos: int) -> int:
+    """Whole units (bytes, devices), rounded away from zero, capped at int64."""
+    return _up(nanos, 1_000_000_000)
 
 
 def units(quantity: str | int | float) -> int:
     """Whole units (bytes, devices), rounded up. Raises QuantityError."""
-    if type(quantity) is int:
-        return max(-INT64_MAX, min(INT64_MAX, quantity))
-    return _units(quantity if isinstance(quantity, str) else repr(quantity))
+    return nano_to_units(nano(quantity))
 
 
 def milli(quantity: str | int | float) -> int:
     """Thousandths (cpu), rounded up. Raises QuantityError."""
-    return _milli(quantity if isinstance(quantity, str) else repr(quantity))
+    return nano_to_milli(nano(quantity))

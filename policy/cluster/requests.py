@@ -1,0 +1,161 @@
+"""Resource requests of a pod, exactly as a scheduler of a given generation adds them up.
+
+Sources: component-helpers `resource.PodRequests` (1.35), scheduler `calculateResource` of 1.14 to
+1.28. Sums are exact (nano units) and rounded up once, at the end: cpu to milli, the rest to units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policy.cluster import quantities
+from policy.cluster.objects import Container, ContainerStatus, Pod, Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL: Final = "ephemeral-storage"
+PODS: Final = "pods"
+
+Requests = dict[str, int]
+"""Resource name -> milli cpu, bytes or units; zero requests that were named are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRules:
+    """What counts, by generation. The defaults are those of 1.35."""
+
+    sidecars: bool = True  #: restartable init containers add to the sum (1.29)
+    pod_level: bool = True  #: `spec.resources` replaces the sum (1.32)
+    resize: bool = True  #: the larger of spec and status for pods on nodes (1.33)
+    overhead: bool = True  #: `spec.overhead` (1.16)
+    running_init: bool = True  #: init containers of pods that are already on a node (1.15)
+
+
+CURRENT: Final = RequestRules()
+
+
+def is_scalar(name: str) -> bool:
+    """Is this a resource that the scheduler counts beside cpu, memory and ephemeral storage?
+
+    Extended resources (a domain other than kubernetes.io), hugepages, `kubernetes.io/` names and
+    attachable volumes; everything else is dropped.
+    """
+    if name.startswith(("hugepages-", "attachable-volumes-")):
+        return True
+    if "/" not in name:
+        return False
+    return "kubernetes.io/" in name or not name.startswith("requests.")
+
+
+def counted(name: str) -> bool:
+    return name in {CPU, MEMORY, EPHEMERAL} or is_scalar(name)
+
+
+def to_base_units(*, name: str, nano: int) -> int:
+    return quantities.nano_to_milli(nano) if name == CPU else quantities.nano_to_units(nano)
+
+
+def _add(total: dict[str, int], requests: Mapping[str, int]) -> None:
+    for name, value in requests.items():
+        total[name] = total.get(name, 0) + value
+
+
+def _raise_to(total: dict[str, int], requests: Mapping[str, int]) -> None:
+    for name, value in requests.items():
+        if name not in total or total[name] < value:
+            total[name] = value
+
+
+def _nano(requests: Mapping[str, Quantity] | None) -> dict[str, int]:
+    if not requests:
+        return {}
+    nano = quantities.nano
+    return {name: nano(q) for name, q in requests.items()}
+
+
+def _spec_requests(container: Container) -> dict[str, int]:
+    return _nano(container.resources.requests) if container.resources else {}
+
+
+def _resize_infeasible(pod: Pod) -> bool:
+    return any(
+        c.type == "PodResizePending" and c.reason == "Infeasible"
+        for c in pod.status.conditions or ()
+    )
+
+
+def _actual_requests(
+    container: Container, statuses: Mapping[str, ContainerStatus], *, infeasible: bool
+) -> dict[str, int]:
+    """A running container may hold more than its spec says while it is being resized."""
+    status = statuses.get(container.name)
+    if status is None or status.resources is None:
+        return _spec_requests(container)
+    total = {} if infeasible else _spec_requests(container)
+    _raise_to(total, _nano(status.resources.requests))
+    _raise_to(total, _nano(status.allocated_resources))
+    return total
+
+
+def _by_name(*groups: Iterable[ContainerStatus] | None) -> dict[str, ContainerStatus]:
+    return {status.name: status for group in groups for status in group or ()}
+
+
+def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> Requests:
+    """What the pod asks for.
+
+    `on_node`: as the scheduler counts a pod that occupies a node; otherwise as it counts the pod
+    that it is placing. Raises QuantityError.
+    """
+    spec = pod.spec
+    use_status = on_node and rules.resize and bool(pod.status.container_statuses)
+    statuses: Mapping[str, ContainerStatus] = {}
+    infeasible = False
+    if use_status:
+        statuses = _by_name(pod.status.container_statuses, pod.status.init_container_statuses)
+        infeasible = _resize_infeasible(pod)
+
+    total: dict[str, int] = {}
+    for container in spec.containers or ():
+        if use_status:
+            _add(total, _actual_requests(container, statuses, infeasible=infeasible))
+        else:
+            _add(total, _spec_requests(container))
+
+    if spec.init_containers and (rules.running_init or not on_node):
+        sidecars: dict[str, int] = {}
+        peak: dict[str, int] = {}
+        for container in spec.init_containers:
+            if rules.sidecars and container.restart_policy == "Always":
+                own = (
+                    _actual_requests(container, statuses, infeasible=infeasible)
+                    if use_status
+                    else _spec_requests(container)
+                )
+                _add(total, own)
+                _add(sidecars, own)
+                _raise_to(peak, sidecars)
+            else:
+                own = _spec_requests(container)
+                _add(own, sidecars)
+                _raise_to(peak, own)
+        _raise_to(total, peak)
+
+    if rules.pod_level and spec.resources is not None:
+        for name, value in _nano(spec.resources.requests).items():
+            if name in {CPU, MEMORY} or name.startswith("hugepages-"):
+                total[name] = value
+    if rules.overhead and spec.overhead:
+        _add(total, _nano(spec.overhead))
+    return {n: to_base_units(name=n, nano=v) for n, v in total.items() if counted(n)}
+
+
+def amounts(resources: Mapping[str, Quantity] | None) -> Requests:
+    """Base units of a resource list (a node's allocatable), `pods` included."""
+    return {
+        name: to_base_units(name=name, nano=quantities.nano(q))
+        for name, q in (resources or {}).items()
+        if counted(name) or name == PODS
+    }
