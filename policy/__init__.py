@@ -1,0 +1,74 @@
+"""Decides preemptions from rule files, explains them, and keeps every decision.
+
+    from policy import Snapshot, RuleSet, decide
+
+    snapshot = Snapshot.from_manifests(objects, now=datetime.now(UTC))
+    rules = RuleSet.load("kube-1.35")
+    decision = decide(snapshot, rules, "namespace/name", seed=0)
+
+The names below are imported when they are first used: `import policy` itself loads nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from policy.cluster.snapshot import Snapshot
+    from policy.preemption.decide import decide
+    from policy.preemption.decision import (
+        Candidate,
+        Code,
+        Decision,
+        Effects,
+        Outcome,
+        Status,
+        Trace,
+        Victim,
+    )
+    from policy.rules import RuleSet
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Candidate",
+    "Code",
+    "Decision",
+    "Effects",
+    "Outcome",
+    "RuleSet",
+    "Snapshot",
+    "Status",
+    "Trace",
+    "Victim",
+    "__version__",
+    "decide",
+]
+
+_HOMES: Final = {
+    "Candidate": "policy.preemption.decision",
+    "Code": "policy.preemption.decision",
+    "Decision": "policy.preemption.decision",
+    "Effects": "policy.preemption.decision",
+    "Outcome": "policy.preemption.decision",
+    "RuleSet": "policy.rules",
+    "Snapshot": "policy.cluster.snapshot",
+    "Status": "policy.preemption.decision",
+    "Trace": "policy.preemption.decision",
+    "Victim": "policy.preemption.decision",
+    "decide": "policy.preemption.decide",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
