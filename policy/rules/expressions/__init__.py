@@ -1,0 +1,62 @@
+"""Expressions in rule files: CEL, type-checked when loaded, evaluated over whole columns."""
+
+from policy.rules.expressions.checking import Complaint, ExpressionError
+from policy.rules.expressions.columns import (
+    BoolColumn,
+    Column,
+    Columns,
+    Evaluated,
+    History,
+    InternedColumn,
+    IntColumn,
+    NoHistory,
+    Scalar,
+    TimestampColumn,
+    ValueTable,
+)
+from policy.rules.expressions.expression import (
+    CONDITION,
+    ORDER_KEY,
+    RANKING_KEY,
+    Expression,
+    ScalarResult,
+    compile_expression,
+)
+from policy.rules.expressions.variables import (
+    HISTORY_FUNCTIONS,
+    NEVER,
+    VARIABLES,
+    Context,
+    Shape,
+    ValueType,
+    Variable,
+)
+
+__all__ = [
+    "CONDITION",
+    "HISTORY_FUNCTIONS",
+    "NEVER",
+    "ORDER_KEY",
+    "RANKING_KEY",
+    "VARIABLES",
+    "BoolColumn",
+    "Column",
+    "Columns",
+    "Complaint",
+    "Context",
+    "Evaluated",
+    "Expression",
+    "ExpressionError",
+    "History",
+    "IntColumn",
+    "InternedColumn",
+    "NoHistory",
+    "Scalar",
+    "ScalarResult",
+    "Shape",
+    "TimestampColumn",
+    "ValueTable",
+    "ValueType",
+    "Variable",
+    "compile_expression",
+]

@@ -1,0 +1,347 @@
+"""Is this text an expression, of the right type, over variables allowed in this place?
+
+The CEL library judges; this module says it in the words of rule files, with the position and
+the extent of what is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from policy.rules.expressions import syntax
+from policy.rules.expressions.compiler import history_call, history_calls, kind_of
+from policy.rules.expressions.engine import environment, literal_failure
+from policy.rules.expressions.syntax import CheckedTree
+from policy.rules.expressions.variables import (
+    GROUPS,
+    HISTORY_FUNCTIONS,
+    VARIABLES,
+    Context,
+    ValueType,
+)
+
+MAX_SOURCE = 10_000
+"""Characters; far more than a rule that people can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """One thing wrong with an expression."""
+
+    offset: int  #: characters from the start of the source
+    length: int
+    message: str
+    help: str | None = None
+
+
+class ExpressionError(Exception):
+    """The text is no expression that a rule may hold; all complaints at once."""
+
+    def __init__(self, source: str, complaints: tuple[Complaint, ...]) -> None:
+        super().__init__("; ".join(complaint.message for complaint in complaints))
+        self.source = source
+        self.complaints = complaints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A type-checked expression before compilation."""
+
+    tree: CheckedTree
+    serialized: bytes
+    type: ValueType
+    variables: tuple[str, ...]
+    history_needs: frozenset[tuple[str, int | None]]
+
+
+_ERROR = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
+_TOKEN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d+|'[^']*'|\"[^\"]*\"|[<>=!]=|&&|\|\||.")
+_UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
+_OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'")
+_TYPE_NAMES = (
+    ("google.protobuf.Duration", "duration"),
+    ("google.protobuf.Timestamp", "timestamp"),
+)
+_FUNCTIONS = (
+    "size",
+    "startsWith",
+    "endsWith",
+    "contains",
+    "matches",
+    "int",
+    "string",
+    "duration",
+    "timestamp",
+    "has",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+    "getDayOfWeek",
+    *(f"history.{name}" for name in HISTORY_FUNCTIONS),
+)
+
+
+def check(source: str, *, context: Context, expected: frozenset[ValueType]) -> Checked:
+    """Parse and type-check; raises `ExpressionError`."""
+    if not source.strip():
+        raise ExpressionError(source, (Complaint(offset=0, length=1, message="empty expression"),))
+    if len(source) > MAX_SOURCE:
+        message = f"expression of {len(source)} characters, more than {MAX_SOURCE}"
+        raise ExpressionError(source, (Complaint(offset=0, length=1, message=message),))
+    try:
+        serialized = environment().compile(source).serialize()
+    except RuntimeError as exc:
+        raise ExpressionError(source, tuple(_translate(source, str(exc), context))) from exc
+    tree = syntax.decode(serialized)
+    type_ = kind_of(tree.root.type)
+    complaints = list(_places(source, tree, context))
+    complaints += _literals(tree)
+    if type_ is None or type_ not in expected:
+        complaints.append(_wrong_type(source, tree, expected))
+    needs, history_complaints = _history(tree)
+    complaints += history_complaints
+    if complaints or type_ is None:
+        raise ExpressionError(source, tuple(sorted(complaints, key=lambda c: c.offset)))
+    names = {identifier.name for identifier in syntax.free_identifiers(tree.root)}
+    return Checked(
+        tree=tree,
+        serialized=serialized,
+        type=type_,
+        variables=tuple(sorted(names)),
+        history_needs=frozenset(needs),
+    )
+
+
+def _wrong_type(source: str, tree: CheckedTree, expected: frozenset[ValueType]) -> Complaint:
+    if expected == {ValueType.BOOL}:
+        wanted = "a condition (bool)"
+    else:
+        wanted = " or ".join(kind.value for kind in ValueType if kind in expected)
+    return Complaint(
+        offset=0,
+        length=len(source.partition("\n")[0]),
+        message=f"expression has type {tree.root.type}, but {wanted} is needed",
+        help=_truth_help(tree) if expected == {ValueType.BOOL} else None,
+    )
+
+
+def _truth_help(tree: CheckedTree) -> str | None:
+    if isinstance(tree.root, syntax.Identifier):
+        return f"compare it with something: `{tree.root.name} == ...`"
+    return None
+
+
+def _places(source: str, tree: CheckedTree, context: Context) -> Iterator[Complaint]:
+    """Variables that exist, but not in this place."""
+    for identifier in syntax.free_identifiers(tree.root):
+        variable = VARIABLES.get(identifier.name)
+        if variable is not None and context not in variable.contexts:
+            allowed = " and ".join(place.value for place in Context if place in variable.contexts)
+            yield Complaint(
+                offset=_name_start(source, identifier.offset, identifier.name),
+                length=len(identifier.name),
+                message=f"`{identifier.name}` is not known in {_place(context)}",
+                help=f"it may be used in: {allowed}",
+            )
+
+
+def _place(context: Context) -> str:
+    return {
+        Context.ELIGIBILITY: "eligibility rules",
+        Context.VICTIMS: "rules about victims",
+        Context.FORBID: "forbid rules",
+        Context.IMPORTANCE: "the importance order",
+        Context.RANKING: "the ranking",
+    }[context]
+
+
+def _literals(tree: CheckedTree) -> Iterator[Complaint]:
+    for node in syntax.walk(tree.root):
+        failure = literal_failure(node)
+        if failure is not None:
+            assert isinstance(node, syntax.Call)
+            argument = node.arguments[0]
+            assert isinstance(argument, syntax.Constant)
+            yield Complaint(
+                offset=argument.offset,
+                length=len(str(argument.value)) + 2,
+                message=f"`{argument.value}` is not a {node.function}",
+                help="durations are written like `90s`, `10m` or `1h30m`"
+                if node.function == "duration"
+                else "timestamps are written like `2026-01-31T12:00:00Z`",
+            )
+
+
+def _history(
+    tree: CheckedTree,
+) -> tuple[set[tuple[str, int | None]], list[Complaint]]:
+    needs: set[tuple[str, int | None]] = set()
+    complaints: list[Complaint] = []
+    for call in history_calls(tree.root):
+        try:
+            function, window = history_call(call)
+        except ValueError:
+            complaints.append(
+                Complaint(
+                    offset=call.arguments[1].offset,
+                    length=1,
+                    message=f"the window of `{call.function}` is not a literal duration of "
+                    "whole seconds",
+                    help="figures are collected before the decision, so the window cannot be "
+                    "computed: write `duration('1h')`",
+                )
+            )
+        else:
+            needs.add((function.name, window))
+    return needs, complaints
+
+
+def _translate(source: str, text: str, context: Context) -> Iterator[Complaint]:
+    """The library's report in our words; one complaint per place."""
+    lines = source.split("\n")
+    seen: set[int] = set()
+    for match in _ERROR.finditer(text):
+        line, column, message = int(match[1]), int(match[2]), match[3]
+        if line < 1:
+            line = column = 1
+        offset = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1
+        # After one syntax error the parser guesses, and so do the errors that follow.
+        if offset in seen or (seen and "Syntax error" in message):
+            continue
+        seen.add(offset)
+        # An unknown `history.` function is reported once more for its first half.
+        if not message.startswith("undeclared reference to 'history'"):
+            yield _complaint(source, offset, message, context)
+    if not seen:
+        message = text.partition(":")[2].partition("[")[0].strip().lower() or text
+        if "recursion limit" in message:
+            message = "the expression is nested too deeply"
+        yield Complaint(offset=0, length=1, message=message)
+
+
+def _complaint(source: str, offset: int, message: str, context: Context) -> Complaint:
+    undeclared = _UNDECLARED.match(message)
+    if undeclared:
+        return _unknown(source, offset, undeclared[1], context)
+    overload = _OVERLOAD.match(message)
+    if overload:
+        return _overload(source, offset, overload[1], overload[2])
+    if "recursion" in message:
+        return Complaint(
+            offset=offset, length=1, message="the expression is nested too deeply"
+        )
+    if "Syntax error" in message:
+        found = _token(source, offset)
+        what = f"unexpected `{found}`" if found.strip() else "the expression is incomplete"
+        return Complaint(
+            offset=offset,
+            length=max(1, len(found)),
+            message=f"syntax error: {what}",
+            help=_syntax_help(source, found),
+        )
+    return Complaint(
+        offset=offset,
+        length=_token_length(source, offset),
+        message=message[:1].lower() + message[1:],
+    )
+
+
+def _overload(source: str, offset: int, function: str, types: str) -> Complaint:
+    for long, short in _TYPE_NAMES:
+        types = types.replace(long, short)
+    types = types.removeprefix("(").removesuffix(")")
+    shown = {"_[_]": "[]", "_?_:_": "? :"}.get(function, function.strip("_@"))
+    if function == "_?_:_":
+        _, _, branches = types.partition(", ")
+        message = f"the two sides of `? :` must have one type, not {branches}"
+    else:
+        message = f"`{shown}` does not apply to {types}"
+    return Complaint(
+        offset=offset,
+        length=_token_length(source, offset),
+        message=message,
+        help=_overload_help(function, types),
+    )
+
+
+def _syntax_help(source: str, found: str) -> str | None:
+    if re.search(r"(?<![=!<>])=(?!=)", source):
+        return "equality is `==`"
+    for word, operator in ((" and ", "&&"), (" or ", "||"), ("not ", "!")):
+        if word in source:
+            return f"`{word.strip()}` is written `{operator}`"
+    if found == "#":
+        return "an expression has no comments"
+    return None
+
+
+def _overload_help(function: str, types: str) -> str | None:
+    if function in ("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_") and "timestamp" in types:
+        return "write an instant as `timestamp('2026-01-31T12:00:00Z')`"
+    if "string" in types and "int" in types:
+        return "convert with `int(...)` or `string(...)`"
+    if "double" in types:
+        return "quantities are whole numbers: leave out the decimal point"
+    return None
+
+
+def _token(source: str, offset: int) -> str:
+    match = _TOKEN.match(source, offset)
+    return match[0] if match else ""
+
+
+def _token_length(source: str, offset: int) -> int:
+    return max(1, len(_token(source, offset)))
+
+
+def _unknown(source: str, offset: int, name: str, context: Context) -> Complaint:
+    if source[offset : offset + 1] == "(":
+        # The library points at the parenthesis of an unknown function.
+        start = max(source.rfind(name, 0, offset), 0)
+        if source[:start].endswith("history."):
+            start, name = start - len("history."), f"history.{name}"
+        close = difflib.get_close_matches(name, _FUNCTIONS, n=1)
+        return Complaint(
+            offset=start,
+            length=len(name),
+            message=f"unknown function `{name}`",
+            help=f"did you mean `{close[0]}`?" if close else None,
+        )
+    return Complaint(
+        offset=_name_start(source, offset, name),
+        length=len(name),
+        message=f"unknown variable `{name}`",
+        help=_meant(name, context),
+    )
+
+
+def _name_start(source: str, offset: int, name: str) -> int:
+    """Where a dotted name starts; the library points at its last dot."""
+    start = offset - max(name.rfind("."), 0)
+    return start if source[start : start + len(name)] == name else offset
+
+
+def _meant(name: str, context: Context) -> str | None:
+    here = [known for known, variable in VARIABLES.items() if context in variable.contexts]
+    if name in GROUPS:
+        fields = [known for known in here if known.startswith(f"{name}.")]
+        if fields:
+            return f"name one of its fields: `{fields[0]}`, `{fields[1]}`, ..."
+        return f"`{name}` is not known in {_place(context)}"
+    if "." not in name:
+        for known in here:
+            if known.endswith(f".{name}"):
+                return f"did you mean `{known}`?"
+        if name in ("on", "off", "yes", "no"):
+            return "truth values are written `true` and `false`"
+        close = difflib.get_close_matches(name, [*here, "true", "false"], n=1)
+        return f"did you mean `{close[0]}`?" if close else "text is written in quotes"
+    # Fields behind a variable are looked up too: `victim.labls.tier` means `victim.labels`.
+    stem = ".".join(name.split(".")[:2])
+    close = difflib.get_close_matches(stem, here, n=1, cutoff=0.7) or [
+        known for known in here if known.lower() == stem.lower()
+    ]
+    return f"did you mean `{close[0]}`?" if close else None

@@ -1,0 +1,144 @@
+"""A compiled expression: what the engine evaluates, and what lint and audit ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from policy.rules.expressions.checking import check
+from policy.rules.expressions.columns import Columns, Evaluated, InternedColumn
+from policy.rules.expressions.compiler import Compiler, Evaluator
+from policy.rules.expressions.engine import Failure, Program, split_failures
+from policy.rules.expressions.variables import Context, ValueType
+from policy.rules.expressions.vectors import Frame, from_values
+
+CONDITION = frozenset({ValueType.BOOL})
+ORDER_KEY = frozenset(
+    {
+        ValueType.INT,
+        ValueType.TIMESTAMP,
+        ValueType.DURATION,
+        ValueType.STRING,
+        ValueType.BOOL,
+    }
+)
+RANKING_KEY = frozenset({ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
+
+_PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarResult:
+    """The value of an expression that is evaluated once; None, and why, where it has none."""
+
+    value: bool | int | str | None
+    error: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """The condition is true and not an error."""
+        return self.value is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A type-checked expression; equal to another of the same text in the same place."""
+
+    source: str
+    context: Context
+    type: ValueType
+    variables: tuple[str, ...] = field(compare=False)  #: sorted
+    history_needs: frozenset[tuple[str, int | None]] = field(compare=False)
+    """(function, window in seconds) whose figures have to be frozen beforehand."""
+    vectorised: bool = field(compare=False)
+    """False where a part is evaluated once per row by the CEL library."""
+    row_wise_reasons: tuple[str, ...] = field(compare=False)
+    constant: ScalarResult | None = field(compare=False)
+    """The value of an expression without variables and history, else None."""
+    _evaluator: Evaluator = field(repr=False, compare=False)
+    _program: Program = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.source
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _recompile, (self.source, self.context)
+
+    def evaluate(self, columns: Columns) -> Evaluated:
+        """The value for every row; length 1 where it is the same for all rows."""
+        frame = Frame(columns)
+        vec = self._evaluator(frame)
+        if self.type is not ValueType.STRING:
+            vec = frame.to_rows(vec)
+            return Evaluated(vec.data, vec.errors)
+        if vec.axis is not None and vec.axis.codes is not None:
+            errors = None if vec.errors is None else vec.errors[vec.axis.codes]
+            return Evaluated(InternedColumn(vec.axis.codes, vec.data), errors)
+        codes = np.arange(len(vec.data), dtype=np.intp)
+        return Evaluated(InternedColumn(codes, vec.data), vec.errors)
+
+    def evaluate_scalar(self, columns: Columns) -> ScalarResult:
+        """The one value of an expression whose variables are scalars."""
+        found = self._program.run_rows(columns.at(0))[0]
+        if isinstance(found, Failure):
+            return ScalarResult(None, found.message)
+        return ScalarResult(found)
+
+    def evaluate_rows(self, columns: Columns) -> Evaluated:
+        """The same as `evaluate`, row by row through the CEL library: slow and obvious."""
+        found = self._program.run_rows(columns)
+        values, errors = split_failures(found, _PLACEHOLDER.get(self.type, 0))
+        data = from_values(values, self.type)
+        if self.type is ValueType.STRING:
+            data = InternedColumn(np.arange(len(values), dtype=np.intp), data)
+        return Evaluated(data, errors)
+
+    def error_at(self, columns: Columns, row: int) -> str | None:
+        """Why the expression has no value in one row; None where it has one."""
+        found = self._program.run_rows(columns.at(row))[0]
+        return found.message if isinstance(found, Failure) else None
+
+
+def _recompile(source: str, context: Context) -> Expression:
+    return compile_expression(source, context=context, expected=frozenset(ValueType))
+
+
+def compile_expression(
+    source: str, *, context: Context, expected: frozenset[ValueType]
+) -> Expression:
+    """Parse, type-check and compile; raises `ExpressionError` with every complaint.
+
+    `expected` are the result types that make sense in this place of a rule file.
+    """
+    checked = check(source, context=context, expected=expected)
+    compiler = Compiler(checked.tree)
+    evaluator = compiler.compile_root(checked.type)
+    program = Program.build(
+        checked.serialized,
+        kind=checked.type,
+        variables=checked.variables,
+        uses_history=bool(checked.history_needs),
+    )
+    constant = None
+    if not checked.variables and not checked.history_needs:
+        value = program.run({}, None)
+        constant = (
+            ScalarResult(None, value.message)
+            if isinstance(value, Failure)
+            else ScalarResult(value)
+        )
+    return Expression(
+        source=source,
+        context=context,
+        type=checked.type,
+        variables=checked.variables,
+        history_needs=checked.history_needs,
+        vectorised=not compiler.reasons,
+        row_wise_reasons=tuple(compiler.reasons),
+        constant=constant,
+        _evaluator=evaluator,
+        _program=program,
+    )

@@ -1,0 +1,277 @@
+"""Every variable and function that an expression may use: type, unit, meaning, where allowed.
+
+This table is the contract between rule files and the engine. The documentation, the type
+checker, the editor schema and the "did you mean" help all read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Context(StrEnum):
+    """Where in a rule file an expression stands; it decides which variables exist."""
+
+    ELIGIBILITY = "eligibility"  # may the preemptor preempt at all?
+    VICTIMS = "victims"  # may this pod be a victim?
+    FORBID = "forbid"  # as `victims`, after the PDBs have been counted
+    IMPORTANCE = "importance"  # which potential victim is kept first?
+    RANKING = "ranking"  # which candidate node is best?
+
+
+class ValueType(StrEnum):
+    """The CEL types that variables and results may have."""
+
+    BOOL = "bool"
+    INT = "int"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    DURATION = "duration"
+    STRING_MAP = "map<string, string>"
+    INT_MAP = "map<string, int>"
+
+
+class Shape(StrEnum):
+    """How the values of a variable are spread over the rows of one evaluation."""
+
+    SCALAR = "scalar"  # the same for all rows
+    COLUMN = "column"  # numbers: an array with one value per row
+    INTERNED = "interned"  # strings and maps: few distinct values, shared by many rows
+    IDENTITY = "identity"  # strings that hardly ever repeat: names, keys, uids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One declared variable."""
+
+    name: str
+    type: ValueType
+    doc: str  #: one sentence
+    contexts: frozenset[Context]
+    unit: str = ""
+    shape: Shape = Shape.COLUMN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFunction:
+    """One `history.*` function; its figures are frozen before a decision."""
+
+    name: str  #: without the `history.` in front
+    argument: str  #: what the string argument names
+    windowed: bool  #: takes a second argument, a literal duration
+    missing: int  #: the figure of a key that history knows nothing about
+    doc: str
+
+
+NEVER = 2**53
+"""`history.secondsSinceLastPreempted` of an owner that was never preempted."""
+
+_EVERYWHERE = frozenset(Context)
+_VICTIM = frozenset({Context.VICTIMS, Context.FORBID, Context.IMPORTANCE})
+_NODE = _VICTIM | {Context.RANKING}
+_RANKING = frozenset({Context.RANKING})
+_ELIGIBILITY = frozenset({Context.ELIGIBILITY})
+_CLUSTER = _ELIGIBILITY | _RANKING
+
+_B, _I, _S, _T = ValueType.BOOL, ValueType.INT, ValueType.STRING, ValueType.TIMESTAMP
+_SM, _IM = ValueType.STRING_MAP, ValueType.INT_MAP
+
+_Row = tuple[str, ValueType, str, str]
+
+_POD: tuple[_Row, ...] = (
+    ("name", _S, "", "name of the pod"),
+    ("namespace", _S, "", "namespace of the pod"),
+    ("key", _S, "", "`namespace/name`, unique among the pods of a snapshot"),
+    ("uid", _S, "", "unique id that the API server gave the pod"),
+    ("priority", _I, "", "`spec.priority`, 0 where it is absent"),
+    ("preemptionPolicy", _S, "", "`PreemptLowerPriority` or `Never`"),
+    ("priorityClassName", _S, "", "name of the priority class, '' if none"),
+    ("labels", _SM, "", "labels of the pod"),
+    ("annotations", _SM, "", "annotations of the pod"),
+    ("priorityClassAnnotations", _SM, "", "annotations of the pod's priority class"),
+    ("owner", _S, "", "`Kind/name` of the controlling owner, '' if none"),
+    ("schedulerName", _S, "", "the scheduler responsible for the pod"),
+    ("cpuMilli", _I, "thousandths of a core", "cpu request of the pod"),
+    ("memoryBytes", _I, "bytes", "memory request of the pod"),
+    ("requests", _IM, "base units, cpu in thousandths", "every request by resource name"),
+    ("createdAt", _T, "UTC", "when the pod was created"),
+)
+_PREEMPTOR: tuple[_Row, ...] = (
+    *_POD,
+    ("nominatedNode", _S, "", "the node that the pod is nominated to, '' if none"),
+    ("waitingSeconds", _I, "seconds", "time since the pod was created"),
+)
+_VICTIM_ONLY: tuple[_Row, ...] = (
+    *_POD,
+    ("node", _S, "", "the node that the pod is on"),
+    ("phase", _S, "", "`status.phase`: Pending or Running"),
+    ("qosClass", _S, "", "Guaranteed, Burstable or BestEffort"),
+    ("startTime", _T, "UTC", "when the pod started; a pod that has not started counts as now"),
+    ("started", _B, "", "the pod has a start time"),
+    ("runtimeSeconds", _I, "seconds", "time since the pod started, 0 before"),
+    ("terminating", _B, "", "the pod has a deletion timestamp"),
+    (
+        "terminatingByPreemption",
+        _B,
+        "",
+        "terminating, and its first DisruptionTarget condition says PreemptionByScheduler",
+    ),
+    ("namespaceLabels", _SM, "", "labels of the pod's namespace"),
+    ("pdbMatches", _I, "budgets", "number of pod disruption budgets that select the pod"),
+    (
+        "pdbViolating",
+        _B,
+        "",
+        "removing the pod breaks a budget, as counted on its node among the potential victims",
+    ),
+)
+_NODE_ROWS: tuple[_Row, ...] = (
+    ("name", _S, "", "name of the node"),
+    ("labels", _SM, "", "labels of the node"),
+    ("unschedulable", _B, "", "`spec.unschedulable`"),
+    ("cpuMilli", _I, "thousandths of a core", "allocatable cpu"),
+    ("memoryBytes", _I, "bytes", "allocatable memory"),
+    ("podCount", _I, "pods", "pods on the node"),
+)
+_CANDIDATE: tuple[_Row, ...] = (
+    ("node", _S, "", "name of the candidate node"),
+    ("pdbViolations", _I, "pods", "victims whose removal breaks a disruption budget"),
+    ("topPriority", _I, "", "priority of the first listed victim"),
+    ("highestPriority", _I, "", "highest priority among the victims"),
+    ("prioritySum", _I, "", "sum over the victims of priority + 2^31"),
+    ("victimCount", _I, "pods", "number of victims"),
+    (
+        "earliestStartOfTopPriority",
+        _T,
+        "UTC",
+        "earliest start among the victims of the highest priority",
+    ),
+    ("cpuMilli", _I, "thousandths of a core", "cpu requests of the victims"),
+    ("memoryBytes", _I, "bytes", "memory requests of the victims"),
+    ("victimSeconds", _I, "seconds", "sum of the victims' run times: the work that is lost"),
+    ("needsNoVictim", _B, "", "the preemptor fits without removing anybody"),
+)
+_NOMINATED: tuple[_Row, ...] = (
+    ("node", _S, "", "the preemptor's nominated node, '' if none"),
+    ("exists", _B, "", "the nominated node is part of the cluster"),
+    (
+        "status",
+        _S,
+        "",
+        "what the filters say of the nominated node: '' (none), Success, Unschedulable or "
+        "UnschedulableAndUnresolvable",
+    ),
+    (
+        "lowerPriorityTerminating",
+        _I,
+        "pods",
+        "lower-priority pods with a deletion timestamp on the nominated node",
+    ),
+    (
+        "preemptedPodsTerminating",
+        _I,
+        "pods",
+        "of those, the ones that the scheduler preempted and that may be victims",
+    ),
+    (
+        "preemptedLowerPriorityTerminating",
+        _I,
+        "pods",
+        "of those, the ones that the scheduler preempted, whether or not they may be victims",
+    ),
+)
+_CLUSTER_ROWS: tuple[_Row, ...] = (
+    ("nodeCount", _I, "nodes", "nodes in the cluster"),
+    ("failedNodeCount", _I, "nodes", "nodes that the preemptor's filters rejected"),
+)
+
+_IDENTITIES = frozenset({"name", "key", "uid", "node"})
+
+
+def _shape(group: str, field: str, kind: ValueType, varies: bool) -> Shape:
+    """Strings and maps are interned; names of the rows' own objects hardly repeat."""
+    if not varies:
+        return Shape.SCALAR
+    if kind not in (_S, _SM, _IM):
+        return Shape.COLUMN
+    own_name = field in _IDENTITIES and (group, field) != ("victim", "node")
+    return Shape.IDENTITY if own_name else Shape.INTERNED
+
+
+def _declare() -> Mapping[str, Variable]:
+    groups: tuple[tuple[str, tuple[_Row, ...], frozenset[Context], bool], ...] = (
+        ("preemptor", _PREEMPTOR, _EVERYWHERE, False),
+        ("victim", _VICTIM_ONLY, _VICTIM, True),
+        ("node", _NODE_ROWS, _NODE, True),
+        ("candidate", _CANDIDATE, _RANKING, True),
+        ("nominated", _NOMINATED, _ELIGIBILITY, False),
+        ("cluster", _CLUSTER_ROWS, _CLUSTER, False),
+    )
+    table: dict[str, Variable] = {}
+    for group, rows, contexts, varies in groups:
+        for field, kind, unit, doc in rows:
+            name = f"{group}.{field}"
+            table[name] = Variable(
+                name=name,
+                type=kind,
+                unit=unit,
+                doc=doc,
+                # Violations are known only once the potential victims are, so nothing that
+                # decides who is a potential victim may depend on them.
+                contexts=frozenset({Context.FORBID}) if field == "pdbViolating" else contexts,
+                shape=_shape(group, field, kind, varies),
+            )
+    table["now"] = Variable(
+        name="now",
+        type=_T,
+        unit="UTC",
+        doc="the instant that the snapshot carries",
+        contexts=_EVERYWHERE,
+        shape=Shape.SCALAR,
+    )
+    return MappingProxyType(table)
+
+
+VARIABLES: Mapping[str, Variable] = _declare()
+"""Name to variable, in the order of the documentation."""
+
+GROUPS: tuple[str, ...] = tuple(dict.fromkeys(name.partition(".")[0] for name in VARIABLES))
+
+HISTORY_FUNCTIONS: Mapping[str, HistoryFunction] = MappingProxyType(
+    {
+        function.name: function
+        for function in (
+            HistoryFunction(
+                name="preemptedCount",
+                argument="owner",
+                windowed=True,
+                missing=0,
+                doc="pods of the owner that were preempted within the duration before now",
+            ),
+            HistoryFunction(
+                name="namespacePreemptedCount",
+                argument="namespace",
+                windowed=True,
+                missing=0,
+                doc="pods of the namespace that were preempted within the duration before now",
+            ),
+            HistoryFunction(
+                name="namespacePreemptions",
+                argument="namespace",
+                windowed=True,
+                missing=0,
+                doc="preemptions that pods of the namespace caused within the duration before now",
+            ),
+            HistoryFunction(
+                name="secondsSinceLastPreempted",
+                argument="owner",
+                windowed=False,
+                missing=NEVER,
+                doc="seconds since a pod of the owner was last preempted, 2^53 if never",
+            ),
+        )
+    }
+)
