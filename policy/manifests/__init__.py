@@ -1,0 +1,21 @@
+"""Kubernetes manifests in: what `kubectl get` prints, read into typed objects or refused whole.
+
+`read` takes files, folders and standard input in every form that people have; `resolve` adds
+what an API server would have added at admission; `from_dicts` does both for decoded objects. All
+raise `ManifestError`, which names file, document, object and field of every problem.
+"""
+
+from policy.manifests.problems import ManifestError, Problem
+from policy.manifests.reader import ManifestSet, Place, read, read_dicts
+from policy.manifests.resolve import from_dicts, resolve
+
+__all__ = [
+    "ManifestError",
+    "ManifestSet",
+    "Place",
+    "Problem",
+    "from_dicts",
+    "read",
+    "read_dicts",
+    "resolve",
+]

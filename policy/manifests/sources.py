@@ -1,0 +1,130 @@
+"""From what the user named (files, folders, `-`) to the bytes of manifests."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from policy.manifests.problems import Problem
+
+STDIN: Final = "<stdin>"
+ENDINGS: Final = (".json", ".yaml", ".yml", ".jsonl", ".ndjson")
+"""Files that a folder is searched for, with or without `.gz`."""
+
+_GZIP: Final = b"\x1f\x8b"
+_ZIP: Final = b"PK\x03\x04"
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read, or standard input (`path` is None)."""
+
+    name: str
+    path: Path | None
+    size: int  #: bytes on disk, 0 where unknown
+    from_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files behind what the user named."""
+
+    sources: tuple[Source, ...]
+    other_files: int  #: files in folders that are no manifests by their name
+    problems: tuple[Problem, ...]
+
+
+def find(paths: Sequence[str | Path]) -> Found:
+    """Expand folders (recursively, in name order); report what does not exist."""
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    others = 0
+    for given in paths:
+        if str(given) == "-":
+            sources.append(Source(STDIN, None, 0))
+            continue
+        path = Path(given)
+        if path.is_dir():
+            for file in _files_under(path):
+                if file.name.removesuffix(".gz").endswith(ENDINGS):
+                    sources.append(Source(str(file), file, file.stat().st_size, from_folder=True))
+                else:
+                    others += 1
+        elif path.exists():
+            sources.append(Source(str(given), path, path.stat().st_size))
+        else:
+            problems.append(
+                Problem(source=str(given), message="no such file or folder", help=_like(path))
+            )
+    return Found(tuple(sources), others, tuple(problems))
+
+
+def _files_under(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            file = Path(root, name)
+            if file.is_file():
+                yield file
+
+
+def _like(path: Path) -> str:
+    import difflib
+
+    if not path.parent.is_dir():
+        return ""
+    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
+    return f"did you mean `{path.parent / close[0]}`?" if close else ""
+
+
+def load(source: Source, stdin: IO[bytes] | None) -> bytes | Problem:
+    """The text of a source as UTF-8 bytes: gunzipped, without byte-order mark."""
+    try:
+        if source.path is None:
+            if stdin is None:
+                return Problem(source=source.name, message="standard input is not available")
+            data = stdin.read()
+        else:
+            data = source.path.read_bytes()
+        while data[:2] == _GZIP:
+            data = gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return Problem(
+            source=source.name,
+            message="gzip data is damaged or cut off",
+            help="`gzip --test` tells; copy or export the file again",
+        )
+    except OSError as exc:
+        return Problem(source=source.name, message=(exc.strerror or "cannot be read").lower())
+    return _as_utf8(source.name, data)
+
+
+def _as_utf8(name: str, data: bytes) -> bytes | Problem:
+    if data[:2] in _UTF16:  # what `kubectl ... > file` writes in Windows PowerShell
+        try:
+            return data.decode("utf-16").encode()
+        except UnicodeDecodeError:
+            return Problem(source=name, message="damaged UTF-16 text", help="save it as UTF-8")
+    if data[257:262] == b"ustar" or data[:4] == _ZIP:
+        return Problem(
+            source=name,
+            message="an archive, not a manifest",
+            help="unpack it and name the folder that holds the files",
+        )
+    data = data.removeprefix(_UTF8_MARK)
+    try:
+        data.decode()
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        column = exc.start - data.rfind(b"\n", 0, exc.start)
+        return Problem(
+            source=name, line=line, column=column, message="not UTF-8 text", help="save it as UTF-8"
+        )
+    return data
