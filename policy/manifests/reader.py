@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -16,7 +14,7 @@ from typing import IO, Any, Final, TypeAlias
 import msgspec
 
 from policy.cluster.objects import KINDS, ClusterObject, key_of
-from policy.manifests import checks, fields, kinds, sources, yaml12
+from policy.manifests import checks, collector, fields, kinds, sources, yaml12
 from policy.manifests.problems import ManifestError, Problem
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -61,7 +59,7 @@ def read(
     file; then nothing of the manifests may be used.
     """
     reader = _Reader(progress)
-    with _collector_paused():
+    with collector.paused():
         reader.read(sources.find(paths), stdin)
     return reader.result()
 
@@ -72,22 +70,9 @@ def read_dicts(objects: Iterable[Mapping[str, Any]]) -> ManifestSet:
     Their places are numbered as documents from 1. Raises ManifestError.
     """
     reader = _Reader(None)
-    with _collector_paused():
+    with collector.paused():
         reader.read_dicts(objects)
     return reader.result()
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # Millions of live objects and hardly any garbage: the collector would only walk them again
-    # and again (four fifths of the time of an untyped load).
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Envelope(msgspec.Struct):

@@ -26,6 +26,7 @@ from policy.cluster.objects import (
     ResourceRequirements,
     key_of,
 )
+from policy.manifests import collector
 from policy.manifests.problems import ManifestError, Problem
 from policy.manifests.reader import Place, read_dicts
 
@@ -54,16 +55,17 @@ def resolve(
     classes = _Classes.of(objects, known_classes)
     problems: list[Problem] = []
     resolved: list[ClusterObject] = []
-    for i, obj in enumerate(objects):
-        if type(obj) is Pod:
-            try:
-                obj = _pod(obj, classes)
-            except _UnknownClassError as exc:
-                place = places[i] if places else Place("", 0)
-                problems.append(exc.problem(key_of(obj), place))
-        elif type(obj).__name__ in NAMESPACED and not obj.metadata.namespace:
-            obj = replace(obj, metadata=_in_default(obj.metadata))
-        resolved.append(obj)
+    with collector.paused():
+        for i, obj in enumerate(objects):
+            if type(obj) is Pod:
+                try:
+                    obj = _pod(obj, classes)
+                except _UnknownClassError as exc:
+                    place = places[i] if places else Place("", 0)
+                    problems.append(exc.problem(key_of(obj), place))
+            elif type(obj).__name__ in NAMESPACED and not obj.metadata.namespace:
+                obj = replace(obj, metadata=_in_default(obj.metadata))
+            resolved.append(obj)
     if problems:
         raise ManifestError(problems)
     return resolved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import zlib
@@ -16,6 +17,7 @@ STDIN: Final = "<stdin>"
 ENDINGS: Final = (".json", ".yaml", ".yml", ".jsonl", ".ndjson")
 """Files that a folder is searched for, with or without `.gz`."""
 
+_CHUNK: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = b"PK\x03\x04"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -119,12 +121,25 @@ def _as_utf8(name: str, data: bytes) -> bytes | Problem:
             help="unpack it and name the folder that holds the files",
         )
     data = data.removeprefix(_UTF8_MARK)
-    try:
-        data.decode()
-    except UnicodeDecodeError as exc:
-        line = data.count(b"\n", 0, exc.start) + 1
-        column = exc.start - data.rfind(b"\n", 0, exc.start)
-        return Problem(
-            source=name, line=line, column=column, message="not UTF-8 text", help="save it as UTF-8"
-        )
-    return data
+    start = _not_utf8(data)
+    if start is None:
+        return data
+    line = data.count(b"\n", 0, start) + 1
+    column = start - data.rfind(b"\n", 0, start)
+    return Problem(
+        source=name, line=line, column=column, message="not UTF-8 text", help="save it as UTF-8"
+    )
+
+
+def _not_utf8(data: bytes) -> int | None:
+    """Offset of the first byte that is not UTF-8, found without a second copy of the text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    pending = 0
+    for start in range(0, len(data), _CHUNK):
+        chunk = data[start : start + _CHUNK]
+        try:
+            decoder.decode(chunk, final=start + _CHUNK >= len(data))
+        except UnicodeDecodeError as exc:
+            return start - pending + exc.start
+        pending = len(decoder.getstate()[0])
+    return None

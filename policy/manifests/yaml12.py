@@ -50,7 +50,7 @@ def documents(stream: IO[bytes]) -> Iterator[tuple[int, Any]]:
     try:
         yield from _documents(yaml.parse(stream, Loader=_Loader))
     except yaml.MarkedYAMLError as exc:
-        mark = cast(Any, exc.problem_mark or exc.context_mark)
+        mark = cast("Any", exc.problem_mark or exc.context_mark)
         raise YamlError(
             _lower(exc.problem or exc.context or "not valid YAML"),
             line=mark.line + 1 if mark else 1,
@@ -78,7 +78,7 @@ def _documents(events: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         if type(event) is yaml.DocumentStartEvent:
             value = _Builder(events).build()
             if value is not None:  # `---` with nothing under it
-                yield event.start_mark.line + 1, value
+                yield cast("Any", event).start_mark.line + 1, value
 
 
 _NO_KEY: Final = object()
