@@ -24,14 +24,14 @@ class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 # --- metadata ----------------------------------------------------------------------------------
 
 
-class OwnerReference(_Object):
+class OwnerReference(_Object, frozen=True):
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool | None = None
 
 
-class ObjectMeta(_Object):
+class ObjectMeta(_Object, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -42,18 +42,18 @@ class ObjectMeta(_Object):
     owner_references: list[OwnerReference] | None = None
 
 
-class LabelSelectorRequirement(_Object):
+class LabelSelectorRequirement(_Object, frozen=True):
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
-class LabelSelector(_Object):
+class LabelSelector(_Object, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelSelectorRequirement] | None = None
 
 
-class Condition(_Object):
+class Condition(_Object, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -63,19 +63,19 @@ class Condition(_Object):
 # --- pod ---------------------------------------------------------------------------------------
 
 
-class ResourceRequirements(_Object):
+class ResourceRequirements(_Object, frozen=True):
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
 
 
-class ContainerPort(_Object):
+class ContainerPort(_Object, frozen=True):
     container_port: int = 0
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
-class Container(_Object):
+class Container(_Object, frozen=True):
     name: str = ""
     image: str | None = None
     resources: ResourceRequirements | None = None
@@ -83,21 +83,21 @@ class Container(_Object):
     restart_policy: str | None = None
 
 
-class NodeSelectorTerm(_Object):
+class NodeSelectorTerm(_Object, frozen=True):
     match_expressions: list[LabelSelectorRequirement] | None = None
     match_fields: list[LabelSelectorRequirement] | None = None
 
 
-class NodeSelector(_Object):
+class NodeSelector(_Object, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
-class PreferredSchedulingTerm(_Object):
+class PreferredSchedulingTerm(_Object, frozen=True):
     weight: int = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
-class NodeAffinity(_Object):
+class NodeAffinity(_Object, frozen=True):
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -106,7 +106,7 @@ class NodeAffinity(_Object):
     )
 
 
-class PodAffinityTerm(_Object):
+class PodAffinityTerm(_Object, frozen=True):
     label_selector: LabelSelector | None = None
     namespaces: list[str] | None = None
     namespace_selector: LabelSelector | None = None
@@ -115,12 +115,12 @@ class PodAffinityTerm(_Object):
     mismatch_label_keys: list[str] | None = None
 
 
-class WeightedPodAffinityTerm(_Object):
+class WeightedPodAffinityTerm(_Object, frozen=True):
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
-class PodAffinity(_Object):
+class PodAffinity(_Object, frozen=True):
     """Shape of both `podAffinity` and `podAntiAffinity`."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
@@ -131,20 +131,20 @@ class PodAffinity(_Object):
     )
 
 
-class Affinity(_Object):
+class Affinity(_Object, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(_Object):
+class Toleration(_Object, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
 
 
-class TopologySpreadConstraint(_Object):
+class TopologySpreadConstraint(_Object, frozen=True):
     max_skew: int = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
@@ -155,22 +155,22 @@ class TopologySpreadConstraint(_Object):
     match_label_keys: list[str] | None = None
 
 
-class PersistentVolumeClaimSource(_Object):
+class PersistentVolumeClaimSource(_Object, frozen=True):
     claim_name: str = ""
 
 
-class Volume(_Object):
+class Volume(_Object, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     #: presence alone matters: the claim is then `<pod>-<volume>`
     ephemeral: dict[str, Any] | None = None
 
 
-class SchedulingGate(_Object):
+class SchedulingGate(_Object, frozen=True):
     name: str = ""
 
 
-class PodSpec(_Object):
+class PodSpec(_Object, frozen=True):
     node_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
@@ -190,13 +190,13 @@ class PodSpec(_Object):
     host_network: bool = False
 
 
-class ContainerStatus(_Object):
+class ContainerStatus(_Object, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class PodStatus(_Object):
+class PodStatus(_Object, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
     start_time: str | None = None
@@ -209,7 +209,7 @@ class PodStatus(_Object):
     allocated_resources: dict[str, Quantity] | None = None
 
 
-class Pod(_Object):
+class Pod(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
@@ -218,30 +218,30 @@ class Pod(_Object):
 # --- node --------------------------------------------------------------------------------------
 
 
-class Taint(_Object):
+class Taint(_Object, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class NodeSpec(_Object):
+class NodeSpec(_Object, frozen=True):
     unschedulable: bool = False
     taints: list[Taint] | None = None
 
 
-class ContainerImage(_Object):
+class ContainerImage(_Object, frozen=True):
     names: list[str] | None = None
     size_bytes: int = 0
 
 
-class NodeStatus(_Object):
+class NodeStatus(_Object, frozen=True):
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
 
 
-class Node(_Object):
+class Node(_Object, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
@@ -250,13 +250,13 @@ class Node(_Object):
 # --- policy and scheduling ---------------------------------------------------------------------
 
 
-class PodDisruptionBudgetSpec(_Object):
+class PodDisruptionBudgetSpec(_Object, frozen=True):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
 
 
-class PodDisruptionBudgetStatus(_Object):
+class PodDisruptionBudgetStatus(_Object, frozen=True):
     disruptions_allowed: int = 0
     disrupted_pods: dict[str, str | None] | None = None
     current_healthy: int = 0
@@ -264,47 +264,47 @@ class PodDisruptionBudgetStatus(_Object):
     expected_pods: int = 0
 
 
-class PodDisruptionBudget(_Object):
+class PodDisruptionBudget(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
 
 
-class PriorityClass(_Object):
+class PriorityClass(_Object, frozen=True):
     metadata: ObjectMeta
     value: int
     global_default: bool = False
     preemption_policy: str | None = None
 
 
-class Namespace(_Object):
+class Namespace(_Object, frozen=True):
     metadata: ObjectMeta
 
 
 # --- batch (kube-batch and Volcano API groups) ---------------------------------------------------
 
 
-class PodGroupSpec(_Object):
+class PodGroupSpec(_Object, frozen=True):
     min_member: int = 0
     queue: str = ""
     priority_class_name: str = ""
 
 
-class PodGroupStatus(_Object):
+class PodGroupStatus(_Object, frozen=True):
     phase: str = ""
 
 
-class PodGroup(_Object):
+class PodGroup(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
-class QueueSpec(_Object):
+class QueueSpec(_Object, frozen=True):
     weight: int = 0
 
 
-class Queue(_Object):
+class Queue(_Object, frozen=True):
     metadata: ObjectMeta
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
 
@@ -312,57 +312,57 @@ class Queue(_Object):
 # --- volumes -----------------------------------------------------------------------------------
 
 
-class VolumeNodeAffinity(_Object):
+class VolumeNodeAffinity(_Object, frozen=True):
     required: NodeSelector | None = None
 
 
-class ClaimReference(_Object):
+class ClaimReference(_Object, frozen=True):
     namespace: str = ""
     name: str = ""
 
 
-class CSIVolumeSource(_Object):
+class CSIVolumeSource(_Object, frozen=True):
     driver: str = ""
     volume_handle: str = ""
 
 
-class PersistentVolumeSpec(_Object):
+class PersistentVolumeSpec(_Object, frozen=True):
     access_modes: list[str] | None = None
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ClaimReference | None = None
     csi: CSIVolumeSource | None = None
 
 
-class PersistentVolume(_Object):
+class PersistentVolume(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
 
 
-class PersistentVolumeClaimSpec(_Object):
+class PersistentVolumeClaimSpec(_Object, frozen=True):
     access_modes: list[str] | None = None
     volume_name: str = ""
     storage_class_name: str | None = None
 
 
-class PersistentVolumeClaim(_Object):
+class PersistentVolumeClaim(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
 
 
-class CSINodeDriverAllocatable(_Object):
+class CSINodeDriverAllocatable(_Object, frozen=True):
     count: int | None = None
 
 
-class CSINodeDriver(_Object):
+class CSINodeDriver(_Object, frozen=True):
     name: str = ""
     allocatable: CSINodeDriverAllocatable | None = None
 
 
-class CSINodeSpec(_Object):
+class CSINodeSpec(_Object, frozen=True):
     drivers: list[CSINodeDriver] | None = None
 
 
-class CSINode(_Object):
+class CSINode(_Object, frozen=True):
     metadata: ObjectMeta
     spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
 

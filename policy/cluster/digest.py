@@ -1,0 +1,50 @@
+"""Digests of cluster state: chained over what each revision changed, never over everything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from policy.cluster.objects import ClusterObject, encode
+
+GENESIS = ""
+"""The digest before a cluster's first revision."""
+
+Change = tuple[str, str, ClusterObject | None]
+"""Kind, key (`objects.key_of`) and the new object, None where it was removed."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def object_digest(obj: ClusterObject) -> str:
+    """SHA-256 (hex) of the object's canonical JSON."""
+    return hashlib.sha256(encode(obj)).hexdigest()
+
+
+def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -> str:
+    """Digest of the state that follows `previous` when the entries are applied.
+
+    entries: (kind, key, object digest or None for a removed object), in any order. The digest is
+    `sha256:` and the SHA-256 of the JSON list [previous, [[kind, key, op, digest], ...]] with the
+    entries sorted by kind and key, op `put` or `delete`.
+    """
+    rows = sorted((k, n, "delete" if d is None else "put", d or "") for k, n, d in entries)
+    return "sha256:" + hashlib.sha256(_ENCODER.encode([previous, rows])).hexdigest()
+
+
+def chain_changes(previous: str, changes: Iterable[Change]) -> str:
+    """`chain_state` for changes that carry the objects themselves."""
+    return chain_state(
+        previous,
+        ((kind, key, None if obj is None else object_digest(obj)) for kind, key, obj in changes),
+    )
+
+
+def snapshot_digest(
+    state_digest: str, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
+) -> str:
+    """Digest of all that a decision reads of the cluster: its state, now and history figures."""
+    document = [state_digest, now_ms, history or {}]
+    return "sha256:" + hashlib.sha256(_ENCODER.encode(document)).hexdigest()

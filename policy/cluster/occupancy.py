@@ -1,0 +1,129 @@
+"""What pods take up on nodes, and pods in order within their nodes: kept up to date by deltas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster.requests import CURRENT, RequestRules
+from policy.cluster.snapshot import Delta, Rows, Snapshot
+from policy.cluster.tables import Ints, widen
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Occupancy:
+    """Sums over the pods that occupy each node."""
+
+    rules: RequestRules
+    requested: Ints  #: (nodes, resources)
+    pods: Ints  #: (nodes,) number of pods
+
+    @staticmethod
+    def of(snapshot: Snapshot, rules: RequestRules = CURRENT) -> Occupancy:
+        def build(snapshot: Snapshot) -> Occupancy:
+            requests = snapshot.requests(rules)
+            here = np.flatnonzero(snapshot.node >= 0)
+            node = snapshot.node[here]
+            requested = np.zeros((len(snapshot.nodes), requests.shape[1]), dtype=np.int64)
+            np.add.at(requested, node, requests[here])
+            return Occupancy(
+                rules=rules,
+                requested=requested,
+                pods=np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64),
+            )
+
+        found = snapshot.derived(("occupancy", rules), build)
+        width = len(snapshot.pools.resources)
+        if found.requested.shape[1] == width:
+            return found
+        return Occupancy(rules=rules, requested=widen(found.requested, width), pods=found.pods)
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> Occupancy | None:
+        if delta.nodes_changed and after.nodes.names != before.nodes.names:
+            return None
+        if not delta.rows.size:
+            return self
+        width = len(after.pools.resources)
+        requested, pods = widen(self.requested, width).copy(), self.pods.copy()
+        left = delta.old_node >= 0
+        came = delta.new_node >= 0
+        old = widen(before.requests(self.rules), width)
+        np.subtract.at(requested, delta.old_node[left], old[delta.rows[left]])
+        np.add.at(requested, delta.new_node[came], after.requests(self.rules)[delta.rows[came]])
+        np.subtract.at(pods, delta.old_node[left], 1)
+        np.add.at(pods, delta.new_node[came], 1)
+        return Occupancy(rules=self.rules, requested=requested, pods=pods)
+
+
+SortKeys = Callable[[Snapshot, Rows], Sequence[NDArray[Any]]]
+"""Sort keys of the given rows, most significant first; the last one makes the order total."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeOrder:
+    """Pods grouped by the node they occupy, in a given order within each node.
+
+    Node i holds `rows[offsets[i]:offsets[i + 1]]`.
+    """
+
+    keys: SortKeys
+    rows: Rows  #: (pods on nodes,)
+    offsets: Rows  #: (nodes + 1,)
+
+    @staticmethod
+    def of(snapshot: Snapshot, name: Hashable, keys: SortKeys) -> NodeOrder:
+        """The order kept under `name`: equal names must mean equal keys."""
+        return snapshot.derived(("order", name), lambda s: _ordered(s, keys))
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NodeOrder | None:
+        if delta.nodes_changed and after.nodes.names != before.nodes.names:
+            return None
+        if not delta.rows.size:
+            return self
+        known = delta.rows[: delta.rows.size - delta.added]
+        if not delta.added and np.array_equal(delta.old_node, delta.new_node):
+            same = zip(self.keys(before, known), self.keys(after, known), strict=True)
+            if all(np.array_equal(a, b) for a, b in same):
+                return self
+        moved = np.zeros(len(after.pods), dtype=np.bool_)
+        moved[delta.rows] = True
+        kept = self.rows[~moved[self.rows]]
+        counts = np.diff(self.offsets)
+        left = delta.old_node[delta.old_node >= 0]
+        np.subtract.at(counts, left, 1)
+        kept_offsets = _offsets(counts)
+        came = delta.new_node >= 0
+        pieces: list[Rows] = []
+        position = 0
+        for node in np.unique(delta.new_node[came]):
+            start, end = kept_offsets[node], kept_offsets[node + 1]
+            here = np.concatenate([kept[start:end], delta.rows[came & (delta.new_node == node)]])
+            order = np.lexsort(tuple(reversed(tuple(self.keys(after, here)))))
+            pieces += [kept[position:start], here[order]]
+            position = int(end)
+        pieces.append(kept[position:])
+        np.add.at(counts, delta.new_node[came], 1)
+        return NodeOrder(keys=self.keys, rows=np.concatenate(pieces), offsets=_offsets(counts))
+
+
+def _offsets(counts: Ints) -> Rows:
+    offsets = np.zeros(counts.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def _ordered(snapshot: Snapshot, keys: SortKeys) -> NodeOrder:
+    here = np.flatnonzero(snapshot.node >= 0)
+    node = snapshot.node[here]
+    order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
+    counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
+    return NodeOrder(keys=keys, rows=here[order], offsets=_offsets(counts))
+
+
+def snapshot_order(snapshot: Snapshot) -> NodeOrder:
+    """Pods of each node in snapshot order."""
+    return NodeOrder.of(snapshot, "snapshot", lambda s, rows: (s.rank[rows],))

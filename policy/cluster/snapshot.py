@@ -1,0 +1,437 @@
+"""The cluster as one cycle reads it: immutable, columnar, updated by deltas.
+
+`Snapshot.apply` gives the snapshot after some objects changed; it copies the columns that change
+and shares the rest, and lets everything derived from the snapshot (orders, sums, indexes) patch
+itself instead of being computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster import digest as digests
+from policy.cluster import times
+from policy.cluster.objects import (
+    ClusterObject,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    key_of,
+    kind_of,
+)
+from policy.cluster.requests import CURRENT, RequestRules
+from policy.cluster.tables import (
+    NODE_NAME,
+    NOMINATED_NAME,
+    NOWHERE,
+    STANDARD,
+    Column,
+    Ints,
+    NodeTable,
+    Pools,
+    fill,
+    node_table,
+    request_matrix,
+    widen,
+)
+
+Rows = NDArray[np.int64]
+NodeIndex = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What `apply` changed, for derived values that patch themselves."""
+
+    rows: Rows  #: pods whose object changed, ascending; new rows included
+    added: int  #: how many of them are new rows at the end
+    old_node: NodeIndex  #: node of each row before (NOWHERE for a new row)
+    new_node: NodeIndex
+    nodes_changed: bool  #: any node was added, removed or changed
+    other_kinds: frozenset[str]  #: kinds beside Pod and Node of which an object changed
+
+
+class Derived(Protocol):
+    """A value computed from a snapshot that can follow it through a delta."""
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> Self | None:
+        """The value for `after`, None where it must be computed again when asked for."""
+
+
+D = TypeVar("D", bound=Derived)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Snapshot:
+    """Immutable cluster state with the instant (`now_ms`) at which it is looked at.
+
+    Pods keep their rows through deltas; `rank` is their place in snapshot order (namespace, name).
+    """
+
+    pods: Sequence[Pod | None]
+    keys: Sequence[str]  #: namespace/name per row
+    pools: Pools
+    nodes: NodeTable
+    others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
+    now_ms: int
+    state_digest: str
+    history: Mapping[str, Mapping[str, int]] | None
+    node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
+    nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
+    rank: Ints  #: (pods,)
+    _columns: dict[Column, NDArray[Any]]
+    _requests: dict[RequestRules, Ints]
+    _derived: dict[Hashable, Derived]
+    _rows: dict[str, int]
+    _new_rows: dict[str, int]
+
+    # --- building ------------------------------------------------------------------------------
+
+    @classmethod
+    def from_manifests(cls, objects: Iterable[Mapping[str, Any]], *, now: datetime) -> Snapshot:
+        """A snapshot of dicts as in a kubectl List.
+
+        Objects of kinds that the engine does not use are skipped; admission-time defaults are
+        resolved as the API server resolves them. `now` must be aware. Raises ManifestError with
+        every problem found, TimeError for a naive `now`.
+        """
+        # The one step up: the public constructor reads manifests through the reader that names
+        # object and field in its errors.
+        from policy.manifests import from_dicts
+
+        return cls.from_objects(from_dicts(objects), now_ms=times.from_datetime(now))
+
+    @classmethod
+    def from_objects(
+        cls,
+        objects: Iterable[ClusterObject],
+        *,
+        now_ms: int,
+        state_digest: str | None = None,
+        history: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> Snapshot:
+        """A snapshot of typed, resolved objects; of two with the same key the last one counts.
+
+        state_digest: of the stored revision the objects come from; computed from the objects
+        where it is None.
+        """
+        nodes: dict[str, Node] = {}
+        pods: dict[tuple[str, str], Pod] = {}
+        others: dict[str, dict[str, ClusterObject]] = {}
+        for obj in objects:
+            if isinstance(obj, Pod):
+                pods[obj.metadata.namespace or "default", obj.metadata.name] = obj
+            elif isinstance(obj, Node):
+                nodes[obj.metadata.name] = obj
+            else:
+                others.setdefault(kind_of(obj), {})[key_of(obj)] = obj
+        order = sorted(pods)
+        rows = [pods[k] for k in order]
+        keys = [f"{namespace}/{name}" for namespace, name in order]
+        pools = Pools()
+        requests = request_matrix(rows, pools, rules=CURRENT)
+        table = node_table(nodes.values(), pools)
+        columns: dict[Column, NDArray[Any]] = {c: fill(c, rows, pools) for c in STANDARD}
+        if state_digest is None:
+            state_digest = digests.chain_changes(
+                digests.GENESIS,
+                (
+                    (kind, key, obj)
+                    for kind, of_kind in cast(
+                        "list[tuple[str, dict[str, ClusterObject]]]",
+                        [
+                            ("Pod", dict(zip(keys, rows, strict=True))),
+                            ("Node", nodes),
+                            *others.items(),
+                        ],
+                    )
+                    for key, obj in of_kind.items()
+                ),
+            )
+        return cls(
+            pods=rows,
+            keys=keys,
+            pools=pools,
+            nodes=table,
+            others=others,
+            now_ms=now_ms,
+            state_digest=state_digest,
+            history=history,
+            node=_locate(columns[NODE_NAME], pools, table),
+            nominated=_locate(columns[NOMINATED_NAME], pools, table),
+            rank=np.arange(len(rows), dtype=np.int64),
+            _columns=columns,
+            _requests={CURRENT: requests},
+            _derived={},
+            _rows={key: i for i, key in enumerate(keys)},
+            _new_rows={},
+        )
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all that a decision reads: state, now and history figures."""
+        return digests.snapshot_digest(self.state_digest, now_ms=self.now_ms, history=self.history)
+
+    def row(self, key: str) -> int | None:
+        """Row of the pod `namespace/name`, None where the cluster has none."""
+        found = self._new_rows.get(key)
+        if found is None:
+            found = self._rows.get(key)
+        return None if found is None or self.pods[found] is None else found
+
+    def pod(self, key: str) -> Pod | None:
+        row = self.row(key)
+        return None if row is None else self.pods[row]
+
+    def column(self, column: Column) -> NDArray[Any]:
+        """Values of all pods; shape (pods,). Computed at the first use, then kept up to date."""
+        found = self._columns.get(column)
+        if found is None:
+            found = self._columns[column] = fill(column, self.pods, self.pools)
+        return found
+
+    def requests(self, rules: RequestRules = CURRENT) -> Ints:
+        """Requests of pods as they count on a node; shape (pods, resources) int64."""
+        found = self._requests.get(rules)
+        if found is None or found.shape[1] < len(self.pools.resources):
+            if found is None:
+                found = request_matrix(self.pods, self.pools, rules=rules)
+            found = self._requests[rules] = widen(found, len(self.pools.resources))
+        return found
+
+    @property
+    def allocatable(self) -> Ints:
+        """(nodes, resources) int64."""
+        return widen(self.nodes.allocatable, len(self.pools.resources))
+
+    def derived(self, key: Hashable, build: Callable[[Snapshot], D]) -> D:
+        """A value computed once per snapshot and carried through deltas."""
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = build(self)
+        return cast(D, found)
+
+    def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
+        return self.others.get(kind, {})
+
+    @cached_property
+    def budgets(self) -> tuple[PodDisruptionBudget, ...]:
+        """Pod disruption budgets in order of namespace and name."""
+        found = self.of_kind("PodDisruptionBudget").values()
+        return tuple(
+            sorted(
+                (b for b in found if isinstance(b, PodDisruptionBudget)),
+                key=lambda b: (b.metadata.namespace or "default", b.metadata.name),
+            )
+        )
+
+    @cached_property
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Labels of every namespace that the cluster names."""
+        found = self.of_kind("Namespace").values()
+        return {n.metadata.name: n.metadata.labels or {} for n in found if isinstance(n, Namespace)}
+
+    @cached_property
+    def priority_classes(self) -> Mapping[str, PriorityClass]:
+        found = self.of_kind("PriorityClass").items()
+        return {name: c for name, c in found if isinstance(c, PriorityClass)}
+
+    def objects(self) -> Iterable[ClusterObject]:
+        """Every object of the snapshot."""
+        yield from self.nodes.nodes
+        yield from (p for p in self.pods if p is not None)
+        for of_kind in self.others.values():
+            yield from of_kind.values()
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def at(
+        self, now_ms: int, *, history: Mapping[str, Mapping[str, int]] | None = None
+    ) -> Snapshot:
+        """The same state looked at at another instant (with other history figures)."""
+        return self._with(now_ms=now_ms, history=history, _derived=dict(self._derived))
+
+    def apply(
+        self, changes: Iterable[digests.Change], *, state_digest: str | None = None
+    ) -> Snapshot:
+        """The snapshot after the changes; later changes of one object win.
+
+        state_digest: of the stored revision that made the changes; chained from this snapshot's
+        where it is None.
+        """
+        last = {(kind, key): obj for kind, key, obj in changes}
+        if not last:
+            return self
+        if state_digest is None:
+            state_digest = digests.chain_changes(
+                self.state_digest, ((kind, key, obj) for (kind, key), obj in last.items())
+            )
+        changed_pods = {
+            key: cast("Pod | None", obj) for (kind, key), obj in last.items() if kind == "Pod"
+        }
+        changed_nodes = {
+            key: cast("Node | None", obj) for (kind, key), obj in last.items() if kind == "Node"
+        }
+        others = {kind: dict(of_kind) for kind, of_kind in self.others.items()}
+        other_kinds = set()
+        for (kind, key), obj in last.items():
+            if kind not in {"Pod", "Node"}:
+                other_kinds.add(kind)
+                of_kind = others.setdefault(kind, {})
+                if obj is None:
+                    of_kind.pop(key, None)
+                else:
+                    of_kind[key] = obj
+        nodes = self.nodes
+        if changed_nodes:
+            merged: dict[str, Node | None] = {n.metadata.name: n for n in nodes.nodes}
+            merged.update(changed_nodes)
+            nodes = node_table((n for n in merged.values() if n is not None), self.pools)
+        return self._with_pods(
+            changed_pods,
+            nodes=nodes,
+            others=others if other_kinds else self.others,
+            other_kinds=frozenset(other_kinds),
+            state_digest=state_digest,
+        )
+
+    def _with_pods(
+        self,
+        changed: Mapping[str, Pod | None],
+        *,
+        nodes: NodeTable,
+        others: Mapping[str, Mapping[str, ClusterObject]],
+        other_kinds: frozenset[str],
+        state_digest: str,
+    ) -> Snapshot:
+        size = len(self.pods)
+        pods: Sequence[Pod | None] = self.pods
+        keys, new_rows, rank = self.keys, self._new_rows, self.rank
+        rows: list[int] = []
+        values: list[Pod | None] = []
+        added: list[str] = []
+        for key, pod in changed.items():
+            row = self._new_rows.get(key, self._rows.get(key))
+            if row is not None and row < size and self.keys[row] == key:
+                rows.append(row)
+                values.append(pod)
+            elif pod is not None:
+                added.append(key)
+        if rows or added:
+            pods = list(self.pods)
+            for row, value in zip(rows, values, strict=True):
+                pods[row] = value
+        if added:
+            new_rows = dict(self._new_rows)
+            keys = list(self.keys)
+            for key in added:
+                new_rows[key] = len(keys)
+                rows.append(len(keys))
+                values.append(changed[key])
+                keys.append(key)
+                cast("list[Pod | None]", pods).append(changed[key])
+            order = sorted(range(len(keys)), key=[tuple(k.split("/", 1)) for k in keys].__getitem__)
+            rank = np.empty(len(keys), dtype=np.int64)
+            rank[order] = np.arange(len(keys), dtype=np.int64)
+        by_row = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
+        row_ids = np.array(rows, dtype=np.int64)[by_row]
+        row_pods = [values[i] for i in by_row]
+
+        columns = {
+            column: _replaced(array, row_ids, fill(column, row_pods, self.pools), len(added))
+            for column, array in self._columns.items()
+        }
+        requests = {}
+        for rules, matrix in self._requests.items():
+            new = request_matrix(row_pods, self.pools, rules=rules)
+            width = len(self.pools.resources)
+            requests[rules] = _replaced(
+                widen(matrix, width), row_ids, widen(new, width), len(added)
+            )
+        if nodes is self.nodes:
+            places = [
+                np.array([_place(i, self.pools, nodes) for i in columns[c][row_ids]], np.int32)
+                for c in (NODE_NAME, NOMINATED_NAME)
+            ]
+            node = _replaced(self.node, row_ids, places[0], len(added))
+            nominated = _replaced(self.nominated, row_ids, places[1], len(added))
+        else:
+            node = _locate(columns[NODE_NAME], self.pools, nodes)
+            nominated = _locate(columns[NOMINATED_NAME], self.pools, nodes)
+        after = self._with(
+            pods=pods,
+            keys=keys,
+            nodes=nodes,
+            others=others,
+            state_digest=state_digest,
+            node=node,
+            nominated=nominated,
+            rank=rank,
+            _columns=columns,
+            _requests=requests,
+            _derived={},
+            _new_rows=new_rows,
+        )
+        old_node = np.full(row_ids.size, NOWHERE, dtype=np.int32)
+        known = row_ids < size
+        old_node[known] = self.node[row_ids[known]]
+        delta = Delta(
+            rows=row_ids,
+            added=len(added),
+            old_node=old_node,
+            new_node=node[row_ids],
+            nodes_changed=nodes is not self.nodes,
+            other_kinds=other_kinds,
+        )
+        for derived_key, derived in self._derived.items():
+            patched = derived.patched(self, after, delta)
+            if patched is not None:
+                after._derived[derived_key] = patched
+        return after
+
+    def _with(self, **changes: Any) -> Snapshot:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Snapshot(**{**fields, **changes})
+
+
+def _locate(names: NDArray[Any], pools: Pools, nodes: NodeTable) -> NodeIndex:
+    """Node index per pod from interned node names; NOWHERE for unknown nodes and for no node."""
+    # One slot more than names: index NOWHERE (-1) reads the last one.
+    lookup = np.full(len(pools.names) + 1, NOWHERE, dtype=np.int32)
+    ids = pools.names.ids
+    for i, name in enumerate(nodes.names):
+        interned = ids.get(name)
+        if interned is not None:
+            lookup[interned] = i
+    return cast(NodeIndex, lookup[names])
+
+
+def _place(name_id: int, pools: Pools, nodes: NodeTable) -> int:
+    return NOWHERE if name_id == NOWHERE else nodes.index.get(pools.names.values[name_id], NOWHERE)
+
+
+def _replaced(array: NDArray[Any], rows: Rows, values: NDArray[Any], added: int) -> NDArray[Any]:
+    """`array` with the given rows replaced and the last `added` of them appended.
+
+    The array itself is returned where nothing in it changes.
+    """
+    if added:
+        pad = np.zeros((added, *array.shape[1:]), dtype=array.dtype)
+        array = np.concatenate([array, pad])
+    elif not rows.size or np.array_equal(array[rows], values):
+        return array
+    else:
+        array = array.copy()
+    array[rows] = values
+    return array

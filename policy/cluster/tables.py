@@ -1,0 +1,318 @@
+"""Pods and nodes as columns (struct of arrays) with interned labels, names and terms.
+
+Rows are stable: a pod keeps its row while it changes node or status; a removed pod leaves an
+empty row behind. Interning pools only ever grow, so they are shared by all snapshots that
+descend from one another. Everything else is copied where it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster import times
+from policy.cluster.objects import Node, Pod, PodAffinityTerm
+from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Pool:
+    """Values numbered in order of first use."""
+
+    __slots__ = ("ids", "values")
+
+    def __init__(self) -> None:
+        self.ids: dict[Hashable, int] = {}
+        self.values: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def intern(self, key: Hashable, value: Any) -> int:
+        found = self.ids.get(key)
+        if found is None:
+            found = self.ids[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSet:
+    """Labels of a pod with the namespace they live in: what selectors look at."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPort:
+    ip: str  #: 0.0.0.0 where the pod names none
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermSet:
+    """Affinity terms as they stand in a pod, with the pod's namespace (their default)."""
+
+    namespace: str
+    terms: tuple[PodAffinityTerm, ...]
+
+
+@dataclass(slots=True)
+class Pools:
+    """All interning pools of a family of snapshots."""
+
+    names: Pool = field(default_factory=Pool)  #: node names, schedulers, namespaces ...
+    labels: Pool = field(default_factory=Pool)  #: LabelSet
+    ports: Pool = field(default_factory=Pool)  #: tuple[HostPort, ...]
+    terms: Pool = field(default_factory=Pool)  #: TermSet
+    resources: Pool = field(default_factory=Pool)  #: resource names, in column order
+    maps: Pool = field(default_factory=Pool)  #: dict[str, str] (annotations) and dict[str, int]
+    #: answers of selectors over `labels`, by what was asked; they grow with the pool
+    matches: dict[Hashable, Bools] = field(default_factory=dict)
+
+    def name(self, text: str) -> int:
+        return self.names.intern(text, text)
+
+
+NOWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """How one per-pod column is computed; equal columns are the same object."""
+
+    name: str
+    dtype: type
+    of: Callable[[Pod, Pools], int]
+    #: value in the row of a removed pod
+    gone: int = NOWHERE
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Host ports of app containers and restartable init containers."""
+    sidecars = (c for c in pod.spec.init_containers or () if c.restart_policy == "Always")
+    return tuple(
+        HostPort(ip=p.host_ip or "0.0.0.0", protocol=p.protocol or "TCP", port=p.host_port)
+        for c in (*(pod.spec.containers or ()), *sidecars)
+        for p in c.ports or ()
+        if p.host_port > 0
+    )
+
+
+def _terms_id(pod: Pod, pools: Pools, terms: Sequence[PodAffinityTerm] | None, purpose: str) -> int:
+    if not terms:
+        return NOWHERE
+    namespace = pod.metadata.namespace or "default"
+    key = (purpose, namespace, msgspec.json.encode(terms))
+    return pools.terms.intern(key, TermSet(namespace=namespace, terms=tuple(terms)))
+
+
+def _anti_affinity(pod: Pod, pools: Pools) -> int:
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return NOWHERE
+    return _terms_id(pod, pools, affinity.pod_anti_affinity.required, "anti")
+
+
+def _ports_id(pod: Pod, pools: Pools) -> int:
+    ports = host_ports(pod)
+    return pools.ports.intern(ports, ports) if ports else NOWHERE
+
+
+def _label_id(pod: Pod, pools: Pools) -> int:
+    namespace = pod.metadata.namespace or "default"
+    labels = pod.metadata.labels or {}
+    key = (namespace, *sorted(labels.items()))
+    return pools.labels.intern(key, LabelSet(namespace=namespace, labels=labels))
+
+
+def terminated(pod: Pod) -> bool:
+    """Succeeded and Failed pods occupy nothing."""
+    return pod.status.phase in {"Succeeded", "Failed"}
+
+
+def preempted(pod: Pod) -> bool:
+    """Does the first DisruptionTarget condition say that a scheduler preempted the pod?"""
+    for condition in pod.status.conditions or ():
+        if condition.type == "DisruptionTarget":
+            return condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return False
+
+
+def _nominated(pod: Pod, pools: Pools) -> int:
+    waiting = pod.status.nominated_node_name and not pod.spec.node_name and not terminated(pod)
+    return pools.name(pod.status.nominated_node_name) if waiting else NOWHERE
+
+
+def _node_name(pod: Pod, pools: Pools) -> int:
+    occupies = pod.spec.node_name and not terminated(pod)
+    return pools.name(pod.spec.node_name) if occupies else NOWHERE
+
+
+NODE_NAME: Final = Column("node_name", np.int32, _node_name)
+NOMINATED_NAME: Final = Column("nominated_name", np.int32, _nominated)
+PRIORITY: Final = Column("priority", np.int64, lambda p, _: p.spec.priority or 0, gone=0)
+START: Final = Column(
+    "start", np.int64, lambda p, _: times.parse_optional(p.status.start_time), gone=times.MISSING
+)
+TERMINATING: Final = Column(
+    "terminating", np.bool_, lambda p, _: bool(p.metadata.deletion_timestamp), gone=0
+)
+PREEMPTED: Final = Column("preempted", np.bool_, lambda p, _: preempted(p), gone=0)
+LABELS: Final = Column("labels", np.int32, _label_id)
+ANTI_AFFINITY: Final = Column("anti_affinity", np.int32, _anti_affinity)
+HOST_PORTS: Final = Column("host_ports", np.int32, _ports_id)
+SCHEDULER: Final = Column(
+    "scheduler",
+    np.int32,
+    lambda p, pools: pools.name(p.spec.scheduler_name or "default-scheduler"),
+)
+STANDARD: Final = (
+    NODE_NAME,
+    NOMINATED_NAME,
+    PRIORITY,
+    START,
+    TERMINATING,
+    PREEMPTED,
+    LABELS,
+    ANTI_AFFINITY,
+    HOST_PORTS,
+    SCHEDULER,
+)
+
+
+def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
+    """The column for the given pods; shape (pods,)."""
+    of, gone = column.of, column.gone
+    return np.array([gone if p is None else of(p, pools) for p in pods], dtype=column.dtype)
+
+
+def request_matrix(pods: Sequence[Pod | None], pools: Pools, *, rules: RequestRules) -> Ints:
+    """Requests of the pods as they count on a node; shape (pods, resources) int64.
+
+    Columns follow `pools.resources`, which grows with resources met for the first time.
+    """
+    intern = pools.resources.intern
+    rows: list[dict[str, int]] = []
+    memo: dict[tuple[tuple[str, Any], ...], dict[str, int]] = {}
+    empty: dict[str, int] = {}
+    for pod in pods:
+        if pod is None:
+            rows.append(empty)
+            continue
+        spec = pod.spec
+        containers = spec.containers
+        # One plain container is by far the most common pod: equal requests are added up once.
+        plain = (
+            containers is not None
+            and len(containers) == 1
+            and not spec.init_containers
+            and not spec.overhead
+            and spec.resources is None
+            and not pod.status.container_statuses
+        )
+        if plain and containers is not None:
+            requests = containers[0].resources and containers[0].resources.requests
+            signature = tuple(requests.items()) if requests else ()
+            row = memo.get(signature)
+            if row is None:
+                row = memo[signature] = pod_requests(pod, on_node=True, rules=rules)
+        else:
+            row = pod_requests(pod, on_node=True, rules=rules)
+        rows.append(row)
+        for name in row:
+            intern(name, name)
+    ids = pools.resources.ids
+    matrix = np.zeros((len(rows), len(pools.resources)), dtype=np.int64)
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            matrix[i, ids[name]] = value
+    return matrix
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Coded:
+    """A per-node value with few distinct ones: node i has `values[codes[i]]`."""
+
+    codes: Ints
+    values: tuple[Any, ...]
+
+    def where(self, accepts: Callable[[Any], bool]) -> Bools:
+        """Which nodes have a value that is accepted; shape (nodes,)."""
+        if not self.values:
+            return np.zeros(0, dtype=np.bool_)
+        return np.array([accepts(v) for v in self.values], dtype=np.bool_)[self.codes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """Nodes in name order; row i of every column is node i."""
+
+    nodes: tuple[Node, ...]
+    names: tuple[str, ...]
+    index: dict[str, int]
+    allocatable: Ints  #: (nodes, resources), columns as in `Pools.resources`
+    allowed_pods: Ints  #: (nodes,)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def coded(self, key: Hashable, of: Callable[[Node], Hashable]) -> Coded:
+        """Distinct values of something of each node, remembered under `key`."""
+        found = self._memo.get(key)
+        if found is None:
+            ids: dict[Hashable, int] = {}
+            codes = np.array([ids.setdefault(of(n), len(ids)) for n in self.nodes], dtype=np.int64)
+            found = self._memo[key] = Coded(codes=codes, values=tuple(ids))
+        return cast(Coded, found)
+
+    def label(self, key: str) -> Coded:
+        """Values of one node label; None stands for nodes without it."""
+        return self.coded(("label", key), lambda n: (n.metadata.labels or {}).get(key))
+
+    def domains(self, key: str) -> tuple[Ints, int]:
+        """Topology domain of each node (NOWHERE without the label), and how many there are."""
+        coded = self.label(key)
+        if None not in coded.values:
+            return coded.codes, len(coded.values)
+        none = coded.values.index(None)
+        codes = coded.codes - (coded.codes > none)
+        return np.where(coded.codes == none, NOWHERE, codes), len(coded.values) - 1
+
+
+def node_table(nodes: Iterable[Node], pools: Pools) -> NodeTable:
+    ordered = tuple(sorted(nodes, key=lambda n: n.metadata.name))
+    lists = [amounts(n.status.allocatable) for n in ordered]
+    for resources in lists:
+        for name in resources:
+            if name != PODS:
+                pools.resources.intern(name, name)
+    ids = pools.resources.ids
+    allocatable = np.zeros((len(ordered), len(pools.resources)), dtype=np.int64)
+    for i, resources in enumerate(lists):
+        for name, value in resources.items():
+            if name != PODS:
+                allocatable[i, ids[name]] = value
+    return NodeTable(
+        nodes=ordered,
+        names=tuple(n.metadata.name for n in ordered),
+        index={n.metadata.name: i for i, n in enumerate(ordered)},
+        allocatable=allocatable,
+        allowed_pods=np.array([r.get(PODS, 0) for r in lists], dtype=np.int64),
+    )
+
+
+def widen(matrix: Ints, width: int) -> Ints:
+    """The matrix with columns of zeros added up to the width."""
+    missing = width - matrix.shape[1]
+    return matrix if missing <= 0 else np.pad(matrix, ((0, 0), (0, missing)))

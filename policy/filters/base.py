@@ -1,0 +1,215 @@
+"""What a filter is: static verdicts per node, and a load per node that eviction can lower.
+
+A filter is built for one incoming pod. Whatever eviction can change about its answer is a *load*:
+`width` integers per node, to which every pod on the node adds its *demand*. Taking pods away and
+putting them back is then addition and subtraction of columns for all nodes at once, the same for
+resources, host ports, affinity and spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster.objects import Pod
+from policy.cluster.requests import Requests, RequestRules, pod_requests
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
+
+Nodes = NDArray[np.int64]
+Codes = NDArray[np.int8]
+
+SUCCESS: Final = 0
+UNSCHEDULABLE: Final = 1
+UNRESOLVABLE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """Status of some nodes: codes (n,), and for each the index of its reasons in `texts`."""
+
+    codes: Codes
+    reasons: NDArray[np.int32]
+    texts: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def single(codes: Codes, text: str | tuple[str, ...]) -> Verdicts:
+        """Verdicts of a filter that knows one reason."""
+        texts = (text,) if isinstance(text, str) else text
+        return Verdicts(codes=codes, reasons=(codes != SUCCESS).astype(np.int32), texts=((), texts))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Incoming:
+    """The pod that is being placed, as filters read it."""
+
+    snapshot: Snapshot
+    pod: Pod
+    key: str
+    row: int
+    _requests: dict[RequestRules, Requests] = field(default_factory=dict)
+
+    @cached_property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace or "default"
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        return self.pod.metadata.labels or {}
+
+    @cached_property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+    @cached_property
+    def label_set(self) -> LabelSet:
+        return LabelSet(namespace=self.namespace, labels=self.labels)
+
+    def requests(self, rules: RequestRules) -> Requests:
+        """What the pod asks for, as the scheduler counts a pod that it is placing."""
+        found = self._requests.get(rules)
+        if found is None:
+            found = self._requests[rules] = pod_requests(self.pod, on_node=False, rules=rules)
+        return found
+
+
+class Filter(Protocol):
+    """One filter, built for one incoming pod."""
+
+    @property
+    def width(self) -> int:
+        """Number of load columns; 0 where eviction changes nothing about the answer."""
+
+    def base(self) -> Ints:
+        """Load with every pod in place; shape (nodes, width)."""
+
+    def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        """What pod rows[i] adds to the load of nodes[i]; shape (rows, width)."""
+
+    def without(self, load: Ints, removed: Ints) -> Ints:
+        """The load after pods that demanded `removed` in sum were taken away."""
+
+    def passes(self, load: Ints, nodes: Nodes) -> Bools:
+        """Does the pod pass on nodes[i] under load[i]? Shape (n,)."""
+
+    def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
+        """`passes` with codes and reasons."""
+
+
+class StaticFilter:
+    """A filter whose answer no eviction changes: verdicts for all nodes, computed once."""
+
+    width = 0
+
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
+        self._ok = verdicts.codes == SUCCESS
+
+    def base(self) -> Ints:
+        return np.zeros((self._ok.size, 0), dtype=np.int64)
+
+    def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        return np.zeros((rows.size, 0), dtype=np.int64)
+
+    def without(self, load: Ints, removed: Ints) -> Ints:
+        return load
+
+    def passes(self, load: Ints, nodes: Nodes) -> Bools:
+        return self._ok[nodes]
+
+    def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
+        return Verdicts(
+            codes=self._verdicts.codes[nodes],
+            reasons=self._verdicts.reasons[nodes],
+            texts=self._verdicts.texts,
+        )
+
+
+class LinearFilter:
+    """Base of filters whose load is a plain sum of demands."""
+
+    def without(self, load: Ints, removed: Ints) -> Ints:
+        return load - removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """What a filter says before nodes are looked at one by one (PreFilter).
+
+    `rejected`: reasons for which the pod fits on no node at all. `error`: the cycle fails.
+    `names`: only these nodes are filtered; `outside` tells what becomes of the others.
+    """
+
+    rejected: tuple[str, ...] = ()
+    error: str = ""
+    names: frozenset[str] | None = None
+    outside: str = ""  #: `unresolvable` or `no-status`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a filter as rule files may set it."""
+
+    doc: str
+    default: str | int | bool
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def type(self) -> type:
+        return type(self.default)
+
+
+Parameters = Mapping[str, Any]
+"""Every parameter of the filter, defaults filled in."""
+
+
+def _no_narrowing(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterInfo:
+    """A filter as the registry knows it."""
+
+    name: str  #: as rule files write it
+    plugin: str  #: kube-scheduler's name, for messages and conformance
+    doc: str  #: what it checks, and what eviction can and cannot resolve
+    #: None where the filter has nothing to say about this pod on any node
+    build: Callable[[Incoming, Parameters], Filter | None]
+    narrow: Callable[[Incoming, Parameters], Narrowing | None] = _no_narrowing
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+    def defaults(self) -> dict[str, str | int | bool]:
+        return {name: p.default for name, p in self.parameters.items()}
+
+
+def label_matches(
+    snapshot: Snapshot, key: tuple[Any, ...], match: Callable[[LabelSet], bool]
+) -> Bools:
+    """`match` of every label set that the snapshot's pods carry, remembered under `key`.
+
+    Returns (label sets,) bool; index it with the LABELS column. A key must always mean the same
+    `match`.
+    """
+    memo = snapshot.pools.matches
+    sets: Sequence[LabelSet] = snapshot.pools.labels.values
+    known = memo.get(key)
+    done = 0 if known is None else known.size
+    if known is None or done < len(sets):
+        new = np.fromiter((match(s) for s in sets[done:]), dtype=np.bool_, count=len(sets) - done)
+        known = memo[key] = new if known is None else np.concatenate([known, new])
+    return known
+
+
+def pods_matching(snapshot: Snapshot, matches: Bools) -> Bools:
+    """Which pods carry a label set that matches; shape (pods,)."""
+    if not matches.size:
+        return np.zeros(len(snapshot.pods), dtype=np.bool_)
+    labels = snapshot.column(LABELS)
+    # A removed pod's label id is NOWHERE (-1): it must match nothing.
+    return matches[labels] & (labels >= 0)

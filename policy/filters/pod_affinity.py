@@ -1,0 +1,289 @@
+"""pod-affinity: required inter-pod affinity and anti-affinity.
+
+Eviction cannot resolve the pod's own affinity; it resolves its own anti-affinity and that of pods
+which are there already.
+
+Load, in columns: for each own affinity term the number of pods in the node's topology domain that
+match *all* own terms, then the number of such pods over all terms and domains; for each own
+anti-affinity term the number of pods in the domain that it selects; last, the number of
+anti-affinity terms of pods there that select the incoming pod and share a topology with the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from policy.cluster.tables import ANTI_AFFINITY, Bools, Ints, LabelSet, TermSet
+from policy.filters.affinity_terms import (
+    Term,
+    compile_term,
+    invalid_selector,
+    required_terms,
+    unrolled,
+)
+from policy.filters.base import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    Filter,
+    FilterInfo,
+    Incoming,
+    LinearFilter,
+    Narrowing,
+    Nodes,
+    Parameter,
+    Parameters,
+    Verdicts,
+    label_matches,
+    pods_matching,
+)
+
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI = "node(s) didn't match pod anti-affinity rules"
+EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+GENERAL = "node(s) didn't match pod affinity/anti-affinity"
+
+
+class _Topology:
+    """Counts per topology domain of one key."""
+
+    def __init__(self, incoming: Incoming, key: str) -> None:
+        snapshot = incoming.snapshot
+        self._node = snapshot.node
+        self.domain, self.domains = snapshot.nodes.domains(key)
+
+    def count(self, rows: Ints, weights: Ints | None = None) -> Ints:
+        """Per node, the weight of pods `rows` in its domain; 0 without the label."""
+        totals = np.zeros(self.domains + 1, dtype=np.int64)
+        # Pods on nodes without the label fall into the last slot, which is then emptied.
+        np.add.at(totals, self.domain[self._node[rows]], 1 if weights is None else weights)
+        totals[-1] = 0
+        return totals[self.domain]
+
+    def has(self, nodes: Nodes) -> Bools:
+        return np.asarray(self.domain[nodes] >= 0)
+
+
+class PodAffinityFilter(LinearFilter):
+    def __init__(
+        self,
+        incoming: Incoming,
+        *,
+        affinity: Sequence[Term],
+        anti: Sequence[Term],
+        existing: Ints,
+        existing_terms: dict[str, Ints],
+        reasons: dict[str, tuple[str, ...]],
+        anywhere_if_first: bool,
+    ) -> None:
+        snapshot = incoming.snapshot
+        self._snapshot = snapshot
+        self._on_node = snapshot.node >= 0
+        self._reasons = reasons
+        self._anywhere_if_first = anywhere_if_first
+        keys = {t.topology_key for t in (*affinity, *anti)} | existing_terms.keys()
+        topologies = {key: _Topology(incoming, key) for key in keys}
+        self._affinity = [topologies[t.topology_key] for t in affinity]
+        self._anti = [topologies[t.topology_key] for t in anti]
+        self._existing = {topologies[key]: terms for key, terms in existing_terms.items()}
+        nothing = np.zeros(len(snapshot.pods), dtype=np.bool_)
+        self._matches_all = (
+            pods_matching(snapshot, _selected(incoming, affinity, together=True))
+            if affinity
+            else nothing
+        )
+        self._matches_anti = [
+            pods_matching(snapshot, _selected(incoming, [t], together=False)) for t in anti
+        ]
+        self._self_match = bool(affinity) and _all_select(affinity, incoming.label_set)
+        self._first_anti = len(affinity) + (1 if affinity else 0)
+        self.width = self._first_anti + len(anti) + 1
+
+    def base(self) -> Ints:
+        snapshot = self._snapshot
+        load = np.zeros((len(snapshot.nodes), self.width), dtype=np.int64)
+        rows = np.flatnonzero(self._matches_all & self._on_node)
+        total = 0
+        for i, topology in enumerate(self._affinity):
+            load[:, i] = topology.count(rows)
+            total += int(topology.has(snapshot.node[rows].astype(np.int64)).sum())
+        if self._affinity:
+            load[:, len(self._affinity)] = total
+        for i, topology in enumerate(self._anti):
+            rows = np.flatnonzero(self._matches_anti[i] & self._on_node)
+            load[:, self._first_anti + i] = topology.count(rows)
+        column = snapshot.column(ANTI_AFFINITY)
+        carriers = np.flatnonzero((column >= 0) & self._on_node)
+        for topology, terms in self._existing.items():
+            weights = terms[column[carriers]]
+            load[:, -1] += topology.count(carriers[weights > 0], weights[weights > 0])
+        return load
+
+    def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        demand = np.zeros((rows.size, self.width), dtype=np.int64)
+        matches = self._matches_all[rows]
+        for i, topology in enumerate(self._affinity):
+            demand[:, i] = matches & topology.has(nodes)
+        if self._affinity:
+            own = len(self._affinity)
+            demand[:, own] = demand[:, :own].sum(axis=1)
+        for i, topology in enumerate(self._anti):
+            demand[:, self._first_anti + i] = self._matches_anti[i][rows] & topology.has(nodes)
+        column = self._snapshot.column(ANTI_AFFINITY)[rows]
+        for topology, terms in self._existing.items():
+            demand[:, -1] += np.where((column >= 0) & topology.has(nodes), terms[column], 0)
+        return demand
+
+    def _parts(self, load: Ints, nodes: Nodes) -> tuple[Bools, Bools, Bools]:
+        """Affinity, own anti-affinity and others' anti-affinity satisfied; shape (n,) each."""
+        own = len(self._affinity)
+        affinity = np.ones(nodes.size, dtype=np.bool_)
+        if own:
+            labelled = np.ones(nodes.size, dtype=np.bool_)
+            for topology in self._affinity:
+                labelled &= topology.has(nodes)
+            affinity = labelled & (load[:, :own] > 0).all(axis=1)
+            if self._self_match:
+                # The first pod of a group that wants its own kind may go anywhere: otherwise
+                # none of them could ever start.
+                first = load[:, own] == 0
+                affinity |= first if self._anywhere_if_first else first & labelled
+        anti = ~(load[:, self._first_anti : self.width - 1] > 0).any(axis=1)
+        return affinity, anti, load[:, -1] <= 0
+
+    def passes(self, load: Ints, nodes: Nodes) -> Bools:
+        affinity, anti, existing = self._parts(load, nodes)
+        return affinity & anti & existing
+
+    def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
+        affinity, anti, existing = self._parts(load, nodes)
+        codes = np.zeros(nodes.size, dtype=np.int8)
+        reasons = np.zeros(nodes.size, dtype=np.int32)
+        order = (("existing", existing), ("anti", anti), ("affinity", affinity))
+        texts: list[tuple[str, ...]] = [()]
+        # The last one written is the first one that the scheduler checks.
+        for name, satisfied in order:
+            texts.append(self._reasons[name])
+            codes[~satisfied] = UNRESOLVABLE if name == "affinity" else UNSCHEDULABLE
+            reasons[~satisfied] = len(texts) - 1
+        return Verdicts(codes=codes, reasons=reasons, texts=tuple(texts))
+
+
+def _all_select(terms: Sequence[Term], pod: LabelSet) -> bool:
+    return all(t.selects(pod, {}) for t in terms)
+
+
+def _selected(incoming: Incoming, terms: Sequence[Term], *, together: bool) -> Bools:
+    """Label sets that the incoming pod's terms select (they were unrolled: no namespace labels)."""
+    key = ("affinity", together, tuple(terms))
+    match: Callable[[LabelSet], bool] = lambda s: _all_select(terms, s)  # noqa: E731  # a closure
+    return label_matches(incoming.snapshot, key, match)
+
+
+def _existing_terms(incoming: Incoming) -> dict[str, Ints]:
+    """Topology key -> per set of anti-affinity terms, how many of them select the incoming pod.
+
+    Arrays have one slot more than term sets: index NOWHERE reads a 0.
+    """
+    snapshot = incoming.snapshot
+    labels = snapshot.namespace_labels.get(incoming.namespace, {})
+    found: dict[str, Ints] = {}
+    sets: Sequence[TermSet] = snapshot.pools.terms.values
+    for i, term_set in enumerate(sets):
+        for term in term_set.terms:
+            compiled = compile_term(term, namespace=term_set.namespace)
+            if compiled.selects(incoming.label_set, labels):
+                counts = found.setdefault(
+                    compiled.topology_key, np.zeros(len(sets) + 1, dtype=np.int64)
+                )
+                counts[i] += 1
+    return found
+
+
+def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+    snapshot = incoming.snapshot
+    keep = parameters["namespaceSelector"] == "kept"
+    own = [
+        [
+            unrolled(
+                compile_term(t, namespace=incoming.namespace),
+                snapshot.namespace_labels,
+                keep_selector=keep,
+            )
+            for t in required_terms(incoming.pod, anti=anti)
+        ]
+        for anti in (False, True)
+    ]
+    existing_terms = _existing_terms(incoming)
+    column = snapshot.column(ANTI_AFFINITY)
+    carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
+    if not own[0] and not own[1]:
+        seen = any(
+            _Topology(incoming, key)
+            .has(snapshot.node[carriers].astype(np.int64))[terms[column[carriers]] > 0]
+            .any()
+            for key, terms in existing_terms.items()
+        )
+        # Where no running pod's terms matter the filter is skipped altogether, and terms of
+        # nominated pods with it (1.26 and later).
+        if not seen and (parameters["skip"] == "when-irrelevant" or not existing_terms):
+            return None
+    general = (GENERAL,) if parameters["wording"] == "general-first" else ()
+    return PodAffinityFilter(
+        incoming,
+        affinity=own[0],
+        anti=own[1],
+        existing=carriers,
+        existing_terms=existing_terms,
+        reasons={
+            "affinity": (*general, AFFINITY),
+            "anti": (*general, ANTI),
+            "existing": (*general, EXISTING),
+        },
+        anywhere_if_first=parameters["firstOfGroup"] == "anywhere",
+    )
+
+
+def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
+    for anti in (False, True):
+        terms = required_terms(incoming.pod, anti=anti)
+        if invalid_selector(terms):
+            shown = msgspec.json.encode(terms).decode()
+            return Narrowing(rejected=(f"parsing pod: invalid affinity term in {shown}",))
+    return None
+
+
+INFO = FilterInfo(
+    name="pod-affinity",
+    plugin="InterPodAffinity",
+    doc="Required inter-pod affinity (eviction cannot resolve it) and anti-affinity, own and of "
+    "pods that are there (eviction resolves it).",
+    build=build,
+    narrow=narrow,
+    parameters={
+        "wording": Parameter(
+            doc="`precise` names the broken rule only, `general-first` a general text before it",
+            default="precise",
+            choices=("precise", "general-first"),
+        ),
+        "namespaceSelector": Parameter(
+            doc="the incoming pod's namespace selectors become names of namespaces; afterwards "
+            "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35)",
+            default="kept",
+            choices=("kept", "dropped"),
+        ),
+        "skip": Parameter(
+            doc="skip the filter where neither own terms nor running pods' terms matter, or never",
+            default="when-irrelevant",
+            choices=("when-irrelevant", "never"),
+        ),
+        "firstOfGroup": Parameter(
+            doc="where the first pod of a self-affine group may go: nodes that have the topology "
+            "labels, or anywhere (1.14)",
+            default="labelled-nodes",
+            choices=("labelled-nodes", "anywhere"),
+        ),
+    },
+)

@@ -1,0 +1,143 @@
+"""resources: requests against what the node has left, and the number of pods. Eviction helps.
+
+Load: column 0 is the number of pods, then one column per resource that is compared: the sum of
+requests on the node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policy.cluster.occupancy import Occupancy
+from policy.cluster.requests import CPU, EPHEMERAL, MEMORY, RequestRules
+from policy.cluster.tables import Bools, Ints
+from policy.filters.base import (
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    Filter,
+    FilterInfo,
+    Incoming,
+    LinearFilter,
+    Nodes,
+    Parameter,
+    Parameters,
+    Verdicts,
+)
+
+TOO_MANY_PODS = {"too-many-pods": "Too many pods", "insufficient-pods": "Insufficient pods"}
+_FIRST = (CPU, MEMORY, EPHEMERAL)
+
+
+def request_rules(parameters: Parameters) -> RequestRules:
+    return RequestRules(
+        sidecars=parameters["sidecars"],
+        pod_level=parameters["podLevel"],
+        resize=parameters["resize"],
+        overhead=parameters["overhead"],
+        running_init=parameters["runningInit"],
+    )
+
+
+class Resources(LinearFilter):
+    def __init__(self, incoming: Incoming, parameters: Parameters, names: tuple[str, ...]) -> None:
+        snapshot = incoming.snapshot
+        self._snapshot = snapshot
+        self._rules = request_rules(parameters)
+        wanted = incoming.requests(self._rules)
+        self._occupancy = Occupancy.of(snapshot, self._rules)
+        ids = snapshot.pools.resources.ids
+        # A resource that no node and no running pod names has no column: nobody can have it.
+        self._columns = np.array([ids.get(n, -1) for n in names], dtype=np.int64)
+        self._known = self._columns >= 0
+        request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)
+        allocatable = np.zeros((len(snapshot.nodes), len(names)), dtype=np.int64)
+        allocatable[:, self._known] = snapshot.allocatable[:, self._columns[self._known]]
+        self._room = np.concatenate(
+            [(snapshot.nodes.allowed_pods - 1)[:, None], allocatable - request], axis=1
+        )
+        self._hopeless = (
+            (request > allocatable).any(axis=1)
+            if parameters["aboveAllocatable"] == "unresolvable"
+            else np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        )
+        self._reasons = (
+            TOO_MANY_PODS[parameters["podCountWording"]],
+            *(f"Insufficient {name}" for name in names),
+        )
+        self.width = 1 + len(names)
+
+    def base(self) -> Ints:
+        load = np.zeros((len(self._snapshot.nodes), self.width), dtype=np.int64)
+        load[:, 0] = self._occupancy.pods
+        load[:, 1:][:, self._known] = self._occupancy.requested[:, self._columns[self._known]]
+        return load
+
+    def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        demand = np.zeros((rows.size, self.width), dtype=np.int64)
+        demand[:, 0] = 1
+        requests = self._snapshot.requests(self._rules)
+        for position, column in enumerate(self._columns.tolist(), start=1):
+            if column >= 0:
+                demand[:, position] = requests[rows, column]
+        return demand
+
+    def passes(self, load: Ints, nodes: Nodes) -> Bools:
+        return np.asarray((load <= self._room[nodes]).all(axis=1))
+
+    def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
+        short = load > self._room[nodes]
+        failed = short.any(axis=1)
+        # Too many pods alone is resolvable even on a node that allows none.
+        codes = np.where(failed, UNSCHEDULABLE, 0)
+        codes[failed & self._hopeless[nodes]] = UNRESOLVABLE
+        bits = short @ (1 << np.arange(self.width, dtype=np.int64))
+        patterns, reasons = np.unique(bits, return_inverse=True)
+        texts = tuple(
+            tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)
+            for pattern in patterns.tolist()
+        )
+        return Verdicts(codes=codes.astype(np.int8), reasons=reasons.astype(np.int32), texts=texts)
+
+
+def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+    wanted = incoming.requests(request_rules(parameters))
+    if parameters["compare"] == "requested":
+        names = [n for n, v in wanted.items() if v > 0]
+    elif all(v == 0 for n, v in wanted.items() if n in _FIRST) and set(wanted) <= set(_FIRST):
+        names = []
+    else:
+        # Up to 1.27 an over-used resource rejects a pod that does not request it at all.
+        names = [*_FIRST, *(n for n in wanted if n not in _FIRST)]
+    ordered = sorted(names, key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n))
+    return Resources(incoming, parameters, tuple(ordered))
+
+
+INFO = FilterInfo(
+    name="resources",
+    plugin="NodeResourcesFit",
+    doc="Requests (cpu, memory, ephemeral-storage, extended resources) and the number of pods. "
+    "Eviction resolves it, but for a request above the node's whole allocatable (1.34).",
+    build=build,
+    parameters={
+        "aboveAllocatable": Parameter(
+            doc="code of a request that exceeds the node's whole allocatable",
+            default="unresolvable",
+            choices=("unresolvable", "unschedulable"),
+        ),
+        "compare": Parameter(
+            doc="compare requested resources only (1.28 and later), or all of them",
+            default="requested",
+            choices=("requested", "all"),
+        ),
+        "sidecars": Parameter(doc="restartable init containers add to the sum", default=True),
+        "podLevel": Parameter(doc="pod-level requests replace the containers' sum", default=True),
+        "resize": Parameter(doc="pods in resize count the larger of spec and status", default=True),
+        "overhead": Parameter(doc="spec.overhead is added", default=True),
+        "runningInit": Parameter(doc="init containers of pods on nodes count", default=True),
+        "podCountWording": Parameter(
+            doc="how a node without room for one more pod is worded",
+            default="too-many-pods",
+            choices=tuple(TOO_MANY_PODS),
+        ),
+    },
+)

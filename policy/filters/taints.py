@@ -1,0 +1,67 @@
+"""taints: NoSchedule and NoExecute taints must be tolerated. Eviction cannot help."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policy.cluster.selectors import DO_NOT_SCHEDULE, first_untolerated
+from policy.filters.base import (
+    UNRESOLVABLE,
+    Filter,
+    FilterInfo,
+    Incoming,
+    Parameter,
+    Parameters,
+    StaticFilter,
+    Verdicts,
+)
+
+#: How the generations word the reason; `{key: value}` is the first taint not tolerated.
+WORDINGS = {
+    "untolerated": "node(s) had untolerated taint(s)",
+    "untolerated-named": "node(s) had untolerated taint {{{key}: {value}}}",
+    "not-tolerated-named": "node(s) had taint {{{key}: {value}}}, that the pod didn't tolerate",
+    "not-tolerated": "node(s) had taints that the pod didn't tolerate",
+}
+
+
+def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+    tainted = incoming.snapshot.nodes.coded("taints", lambda n: tuple(n.spec.taints or ()))
+    tolerations = incoming.pod.spec.tolerations or ()
+    wording = WORDINGS[parameters["wording"]]
+    texts: list[tuple[str, ...]] = [()]
+    reason_of = []
+    for taints in tainted.values:
+        taint = first_untolerated(taints, tolerations, effects=DO_NOT_SCHEDULE)
+        if taint is None:
+            reason_of.append(0)
+            continue
+        text = (wording.format(key=taint.key, value=taint.value),)
+        if text not in texts:
+            texts.append(text)
+        reason_of.append(texts.index(text))
+    if not any(reason_of):
+        return None
+    reasons = np.array(reason_of, dtype=np.int32)[tainted.codes]
+    return StaticFilter(
+        Verdicts(
+            codes=np.where(reasons > 0, UNRESOLVABLE, 0).astype(np.int8),
+            reasons=reasons,
+            texts=tuple(texts),
+        )
+    )
+
+
+INFO = FilterInfo(
+    name="taints",
+    plugin="TaintToleration",
+    doc="NoSchedule and NoExecute taints not tolerated. Eviction cannot resolve it.",
+    build=build,
+    parameters={
+        "wording": Parameter(
+            doc="how the reason is worded (generations differ)",
+            default="untolerated",
+            choices=tuple(WORDINGS),
+        ),
+    },
+)
