@@ -1,0 +1,12 @@
+"""Recorded decisions of the real schedulers, compared with what a rule set decides.
+
+A recording is a file of JSON lines, one scenario each: a cluster, and what the real scheduler
+did there. `scenario` reads them, `compare` gives a verdict on one (agree, tie, differ), `run`
+goes through files with several processes. Another form of recording is one more comparer in
+`run.FORMS`.
+"""
+
+from policy.conformance.results import Result, Summary, Verdict
+from policy.conformance.run import RecordingError, run
+
+__all__ = ["RecordingError", "Result", "Summary", "Verdict", "run"]

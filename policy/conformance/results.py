@@ -1,0 +1,50 @@
+"""The verdict on one scenario, and the sum over many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How a decision of ours relates to a recorded one."""
+
+    AGREE = "agree"  # the same, or something that the real scheduler may also have done
+    TIE = "tie"  # only the order among equal pods differs, and a witness was found
+    DIFFER = "differ"  # everything else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The verdict on one scenario."""
+
+    id: str
+    family: str
+    source: str  #: file that holds the scenario
+    verdict: Verdict
+    differences: tuple[str, ...]  #: what differs, one short line each; for a tie: where it tied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Numbers of a run."""
+
+    agree: int
+    tie: int
+    differ: int
+
+    @classmethod
+    def of(cls, results: Iterable[Result]) -> Summary:
+        counts = Counter(result.verdict for result in results)
+        return cls(
+            agree=counts[Verdict.AGREE], tie=counts[Verdict.TIE], differ=counts[Verdict.DIFFER]
+        )
+
+    @property
+    def total(self) -> int:
+        return self.agree + self.tie + self.differ
+
+    def __str__(self) -> str:
+        return f"{self.total} scenarios: {self.agree} agree, {self.tie} tie, {self.differ} differ"

@@ -1,0 +1,175 @@
+"""Going through recordings with several processes, in an order that never changes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from policy.conformance import compare, scenario
+from policy.conformance.results import Result
+
+if TYPE_CHECKING:
+    from policy.rules import RuleSet
+
+_CHUNK: Final = 8
+"""Scenarios that travel to a worker together."""
+
+
+class RecordingError(Exception):
+    """A file that is no recording, or a line of it that is none; the text says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One line of a recording."""
+
+    source: str
+    line: int
+    text: bytes
+
+
+class Form(Protocol):
+    """A form of recording: how to know a line of it, and how to judge one."""
+
+    def knows(self, head: scenario.Head) -> bool: ...
+
+    def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result: ...
+
+
+class Preemptions:
+    """One scheduling cycle of kube-scheduler per line."""
+
+    def knows(self, head: scenario.Head) -> bool:
+        return head.pod is not None and head.expect is not None and head.config is None
+
+    def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result:
+        return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
+
+
+FORMS: Final[Sequence[Form]] = (Preemptions(),)
+
+_Chunk: TypeAlias = list[Task]
+
+
+def run(
+    paths: Iterable[str | Path],
+    rules: str | Path | Mapping[str, Any],
+    *,
+    overrides: Mapping[str, Any] = compare.OVERRIDES,
+    families: frozenset[str] = frozenset(),
+    limit: int | None = None,
+    strict: bool = False,
+    jobs: int = 1,
+) -> Iterator[Result]:
+    """Judge the scenarios of some recordings, in the order of the files and lines.
+
+    `families` selects (all where empty), `limit` ends after so many selected scenarios. Raises
+    RecordingError for a file that cannot be read, RulesError for the rule set.
+    """
+    tasks = _tasks(paths, families, limit)
+    if jobs <= 1:
+        judge = _Judge(rules, overrides, strict)
+        for task in tasks:
+            yield judge(task)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_start, initargs=(rules, overrides, strict)
+    ) as pool:
+        waiting: deque[Future[list[Result]]] = deque()
+        try:
+            for chunk in _chunks(tasks):
+                waiting.append(pool.submit(_judge_chunk, chunk))
+                if len(waiting) >= 3 * jobs:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _tasks(
+    paths: Iterable[str | Path], families: frozenset[str], limit: int | None
+) -> Iterator[Task]:
+    taken = 0
+    for path in paths:
+        for number, text in _lines(Path(path)):
+            if limit is not None and taken >= limit:
+                return
+            try:
+                head = scenario.head(text)
+            except msgspec.DecodeError as exc:
+                raise RecordingError(
+                    f"{path}:{number}: not a recorded scenario: {str(exc).lower()}"
+                ) from exc
+            if not any(form.knows(head) for form in FORMS):
+                raise RecordingError(
+                    f"{path}:{number}: not a recorded scenario"
+                    "\n  help: a scenario has `id`, `family`, `cluster`, `pod` and `expect`"
+                )
+            if not families or head.family in families:
+                taken += 1
+                yield Task(source=str(path), line=number, text=text)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from scenario.lines(path)
+    except (OSError, EOFError) as exc:
+        reason = getattr(exc, "strerror", None) or str(exc)
+        raise RecordingError(f"{path}: {reason[:1].lower()}{reason[1:]}") from exc
+
+
+def _chunks(tasks: Iterable[Task]) -> Iterator[_Chunk]:
+    chunk: _Chunk = []
+    for task in tasks:
+        chunk.append(task)
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class _Judge:
+    def __init__(
+        self,
+        rules: str | Path | Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        strict: bool,
+    ) -> None:
+        from policy.rules import RuleSet
+
+        self.rules = RuleSet.load(rules, overrides=overrides)
+        self.strict = strict
+
+    def __call__(self, task: Task) -> Result:
+        head = scenario.head(task.text)
+        form = next(form for form in FORMS if form.knows(head))
+        try:
+            return form.judge(task, self.rules, strict=self.strict)
+        except msgspec.ValidationError as exc:
+            raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
+
+
+_judge: _Judge | None = None
+
+
+def _start(
+    rules: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], strict: bool
+) -> None:
+    global _judge  # noqa: PLW0603  # a worker process holds one compiled rule set
+    _judge = _Judge(rules, overrides, strict)
+
+
+def _judge_chunk(chunk: _Chunk) -> list[Result]:
+    assert _judge is not None
+    return [_judge(task) for task in chunk]

@@ -1,0 +1,133 @@
+"""Recorded scenarios: a cluster, a pending pod, and what kube-scheduler did with it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+_GZIP: Final = b"\x1f\x8b"
+
+
+class RecordedCandidate(msgspec.Struct, frozen=True):
+    """Victims on one node, in the order of the list, and how many violate a budget."""
+
+    victims: list[str]
+    violations: int = msgspec.field(default=0, name="numPDBViolations")
+
+
+class RecordedStatus(msgspec.Struct, frozen=True):
+    code: str
+    plugin: str | None = None
+    reasons: list[str] = []
+
+
+class RecordedPostFilter(msgspec.Struct, frozen=True, rename="camel"):
+    code: str
+    message: str = ""
+    #: a node, "" to clear the nomination; None: leave it, or (after Success) any of `best`
+    nominated_node: str | None = None
+
+
+class RecordedPreempt(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of the generic scheduler (1.14)."""
+
+    node: str | None
+    any_of: list[str] = []
+    victims: list[str] = []
+    cleared_nominations: list[str] = []
+
+
+class Expect(msgspec.Struct, frozen=True, rename="camel"):
+    """What the real scheduler did; absent where its generation does not tell."""
+
+    fits: bool = False
+    error: str | None = None
+    eligible: bool | None = None
+    reason: str | None = None
+    filter: dict[str, RecordedStatus | list[str]] = {}
+    potential_nodes: list[str] | None = None
+    candidates: dict[str, RecordedCandidate] | None = None
+    alternatives: dict[str, list[RecordedCandidate]] = {}
+    statuses: dict[str, RecordedStatus] | None = None
+    best: list[str] = []
+    best_any_order: list[str] = []
+    post_filter: RecordedPostFilter | None = None
+    preempt: RecordedPreempt | None = None
+    fit_error: str | None = None
+    cleared_nominations: list[str] | None = None
+    cleared_nominations_by_best: dict[str, list[str]] = {}
+    deleted: list[str] | None = None
+    disruption_target: list[str] | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    id: str
+    family: str
+    cluster: dict[str, Any]
+    pod: str
+    expect: Expect
+
+    @property
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The cluster's objects, as in a kubectl List."""
+        return self.cluster.get("items") or []
+
+    def pods_by_node(self) -> dict[str, list[str]]:
+        """Keys of the pods on each node, in snapshot order (namespace, name)."""
+        on: dict[str, list[str]] = {}
+        for obj in self.objects:
+            node = obj.get("spec", {}).get("nodeName") if obj.get("kind") == "Pod" else None
+            if node:
+                meta = obj["metadata"]
+                on.setdefault(node, []).append(f"{meta.get('namespace', 'default')}/{meta['name']}")
+        for pods in on.values():
+            pods.sort(key=lambda key: tuple(key.split("/", 1)))
+        return on
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Enough of a line to know what it is; the rest stays undecoded."""
+
+    id: str | None = None
+    family: str | None = None
+    pod: str | None = None
+    cluster: msgspec.Raw | None = None
+    expect: msgspec.Raw | None = None
+    config: msgspec.Raw | None = None
+
+
+_HEAD: Final = msgspec.json.Decoder(Head)
+_SCENARIO: Final = msgspec.json.Decoder(Scenario)
+
+
+def head(line: bytes) -> Head:
+    """Raises msgspec.DecodeError for a line that is no record."""
+    return _HEAD.decode(line)
+
+
+def parse(line: bytes) -> Scenario:
+    """Raises msgspec.DecodeError for a line that is no scenario."""
+    return _SCENARIO.decode(line)
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number (from 1) and text of the lines of a recording, gzipped or not."""
+    with _opened(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if line.strip():
+                yield number, line
+
+
+def _opened(path: Path) -> IO[bytes]:
+    stream = path.open("rb")
+    packed = stream.read(2) == _GZIP
+    stream.seek(0)
+    # GzipFile closes only what it opened itself.
+    if not packed:
+        return stream
+    stream.close()
+    return gzip.open(path, "rb")  # type: ignore[return-value]  # readable bytes, as declared
