@@ -165,9 +165,10 @@ def _literals(tree: CheckedTree) -> Iterator[Complaint]:
             assert isinstance(node, syntax.Call)
             argument = node.arguments[0]
             assert isinstance(argument, syntax.Constant)
+            assert isinstance(argument.value, str)
             yield Complaint(
                 offset=argument.offset,
-                length=len(str(argument.value)) + 2,
+                length=len(argument.value) + 2,
                 message=f"`{argument.value}` is not a {node.function}",
                 help="durations are written like `90s`, `10m` or `1h30m`"
                 if node.function == "duration"
@@ -230,9 +231,7 @@ def _complaint(source: str, offset: int, message: str, context: Context) -> Comp
     if overload:
         return _overload(source, offset, overload[1], overload[2])
     if "recursion" in message:
-        return Complaint(
-            offset=offset, length=1, message="the expression is nested too deeply"
-        )
+        return Complaint(offset=offset, length=1, message="the expression is nested too deeply")
     if "Syntax error" in message:
         found = _token(source, offset)
         what = f"unexpected `{found}`" if found.strip() else "the expression is incomplete"

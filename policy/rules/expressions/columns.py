@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +167,7 @@ class Evaluated:
         if isinstance(self.values, InternedColumn):
             codes = np.broadcast_to(self.values.codes, (size,))
             return Evaluated(InternedColumn(codes, self.values.values), errors)
-        return Evaluated(np.broadcast_to(self.values, (size,)), errors)
+        return Evaluated(_stretched(self.values, size), errors)
 
     def holds(self, size: int) -> BoolArray:
         """(size,) bool: the condition is true and not an error."""
@@ -198,3 +198,9 @@ class Evaluated:
         return [
             None if bad else value for value, bad in zip(plain, self.errors.tolist(), strict=True)
         ]
+
+
+def _stretched(values: IntArray | BoolArray, size: int) -> IntArray | BoolArray:
+    # The union of two array types confuses numpy's annotations.
+    stretched: IntArray = np.broadcast_to(cast("IntArray", values), (size,))
+    return stretched

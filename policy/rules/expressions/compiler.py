@@ -238,9 +238,7 @@ class Compiler:
             return self.compile(node.arguments[0])
         calendar = kernels.CALENDAR.get(name)
         if calendar is not None and kind is ValueType.TIMESTAMP:
-            return _map_numbers(
-                self.compile(node.arguments[0]), lambda ms: (calendar(ms), None)
-            )
+            return _map_numbers(self.compile(node.arguments[0]), lambda ms: (calendar(ms), None))
         unit = _DURATION_PARTS.get(name)
         if unit is not None and kind is ValueType.DURATION:
             return _map_numbers(
@@ -260,9 +258,7 @@ class Compiler:
         item, container = node.arguments
         kind = kind_of(item.type)
         if kind_of(container.type) in _MAPS and kind is ValueType.STRING:
-            return _lists(
-                self.compile(container), self.compile(item), contains, ValueType.BOOL
-            )
+            return _lists(self.compile(container), self.compile(item), contains, ValueType.BOOL)
         if not isinstance(container, syntax.ListLiteral) or kind is None or kind in _MAPS:
             raise NotCompilable(_describe(node))
         if any(kind_of(element.type) is not kind for element in container.elements):
@@ -355,9 +351,7 @@ def _numbers(
     return evaluate
 
 
-def _map_numbers(
-    operand: Evaluator, kernel: Callable[[Any], tuple[Any, Errors]]
-) -> Evaluator:
+def _map_numbers(operand: Evaluator, kernel: Callable[[Any], tuple[Any, Errors]]) -> Evaluator:
     def evaluate(frame: Frame) -> Vec:
         vec = operand(frame)
         data, errors = kernel(vec.data)
@@ -466,9 +460,7 @@ def _in_elements(item: Evaluator, elements: list[Evaluator], kind: ValueType) ->
             if kind in NUMERIC:
                 found = found | (wanted.data == other.data)
             else:
-                pairs = zip(
-                    stretched(wanted.data, size), stretched(other.data, size), strict=True
-                )
+                pairs = zip(stretched(wanted.data, size), stretched(other.data, size), strict=True)
                 found = found | np.fromiter((a == b for a, b in pairs), np.bool_, size)
         return Vec(found, errors, axis)
 

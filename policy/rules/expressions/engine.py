@@ -21,9 +21,9 @@ from policy.rules.expressions.columns import (
     BoolColumn,
     Columns,
     History,
-    InternedColumn,
     IntArray,
     IntColumn,
+    InternedColumn,
     Scalar,
     TimestampColumn,
     ValueTable,
@@ -169,15 +169,11 @@ class Program:
         if not self.variables:
             return [self.run({}, functions)]
         rows = zip(*(column_values(columns, name) for name in self.variables), strict=True)
-        return [
-            self.run(dict(zip(self.variables, row, strict=True)), functions) for row in rows
-        ]
+        return [self.run(dict(zip(self.variables, row, strict=True)), functions) for row in rows]
 
     def run_distinct(self, columns: Columns) -> tuple[list[Any], IntArray]:
         """Values per distinct combination of the variables, and each row's combination."""
-        varying = [
-            name for name in self.variables if not isinstance(columns.get(name), Scalar)
-        ]
+        varying = [name for name in self.variables if not isinstance(columns.get(name), Scalar)]
         if not varying:
             return self.run_rows(Columns(1, columns.values, columns.history)), np.zeros(1, np.intp)
         combined: IntArray = np.zeros(columns.size, np.intp)

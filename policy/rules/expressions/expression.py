@@ -126,9 +126,7 @@ def compile_expression(
     if not checked.variables and not checked.history_needs:
         value = program.run({}, None)
         constant = (
-            ScalarResult(None, value.message)
-            if isinstance(value, Failure)
-            else ScalarResult(value)
+            ScalarResult(None, value.message) if isinstance(value, Failure) else ScalarResult(value)
         )
     return Expression(
         source=source,

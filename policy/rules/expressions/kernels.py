@@ -136,8 +136,9 @@ def subtract_times(a: IntArray, b: IntArray) -> tuple[IntArray, Errors]:
 
 def truncated_units(milliseconds: IntArray, unit: int) -> IntArray:
     """Whole units in a duration, towards zero."""
-    quotient = milliseconds // unit
-    return quotient + ((quotient * unit != milliseconds) & (milliseconds < 0))
+    quotient: IntArray = milliseconds // unit
+    short = (quotient * unit != milliseconds) & (milliseconds < 0)
+    return quotient + short.astype(np.int64)
 
 
 _DAY_MS = 86_400_000
@@ -150,7 +151,9 @@ def _days(milliseconds: IntArray) -> NDArray[np.datetime64]:
 def _since(milliseconds: IntArray, unit: str) -> IntArray:
     """Days since the start of the month or year, from 0."""
     days = _days(milliseconds)
-    return (days - days.astype(f"datetime64[{unit}]").astype("datetime64[D]")).astype(np.int64)
+    start = days.astype(f"datetime64[{unit}]").astype("datetime64[D]")
+    passed: IntArray = (days - start).astype(np.int64)
+    return passed
 
 
 CALENDAR: Mapping[str, Callable[[IntArray], IntArray]] = {

@@ -243,9 +243,7 @@ class _Reader:
                     if part in (3, 4):
                         yield self.node(_message(value))
 
-    def _comprehension(
-        self, body: bytes, offset: int, type_: CelType, raw: bytes
-    ) -> Comprehension:
+    def _comprehension(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Comprehension:
         bound: list[str] = []
         outer: list[Node] = []
         inner: list[Node] = []

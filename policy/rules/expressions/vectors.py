@@ -15,8 +15,8 @@ from policy.rules.expressions.columns import (
     BoolColumn,
     CodeArray,
     Columns,
-    InternedColumn,
     IntColumn,
+    InternedColumn,
     Scalar,
     TimestampColumn,
 )

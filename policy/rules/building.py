@@ -1,0 +1,218 @@
+"""From a validated rule file to the frozen rule set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from policy.rules.canonical import canonical_text, digest_of
+from policy.rules.checks import (
+    ELIGIBILITY,
+    ELIGIBLE,
+    FORBID,
+    IMPORTANCE,
+    RANKING,
+    Checker,
+    Path,
+    Registry,
+    find,
+)
+from policy.rules.documents import Series
+from policy.rules.expressions import Expression
+from policy.rules.overlays import rule_id
+from policy.rules.ruleset import (
+    BudgetRules,
+    CandidateRules,
+    Direction,
+    EffectRules,
+    Extender,
+    FilterUse,
+    ImportanceKey,
+    ManagedResource,
+    RankingCriterion,
+    ReprieveGroup,
+    Rule,
+    RuleSet,
+    ScorerUse,
+    Verdict,
+    VictimRules,
+)
+from policy.rules.schema import (
+    RULE_NAMES,
+    EligibilityModel,
+    ExtenderModel,
+    FilterModel,
+    ImportanceModel,
+    RankingModel,
+    RuleFileModel,
+    ScorerModel,
+)
+
+
+def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> RuleSet:
+    """The rule set of a file that passed every check.
+
+    `canonical` is given where the rule set is read back from one: a stored rule set keeps its
+    digest even if a later release knows further settings, whose defaults it then gets.
+    """
+    spec = model.spec
+    filters = tuple(_filter_use(use, checker.filters) for use in spec.filters)
+    scoring = tuple(_scorer_use(use, checker.scorers) for use in spec.scoring)
+    parameters = {("filters", use.name): use.parameters for use in filters}
+    parameters |= {("scoring", use.name): use.parameters for use in scoring}
+    text = canonical_text(model, parameters) if canonical is None else canonical
+    effects = spec.effects
+    candidates = spec.candidates
+    return RuleSet(
+        name=model.metadata.name,
+        digest=digest_of(text),
+        canonical=text,
+        eligibility=_rules(checker, spec.eligibility, ELIGIBILITY),
+        filters=filters,
+        victims=_victims(checker, model),
+        candidates=CandidateRules(
+            nodes=candidates.nodes,
+            min_percentage=candidates.minPercentage,
+            min_absolute=candidates.minAbsolute,
+            start=candidates.start,
+        ),
+        ranking=tuple(
+            _criterion(checker, index, criterion) for index, criterion in enumerate(spec.ranking)
+        ),
+        effects=EffectRules(
+            clear_lower_nominations=effects.clearLowerNominations,
+            disruption_condition=effects.disruptionCondition,
+            delete_terminating_victims=effects.deleteTerminatingVictims,
+            on_no_candidate=effects.onNoCandidate,
+        ),
+        scoring=scoring,
+        extenders=tuple(_extender(extender) for extender in spec.extenders),
+        audit_candidates=spec.audit.candidates,
+        description=" ".join(model.metadata.description.split()),
+        origins=MappingProxyType(_origins(checker)),
+    )
+
+
+def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
+    victims = model.spec.victims
+    return VictimRules(
+        eligible=_rules(checker, victims.eligible, ELIGIBLE),
+        forbid=tuple(
+            Rule(
+                id=rule.id,
+                when=checker.expressions[*FORBID, index, "when"],
+                verdict=Verdict.FORBID,
+                reason=rule.reason,
+                why=_sentence(rule.why),
+            )
+            for index, rule in enumerate(victims.forbid)
+        ),
+        max_victims=victims.maxVictims,
+        none_eligible=victims.noneEligible,
+        importance=tuple(
+            _importance(checker, index, key) for index, key in enumerate(victims.importance)
+        ),
+        budgets=BudgetRules(
+            decrement=victims.budgets.count == "decrement",
+            skip_disrupted=victims.budgets.disruptedPods == "skip",
+        ),
+        reprieve=tuple(ReprieveGroup(group) for group in victims.reprieve),
+        relist=victims.relist == "by-importance",
+    )
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _rules(
+    checker: Checker, models: list[EligibilityModel] | list[Any], path: Path
+) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            id=rule.id,
+            when=checker.expressions.get((*path, index, "when")),
+            verdict=Verdict(rule.verdict),
+            reason=rule.reason,
+            why=_sentence(rule.why),
+        )
+        for index, rule in enumerate(models)
+    )
+
+
+def _importance(checker: Checker, index: int, key: ImportanceModel) -> ImportanceKey:
+    descending = key.descending is not None
+    direction = "descending" if descending else "ascending"
+    item = find(checker.root, (*IMPORTANCE, index))
+    implied = rule_id(item, "id") if item is not None else None
+    return ImportanceKey(
+        id=implied or f"importance-{index + 1}",
+        expression=checker.expressions[*IMPORTANCE, index, direction],
+        descending=descending,
+        why=_sentence(key.why),
+    )
+
+
+def _criterion(checker: Checker, index: int, criterion: RankingModel) -> RankingCriterion:
+    direction = Direction.PICK
+    expression: Expression | None = None
+    for candidate in (Direction.MINIMIZE, Direction.MAXIMIZE):
+        found = checker.expressions.get((*RANKING, index, candidate.value))
+        if found is not None:
+            direction, expression = candidate, found
+    return RankingCriterion(
+        id=criterion.id,
+        direction=direction,
+        expression=expression,
+        pick=criterion.pick,
+        why=_sentence(criterion.why),
+    )
+
+
+def _parameters(
+    given: Mapping[str, Any] | None, name: str, registry: Registry
+) -> Mapping[str, Any]:
+    known = {key: parameter.default for key, parameter in registry[name].parameters.items()}
+    return MappingProxyType({**known, **(given or {})})
+
+
+def _filter_use(use: FilterModel, registry: Registry) -> FilterUse:
+    parameters = _parameters(use.model_extra, use.filter, registry)
+    return FilterUse(name=use.filter, parameters=parameters)
+
+
+def _scorer_use(use: ScorerModel, registry: Registry) -> ScorerUse:
+    parameters = _parameters(use.model_extra, use.scorer, registry)
+    return ScorerUse(name=use.scorer, weight=use.weight, parameters=parameters)
+
+
+def _extender(model: ExtenderModel) -> Extender:
+    return Extender(
+        url_prefix=model.urlPrefix,
+        filter_verb=model.filterVerb,
+        prioritize_verb=model.prioritizeVerb,
+        preempt_verb=model.preemptVerb,
+        weight=model.weight,
+        http_timeout_seconds=model.httpTimeoutSeconds,
+        node_cache_capable=model.nodeCacheCapable,
+        ignorable=model.ignorable,
+        managed_resources=tuple(
+            ManagedResource(name=resource.name, ignored_by_scheduler=resource.ignoredByScheduler)
+            for resource in model.managedResources
+        ),
+    )
+
+
+def _origins(checker: Checker) -> dict[str, str]:
+    origins: dict[str, str] = {}
+    for path in (ELIGIBILITY, ELIGIBLE, FORBID, IMPORTANCE, RANKING):
+        series = find(checker.root, path)
+        for index, item in enumerate(series.items if isinstance(series, Series) else ()):
+            name = rule_id(item, "id") or f"importance-{index + 1}"
+            origins[name] = str(item.place)
+    for section, key in RULE_NAMES.items():
+        series = find(checker.root, ("spec", section))
+        for item in series.items if isinstance(series, Series) else ():
+            origins[f"{section}/{rule_id(item, key)}"] = str(item.place)
+    return origins

@@ -1,0 +1,437 @@
+"""Everything about a merged rule file that pydantic's models cannot say.
+
+Works on the tree, so that all problems come out at once whatever else is wrong, and each with
+its place. Pydantic's own findings are translated here too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from policy.rules.documents import Branch, Item, Leaf, Place, Series, place_within, plain
+from policy.rules.expressions import (
+    CONDITION,
+    ORDER_KEY,
+    RANKING_KEY,
+    Context,
+    Expression,
+    ExpressionError,
+    ValueType,
+    compile_expression,
+)
+from policy.rules.overlays import implied_id
+from policy.rules.problems import Problem
+from policy.rules.schema import RULE_NAMES, RuleFileModel
+
+Path = tuple[str | int, ...]
+
+ELIGIBILITY: Path = ("spec", "eligibility")
+ELIGIBLE: Path = ("spec", "victims", "eligible")
+FORBID: Path = ("spec", "victims", "forbid")
+IMPORTANCE: Path = ("spec", "victims", "importance")
+RANKING: Path = ("spec", "ranking")
+REPRIEVE: Path = ("spec", "victims", "reprieve")
+
+_EXPRESSIONS: tuple[tuple[Path, tuple[str, ...], Context, frozenset[ValueType]], ...] = (
+    (ELIGIBILITY, ("when",), Context.ELIGIBILITY, CONDITION),
+    (ELIGIBLE, ("when",), Context.VICTIMS, CONDITION),
+    (FORBID, ("when",), Context.FORBID, CONDITION),
+    (IMPORTANCE, ("ascending", "descending"), Context.IMPORTANCE, ORDER_KEY),
+    (RANKING, ("minimize", "maximize"), Context.RANKING, RANKING_KEY),
+)
+
+
+class ParameterLike(Protocol):
+    """A parameter of a filter or scorer."""
+
+    @property
+    def choices(self) -> tuple[str, ...] | None: ...
+    @property
+    def type(self) -> type: ...
+    @property
+    def default(self) -> str | int | bool: ...
+
+
+class Parametrised(Protocol):
+    """A filter or scorer as its registry knows it."""
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterLike]: ...
+
+
+Registry = Mapping[str, Parametrised]
+
+
+def show(path: Iterable[str | int]) -> str:
+    """`spec.victims.eligible[1].when`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def find(root: Item, path: Iterable[str | int]) -> Item | None:
+    """The item at a path, None where there is none."""
+    item: Item | None = root
+    for part in path:
+        if isinstance(part, int):
+            found = isinstance(item, Series) and part < len(item.items)
+            item = item.items[part] if isinstance(item, Series) and found else None
+        else:
+            item = item.get(part) if isinstance(item, Branch) else None
+    return item
+
+
+@dataclass(slots=True)
+class Checker:
+    """Collects the problems of one merged rule file, and its compiled expressions."""
+
+    root: Branch
+    filters: Registry
+    scorers: Registry
+    problems: list[Problem] = field(default_factory=list)
+    expressions: dict[Path, Expression] = field(default_factory=dict)
+
+    def run(self) -> RuleFileModel | None:
+        """All checks; the validated model where pydantic found nothing."""
+        model = self._shape()
+        for path, keys, context, expected in _EXPRESSIONS:
+            for index, rule in self._rules(path):
+                for key in keys:
+                    leaf = rule.get(key)
+                    if isinstance(leaf, Leaf):
+                        self._expression(leaf, (*path, index, key), context, expected)
+        self._unique_ids()
+        self._last_decides()
+        self._directions()
+        self._reprieve()
+        self._uses(("spec", "filters"), self.filters)
+        self._uses(("spec", "scoring"), self.scorers)
+        return model
+
+    def complain(self, place: Place, path: Path, message: str, advice: str | None = None) -> None:
+        """Note a problem."""
+        self.problems.append(place.problem(show(path), message, advice))
+
+    def _rules(self, path: Path) -> Iterable[tuple[int, Branch]]:
+        series = find(self.root, path)
+        if isinstance(series, Series):
+            for index, item in enumerate(series.items):
+                if isinstance(item, Branch):
+                    yield index, item
+
+    # -- shape ---------------------------------------------------------------------------
+
+    def _shape(self) -> RuleFileModel | None:
+        try:
+            return RuleFileModel.model_validate(_data(self.root), by_alias=True)
+        except ValidationError as exc:
+            for error in exc.errors(include_url=False):
+                self._shape_problem(dict(error))
+            return None
+
+    def _shape_problem(self, error: dict[str, Any]) -> None:
+        path: Path = error["loc"]
+        # `audit.candidates` may be a number or a word: pydantic reports each alternative.
+        if path[:3] == ("spec", "audit", "candidates"):
+            path = path[:3]
+        kind = error["type"]
+        if kind == "extra_forbidden":
+            self._unknown_key(path)
+            return
+        item = find(self.root, path)
+        if kind == "missing":
+            owner = find(self.root, path[:-1]) or self.root
+            self.complain(owner.place, path, f"missing key `{path[-1]}`", _MISSING.get(path[-1]))
+            return
+        place = item.place if item is not None else self.root.place
+        message, advice = _shape_message(error, item, path)
+        problem = place.problem(show(path), message, advice)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _unknown_key(self, path: Path) -> None:
+        owner = find(self.root, path[:-1])
+        key = str(path[-1])
+        assert isinstance(owner, Branch)
+        known = _known_keys(path[:-1])
+        where = f" in `{show(path[:-1])}`" if path[:-1] else ""
+        self.complain(owner.keys[key], path, f"unknown key `{key}`{where}", _suggest(key, known))
+
+    # -- expressions ---------------------------------------------------------------------
+
+    def _expression(
+        self, leaf: Leaf, path: Path, context: Context, expected: frozenset[ValueType]
+    ) -> None:
+        source = leaf.text.strip()
+        shift = len(leaf.text) - len(leaf.text.lstrip())
+        try:
+            self.expressions[path] = compile_expression(source, context=context, expected=expected)
+        except ExpressionError as exc:
+            within = _rule_label(self.root, path)
+            eaten = _eaten_comment(leaf)
+            for complaint in exc.complaints:
+                place = (
+                    place_within(leaf, complaint.offset + shift, complaint.length)
+                    if source
+                    else leaf.place
+                )
+                advice = eaten or complaint.help
+                self.complain(place, path, f"{complaint.message}{within}", advice)
+
+    # -- ids and orders ------------------------------------------------------------------
+
+    def _unique_ids(self) -> None:
+        seen: dict[str, Place] = {}
+        for path in (ELIGIBILITY, ELIGIBLE, FORBID, IMPORTANCE, RANKING):
+            for index, rule in self._rules(path):
+                leaf = rule.get("id")
+                name: str | None
+                if isinstance(leaf, Leaf):
+                    name, place = leaf.text, leaf.place
+                else:
+                    # The implied id of an importance key.
+                    name, place = implied_id(rule), rule.place
+                if name is None or (leaf is None and path != IMPORTANCE):
+                    continue
+                if name in seen:
+                    advice = f"the first one is at {seen[name]}"
+                    if leaf is None:
+                        advice += "; give the key an `id` of its own"
+                    self.complain(place, (*path, index, "id"), f"duplicate id `{name}`", advice)
+                seen.setdefault(name, place)
+
+    def _last_decides(self) -> None:
+        rules = list(self._rules(ELIGIBILITY))
+        if rules and "when" in rules[-1][1].entries:
+            index, rule = rules[-1]
+            self.complain(
+                rule.keys["when"],
+                (*ELIGIBILITY, index, "when"),
+                "the last eligibility rule must hold always, so it has no `when`",
+                "add `- {id: otherwise, verdict: allow}`",
+            )
+        ranking = list(self._rules(RANKING))
+        for index, rule in ranking:
+            last = index == ranking[-1][0]
+            if last and "pick" not in rule.entries:
+                self.complain(
+                    rule.place,
+                    (*RANKING, index),
+                    "the last ranking criterion must be a `pick`, or ties stay open",
+                    "add `- {id: by-name, pick: first-by-name}`",
+                )
+            elif not last and "pick" in rule.entries:
+                self.complain(
+                    rule.keys["pick"],
+                    (*RANKING, index, "pick"),
+                    "a `pick` ends the ranking, so nothing may follow it",
+                )
+
+    def _directions(self) -> None:
+        for path, keys in (
+            (IMPORTANCE, ("ascending", "descending")),
+            (RANKING, ("minimize", "maximize", "pick")),
+        ):
+            for index, rule in self._rules(path):
+                given = [key for key in keys if key in rule.entries]
+                if len(given) != 1:
+                    listed = ", ".join(f"`{key}`" for key in keys[:-1]) + f" or `{keys[-1]}`"
+                    what = "none is" if not given else "several are"
+                    self.complain(rule.place, (*path, index), f"{what} given of {listed}")
+
+    def _reprieve(self) -> None:
+        series = find(self.root, REPRIEVE)
+        if not isinstance(series, Series):
+            return
+        groups = [item.text if isinstance(item, Leaf) else "" for item in series.items]
+        if sorted(groups) != ["others", "pdb-violating"] and groups != ["all"]:
+            self.complain(
+                series.place,
+                REPRIEVE,
+                "the groups must hold every potential victim exactly once",
+                "write `[pdb-violating, others]`, `[others, pdb-violating]` or `[all]`",
+            )
+
+    # -- filters and scorers -------------------------------------------------------------
+
+    def _uses(self, path: Path, registry: Registry) -> None:
+        key = RULE_NAMES[str(path[-1])]
+        seen: dict[str, Place] = {}
+        for index, use in self._rules(path):
+            leaf = use.get(key)
+            if not isinstance(leaf, Leaf):
+                continue
+            where = (*path, index)
+            if leaf.text in seen:
+                message = f"{key} `{leaf.text}` is listed twice"
+                self.complain(leaf.place, where, message, f"first at {seen[leaf.text]}")
+            seen.setdefault(leaf.text, leaf.place)
+            info = registry.get(leaf.text)
+            if info is None:
+                advice = _suggest(leaf.text, registry)
+                self.complain(leaf.place, where, f"unknown {key} `{leaf.text}`", advice)
+                continue
+            reserved = {key, "weight"} if key == "scorer" else {key}
+            for name, item in use.entries.items():
+                if name not in reserved:
+                    self._parameter(use.keys[name], item, (*where, name), leaf.text, info)
+
+    def _parameter(
+        self, place: Place, item: Item, path: Path, owner: str, info: Parametrised
+    ) -> None:
+        name = str(path[-1])
+        parameter = info.parameters.get(name)
+        if parameter is None:
+            advice = _suggest(name, info.parameters)
+            self.complain(place, path, f"`{owner}` has no parameter `{name}`", advice)
+            return
+        value = plain(item)
+        if type(value) is not parameter.type:
+            wanted = _TYPE_WORDS.get(parameter.type, parameter.type.__name__)
+            message = f"`{name}` of `{owner}` must be {wanted}, not {_found(item)}"
+            self.complain(item.place, path, message)
+        elif parameter.choices is not None and value not in parameter.choices:
+            advice = _suggest(str(value), parameter.choices)
+            self.complain(item.place, path, f"unknown `{name}` `{value}` of `{owner}`", advice)
+
+
+# -- words -----------------------------------------------------------------------------------
+
+_MISSING: Mapping[str | int, str] = {
+    "apiVersion": "write `apiVersion: policy/v1`",
+    "kind": "write `kind: PreemptionRules`",
+    "metadata": "write `metadata: {name: my-rules}`",
+    "spec": "give the rules, or `extends` a rule set that does",
+    "verdict": "write `verdict: allow` or `verdict: deny`",
+    "eligibility": "give it, or `extends` a rule set that does",
+    "filters": "give it, or `extends` a rule set that does",
+    "victims": "give it, or `extends` a rule set that does",
+    "ranking": "give it, or `extends` a rule set that does",
+}
+_TYPE_WORDS: Mapping[type, str] = {int: "a whole number", str: "text", bool: "true or false"}
+_KIND_WORDS: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "string_type": "text",
+    "bool_type": "`true` or `false`",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+
+
+def _data(item: Item, key: str = "") -> Any:
+    """Ordinary values; expressions stay the text that they are."""
+    if isinstance(item, Leaf):
+        return item.text if key in _TEXT_KEYS else item.value()
+    if isinstance(item, Series):
+        return [_data(part) for part in item.items]
+    return {name: _data(value, name) for name, value in item.entries.items()}
+
+
+# `when: true` and `maximize: 1` are expressions, not YAML's truth values and numbers.
+_TEXT_KEYS = frozenset({"when", "ascending", "descending", "minimize", "maximize"})
+
+
+def _shape_message(error: dict[str, Any], item: Item | None, path: Path) -> tuple[str, str | None]:
+    kind = error["type"]
+    name = str(path[-1]) if isinstance(path[-1], str) else show(path[-2:])
+    if path == ("spec", "audit", "candidates"):
+        return "`candidates` must be `all`, `chosen` or a whole number from 1", None
+    if kind in _KIND_WORDS:
+        advice = None
+        if name in _TEXT_KEYS:
+            advice = "YAML reads signs of the expression as its own: quote it, or use `>-`"
+        elif kind == "string_type" and isinstance(item, Leaf):
+            advice = f"quote it: `'{item.text}'`"
+        return f"`{name}` must be {_KIND_WORDS[kind]}, not {_found(item)}", advice
+    context = error.get("ctx", {})
+    found = item.text if isinstance(item, Leaf) else ""
+    if kind in ("enum", "literal_error"):
+        choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        return f"unknown `{name}` `{found}`", _suggest(found, choices)
+    if kind == "string_pattern_mismatch" and name == "urlPrefix":
+        return f"`{found}` is no address", "it starts with `http://` or `https://`"
+    if kind == "string_pattern_mismatch":
+        return f"`{found}` is no {name}", "use lower-case words with `-` between them"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        limit = context.get("ge", context.get("le"))
+        side = "at least" if kind.startswith("greater") else "at most"
+        return f"`{name}` must be {side} {limit}, not {found}", None
+    if kind in ("too_short", "string_too_short"):
+        return f"`{name}` must not be empty", None
+    if kind == "string_too_long":
+        return f"`{name}` is longer than {context.get('max_length')} characters", None
+    return f"`{name}`: {error['msg'][:1].lower()}{error['msg'][1:]}", None
+
+
+def _found(item: Item | None) -> str:
+    if isinstance(item, Series):
+        return "a list"
+    if isinstance(item, Branch):
+        return "a mapping"
+    if item is None:
+        return "nothing"
+    value = item.value()
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the truth value `{item.text}`"
+    if isinstance(value, int | float):
+        return f"the number {item.text}"
+    return f"the text `{item.text}`"
+
+
+def _known_keys(path: Path) -> list[str]:
+    """Keys of the model at a path, read from the models' annotations."""
+    model: Any = RuleFileModel
+    for part in path:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation
+        model = next(m for m in _models(annotation))
+    return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def _suggest(wanted: str, known: Iterable[str]) -> str:
+    names = list(known)
+    lowered = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean `{lowered[close[0]]}`?"
+    if not names:
+        return "there is none"
+    return "known: " + ", ".join(f"`{name}`" for name in names)
+
+
+def _rule_label(root: Branch, path: Path) -> str:
+    rule = find(root, path[:-1])
+    leaf = rule.get("id") if isinstance(rule, Branch) else None
+    if isinstance(leaf, Leaf):
+        return f" in rule `{leaf.text}`"
+    return f" in `{show(path[-3:-1])}`"
+
+
+def _eaten_comment(leaf: Leaf) -> str | None:
+    """The help for an expression of which YAML took a part for a comment."""
+    if not leaf.plain:
+        return None
+    line = leaf.place.source.lines[leaf.end.line]
+    rest = line[leaf.end.column :]
+    if rest.lstrip().startswith("#") and rest[:1].isspace():
+        return "YAML takes ` #` and what follows for a comment: quote the expression or use `>-`"
+    return None

@@ -1,0 +1,270 @@
+"""A rule set as the engine sees it: frozen, checked, with compiled expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from policy.rules.expressions import Expression
+
+
+class Verdict(StrEnum):
+    """What a rule says of a pod."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    FORBID = "forbid"  # only the rules of `victims.forbid`: never removed, whatever else holds
+
+
+class NoneEligible(StrEnum):
+    """What a node without potential victims is."""
+
+    NO_CANDIDATE = "no-candidate"
+    CANDIDATE = "candidate"  # it is dry-run like the others (1.14)
+
+
+class CandidateNodes(StrEnum):
+    """Which nodes are potential nodes."""
+
+    UNSCHEDULABLE = "unschedulable"  # status exactly Unschedulable
+    NOT_UNRESOLVABLE = "not-unresolvable"  # any status but UnschedulableAndUnresolvable
+
+
+class StartAt(StrEnum):
+    """Where the examination of the potential nodes starts."""
+
+    RANDOM = "random"  # at an offset drawn from the recorded seed
+    FIRST = "first"  # at the first in name order
+
+
+class Direction(StrEnum):
+    """What a ranking criterion prefers."""
+
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+    PICK = "pick"
+
+
+class Pick(StrEnum):
+    """How the last tie is broken."""
+
+    FIRST_BY_NAME = "first-by-name"
+    SEEDED = "seeded"  # drawn from the recorded seed
+
+
+class OnNoCandidate(StrEnum):
+    """What happens to the nomination of an eligible pod that found no candidate."""
+
+    CLEAR = "clear"
+    LEAVE = "leave"
+    CLEAR_IF_NO_POTENTIAL_NODE = "clear-if-no-potential-node"
+
+
+class ReprieveGroup(StrEnum):
+    """Potential victims that are tried together."""
+
+    PDB_VIOLATING = "pdb-violating"
+    OTHERS = "others"
+    ALL = "all"  # the only group: budgets do not matter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A condition and its verdict. `when` None: always holds."""
+
+    id: str
+    when: Expression | None
+    verdict: Verdict
+    reason: str = ""
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterUse:
+    """A filter and its parameters, defaults filled in."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerUse:
+    """A scorer, its weight and its parameters, defaults filled in."""
+
+    name: str
+    weight: int
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportanceKey:
+    """One key of the order in which potential victims are kept."""
+
+    id: str
+    expression: Expression
+    descending: bool  #: the pod with the larger value is kept first
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRules:
+    """How pod disruption budgets are counted on one node."""
+
+    decrement: bool  #: each potential victim uses up one disruption of its budgets
+    skip_disrupted: bool  #: a pod in a budget's disruptedPods uses up nothing of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VictimRules:
+    """Who may be removed, and who is kept first."""
+
+    eligible: tuple[Rule, ...]  #: the first that holds decides; none denies
+    forbid: tuple[Rule, ...]  #: judged after the budgets have been counted
+    max_victims: int | None
+    none_eligible: NoneEligible
+    importance: tuple[ImportanceKey, ...]
+    budgets: BudgetRules
+    reprieve: tuple[ReprieveGroup, ...]
+    relist: bool  #: list the victims by importance in the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateRules:
+    """Which nodes are examined, and how many."""
+
+    nodes: CandidateNodes
+    min_percentage: int
+    min_absolute: int
+    start: StartAt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingCriterion:
+    """One step of the ranking: an expression, or a pick that ends it."""
+
+    id: str
+    direction: Direction
+    expression: Expression | None
+    pick: Pick | None
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectRules:
+    """What follows a decision."""
+
+    clear_lower_nominations: bool
+    disruption_condition: bool
+    delete_terminating_victims: bool
+    on_no_candidate: OnNoCandidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedResource:
+    """A resource that an extender looks after."""
+
+    name: str
+    ignored_by_scheduler: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extender:
+    """An HTTP service that the scheduler asks."""
+
+    url_prefix: str
+    filter_verb: str
+    prioritize_verb: str
+    preempt_verb: str
+    weight: int
+    http_timeout_seconds: int
+    node_cache_capable: bool
+    ignorable: bool
+    managed_resources: tuple[ManagedResource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """Everything that decides a preemption.
+
+    Two rule sets are equal where their digests are: the name and every rule count, the
+    description and the `why` texts do not.
+    """
+
+    name: str
+    digest: str
+    """`sha256:` and the SHA-256 of `canonical`."""
+    canonical: str = field(repr=False)
+    """The whole rule set as canonical JSON (RFC 8785); `from_canonical` reads it back."""
+    eligibility: tuple[Rule, ...] = field(repr=False)
+    filters: tuple[FilterUse, ...] = field(repr=False)
+    victims: VictimRules = field(repr=False)
+    candidates: CandidateRules = field(repr=False)
+    ranking: tuple[RankingCriterion, ...] = field(repr=False)
+    effects: EffectRules = field(repr=False)
+    scoring: tuple[ScorerUse, ...] = field(default=(), repr=False)
+    extenders: tuple[Extender, ...] = field(default=(), repr=False)
+    audit_candidates: int | Literal["all", "chosen"] = field(default=10, repr=False)
+    description: str = field(default="", compare=False, repr=False)
+    origins: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False, hash=False
+    )
+    """Rule id to `file:line`; filters and scorers as `filters/NAME` and `scoring/NAME`."""
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Callable[..., RuleSet], tuple[Any, ...]]:
+        # Compiled expressions do not travel between processes; their text does.
+        return _unpickle, (self.canonical, self.description, dict(self.origins))
+
+    @staticmethod
+    def load(
+        source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+    ) -> RuleSet:
+        """Read a shipped rule set by name, a file by path, or a mapping.
+
+        `overrides` is merged into `spec` as an overlay's would be, and checked the same.
+        Raises `RulesError` with every problem found.
+        """
+        from policy.rules.loading import load_rule_set
+
+        return load_rule_set(source, overrides)
+
+    @staticmethod
+    def from_canonical(text: str) -> RuleSet:
+        """The rule set whose `canonical` this is; raises `RulesError`."""
+        from policy.rules.loading import rule_set_from_canonical
+
+        return rule_set_from_canonical(text)
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Names of the shipped rule sets, sorted."""
+        from policy.rules.loading import shipped_names
+
+        return shipped_names()
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """Every expression, in the order of the file."""
+        found = [rule.when for rule in self.eligibility]
+        found += [rule.when for rule in (*self.victims.eligible, *self.victims.forbid)]
+        found += [key.expression for key in self.victims.importance]
+        found += [criterion.expression for criterion in self.ranking]
+        return tuple(expression for expression in found if expression is not None)
+
+    @property
+    def history_needs(self) -> frozenset[tuple[str, int | None]]:
+        """The (function, window in seconds) pairs whose figures a decision reads."""
+        return frozenset().union(*(e.history_needs for e in self.expressions()))
+
+
+def _unpickle(canonical: str, description: str, origins: Mapping[str, str]) -> RuleSet:
+    return replace(
+        RuleSet.from_canonical(canonical),
+        description=description,
+        origins=MappingProxyType(dict(origins)),
+    )

@@ -1,0 +1,264 @@
+"""The shape of a rule file, as pydantic models: the edge, and nothing behind it.
+
+The models check types, ranges and unknown keys. What needs the positions in the file or the
+CEL library (expressions, ids, filter parameters, orders) is checked by `checks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+
+from policy.rules.ruleset import (
+    CandidateNodes,
+    NoneEligible,
+    OnNoCandidate,
+    Pick,
+    StartAt,
+)
+
+Identifier = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$", max_length=100),
+    Field(description="kebab-case, unique in its list, never reused"),
+]
+# Words of a file become members of an enum; everything else is taken as it is.
+Word = Strict(False)
+Sentence = Annotated[str, StringConstraints(max_length=2000)]
+ExpressionText = Annotated[str, Field(description="a CEL expression")]
+
+
+class Model(BaseModel):
+    """Unknown keys are errors, and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MetadataModel(Model):
+    """Name and purpose of a rule set."""
+
+    name: Identifier
+    description: Sentence = ""
+
+
+class EligibilityModel(Model):
+    """May the pod preempt at all? The first rule whose `when` holds decides."""
+
+    id: Identifier
+    when: ExpressionText | None = Field(None, description="left out: always holds")
+    verdict: Literal["allow", "deny"]
+    reason: Sentence = Field("", description="message that the audit shows when the rule denies")
+    why: Sentence = Field("", description="why the rule exists, for its readers")
+
+
+class EligibleModel(EligibilityModel):
+    """May this pod be a victim? The first rule whose `when` holds decides; none denies."""
+
+
+class ForbidModel(Model):
+    """Pods that are never removed, judged after the disruption budgets have been counted."""
+
+    id: Identifier
+    when: ExpressionText
+    reason: Sentence = Field("", description="message that the audit shows")
+    why: Sentence = ""
+
+
+class ImportanceModel(Model):
+    """One key of the order in which potential victims are kept: give one direction."""
+
+    id: Identifier | None = Field(None, description="left out: named after the variable")
+    ascending: ExpressionText | None = None
+    descending: ExpressionText | None = None
+    why: Sentence = ""
+
+
+class BudgetsModel(Model):
+    """How pod disruption budgets are counted on one node."""
+
+    count: Literal["decrement", "static"] = Field(
+        "decrement",
+        description="decrement: each potential victim uses up a disruption; static: none does",
+    )
+    disruptedPods: Literal["skip", "count"] = Field(  # noqa: N815
+        "skip", description="skip: a pod in the budget's status.disruptedPods uses up nothing"
+    )
+
+
+class VictimsModel(Model):
+    """Who may be removed, and who is kept first."""
+
+    eligible: list[EligibleModel] = Field(min_length=1)
+    forbid: list[ForbidModel] = []
+    maxVictims: Annotated[int, Field(ge=1)] | None = Field(  # noqa: N815
+        None, description="candidates with more victims are dropped"
+    )
+    noneEligible: Annotated[NoneEligible, Word] = Field(  # noqa: N815
+        NoneEligible.NO_CANDIDATE, description="what a node without potential victims is"
+    )
+    importance: list[ImportanceModel] = Field(min_length=1)
+    budgets: BudgetsModel = BudgetsModel.model_validate({})
+    reprieve: list[Literal["pdb-violating", "others", "all"]] = ["pdb-violating", "others"]
+    relist: Literal["by-importance", "none"] = Field(
+        "by-importance", description="order in which the victims are listed in the end"
+    )
+
+
+class CandidatesModel(Model):
+    """Which nodes are examined, and how many."""
+
+    nodes: Annotated[CandidateNodes, Word] = CandidateNodes.UNSCHEDULABLE
+    minPercentage: Annotated[int, Field(ge=0, le=100)] = 10  # noqa: N815
+    minAbsolute: Annotated[int, Field(ge=0)] = 100  # noqa: N815
+    start: Annotated[StartAt, Word] = StartAt.RANDOM
+
+
+class RankingModel(Model):
+    """One criterion; each keeps only the best nodes and the next one breaks the tie."""
+
+    id: Identifier
+    minimize: ExpressionText | None = None
+    maximize: ExpressionText | None = None
+    pick: Annotated[Pick, Word] | None = Field(
+        None, description="the last criterion: takes one of the rest"
+    )
+    why: Sentence = ""
+
+
+class EffectsModel(Model):
+    """What follows a decision."""
+
+    clearLowerNominations: bool = True  # noqa: N815
+    disruptionCondition: bool = True  # noqa: N815
+    deleteTerminatingVictims: bool = False  # noqa: N815
+    onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
+
+
+class FilterModel(BaseModel):
+    """A filter by name; the other keys are its parameters."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    filter: str
+
+
+class ScorerModel(BaseModel):
+    """A scorer by name with its weight; the other keys are its parameters."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    scorer: str
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+
+
+class ManagedResourceModel(Model):
+    """A resource that an extender looks after."""
+
+    name: Annotated[str, StringConstraints(min_length=1)]
+    ignoredByScheduler: bool = False  # noqa: N815
+
+
+class ExtenderModel(Model):
+    """An HTTP service that the scheduler asks."""
+
+    urlPrefix: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$")]  # noqa: N815
+    filterVerb: str = ""  # noqa: N815
+    prioritizeVerb: str = ""  # noqa: N815
+    preemptVerb: str = ""  # noqa: N815
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    httpTimeoutSeconds: Annotated[int, Field(ge=1, le=3600)] = 5  # noqa: N815
+    nodeCacheCapable: bool = False  # noqa: N815
+    ignorable: bool = False
+    managedResources: list[ManagedResourceModel] = []  # noqa: N815
+
+
+class AuditModel(Model):
+    """What is stored of a decision; the rest stays recomputable."""
+
+    candidates: Annotated[int, Field(ge=1)] | Literal["all", "chosen"] = 10
+
+
+class SpecModel(Model):
+    """The rules."""
+
+    eligibility: list[EligibilityModel] = Field(min_length=1)
+    filters: list[FilterModel] = Field(min_length=1)
+    victims: VictimsModel
+    candidates: CandidatesModel = CandidatesModel.model_validate({})
+    ranking: list[RankingModel] = Field(min_length=1)
+    effects: EffectsModel = EffectsModel.model_validate({})
+    scoring: list[ScorerModel] = []
+    extenders: list[ExtenderModel] = []
+    audit: AuditModel = AuditModel.model_validate({})
+
+
+class RuleFileModel(Model):
+    """A rule file with everything that it extends merged in."""
+
+    apiVersion: Literal["policy/v1"]  # noqa: N815
+    kind: Literal["PreemptionRules"]
+    metadata: MetadataModel
+    spec: SpecModel
+
+
+def _patch_schema(item: dict[str, Any]) -> dict[str, Any]:
+    place = {
+        "before": {"type": "string"},
+        "after": {"type": "string"},
+        "at": {"enum": ["start", "end"]},
+    }
+    return {
+        "type": "object",
+        "description": "changes the list of the rule set that this one extends",
+        "additionalProperties": False,
+        "properties": {
+            "remove": {"type": "array", "items": {"type": "string"}},
+            "replace": {"type": "array", "items": item},
+            "insert": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["rule"],
+                    "properties": {**place, "rule": item},
+                },
+            },
+        },
+    }
+
+
+PATCHABLE: tuple[tuple[str, ...], ...] = (
+    ("eligibility",),
+    ("filters",),
+    ("victims", "eligible"),
+    ("victims", "forbid"),
+    ("victims", "importance"),
+    ("ranking",),
+    ("scoring",),
+)
+"""Lists that an overlay may change by id instead of replacing them."""
+
+RULE_NAMES: dict[str, str] = {"filters": "filter", "scoring": "scorer"}
+"""Lists whose entries are named by another key than `id`."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of rule files, for editors: overlays included."""
+    schema = RuleFileModel.model_json_schema()
+    definitions = schema["$defs"]
+    for path in PATCHABLE:
+        owner = definitions["VictimsModel" if path[0] == "victims" else "SpecModel"]
+        whole = owner["properties"][path[-1]]
+        if path[-1] in RULE_NAMES:
+            whole["items"] = {"anyOf": [{"type": "string"}, whole["items"]]}
+        owner["properties"][path[-1]] = {"anyOf": [whole, _patch_schema(whole["items"])]}
+    # With `extends`, everything that the base gives may be left out; loading checks the rest.
+    for name in ("SpecModel", "VictimsModel"):
+        definitions[name].pop("required", None)
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "description": "name of a shipped rule set, or the path of a file beside this one",
+    }
+    schema["required"] = ["apiVersion", "kind", "metadata"]
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "PreemptionRules"
+    return schema
