@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -60,9 +60,8 @@ _Chunk: TypeAlias = list[Task]
 
 def run(
     paths: Iterable[str | Path],
-    rules: str | Path | Mapping[str, Any],
+    rules: RuleSet,
     *,
-    overrides: Mapping[str, Any] = compare.OVERRIDES,
     families: frozenset[str] = frozenset(),
     limit: int | None = None,
     strict: bool = False,
@@ -71,17 +70,17 @@ def run(
     """Judge the scenarios of some recordings, in the order of the files and lines.
 
     `families` selects (all where empty), `limit` ends after so many selected scenarios. Raises
-    RecordingError for a file that cannot be read, RulesError for the rule set.
+    RecordingError for a file that cannot be read. The recordings were made without sampling:
+    load the rule set with `compare.OVERRIDES`.
     """
     tasks = _tasks(paths, families, limit)
     if jobs <= 1:
-        judge = _Judge(rules, overrides, strict)
         for task in tasks:
-            yield judge(task)
+            yield _judge(task, rules, strict)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_start, initargs=(rules, overrides, strict)
+        jobs, mp_context=context, initializer=_start, initargs=(rules, strict)
     ) as pool:
         waiting: deque[Future[list[Result]]] = deque()
         try:
@@ -139,37 +138,24 @@ def _chunks(tasks: Iterable[Task]) -> Iterator[_Chunk]:
         yield chunk
 
 
-class _Judge:
-    def __init__(
-        self,
-        rules: str | Path | Mapping[str, Any],
-        overrides: Mapping[str, Any],
-        strict: bool,
-    ) -> None:
-        from policy.rules import RuleSet
-
-        self.rules = RuleSet.load(rules, overrides=overrides)
-        self.strict = strict
-
-    def __call__(self, task: Task) -> Result:
-        head = scenario.head(task.text)
-        form = next(form for form in FORMS if form.knows(head))
-        try:
-            return form.judge(task, self.rules, strict=self.strict)
-        except msgspec.ValidationError as exc:
-            raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
+def _judge(task: Task, rules: RuleSet, strict: bool) -> Result:
+    head = scenario.head(task.text)
+    form = next(form for form in FORMS if form.knows(head))
+    try:
+        return form.judge(task, rules, strict=strict)
+    except msgspec.ValidationError as exc:
+        raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
 
 
-_judge: _Judge | None = None
+_job: tuple[RuleSet, bool] | None = None
+"""What a worker process judges with: it compiles the rule set once."""
 
 
-def _start(
-    rules: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], strict: bool
-) -> None:
-    global _judge  # noqa: PLW0603  # a worker process holds one compiled rule set
-    _judge = _Judge(rules, overrides, strict)
+def _start(rules: RuleSet, strict: bool) -> None:
+    global _job  # noqa: PLW0603  # set once, when the process starts
+    _job = rules, strict
 
 
 def _judge_chunk(chunk: _Chunk) -> list[Result]:
-    assert _judge is not None
-    return [_judge(task) for task in chunk]
+    assert _job is not None
+    return [_judge(task, *_job) for task in chunk]

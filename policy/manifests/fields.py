@@ -139,7 +139,7 @@ def _mismatch(value: Any, wanted: tuple[inspect.Type, ...], path: str) -> Mismat
     hint = ""
     if "a string" in names and isinstance(value, int | float):
         hint = f'quote it: "{_shown(value)}"'
-    return Mismatch(path, f"expected {' or '.join(names)}, got {_described(value)}", hint)
+    return Mismatch(path, f"expected {' or '.join(names)}, got {described(value)}", hint)
 
 
 def _shown(value: Any) -> str:
@@ -148,7 +148,8 @@ def _shown(value: Any) -> str:
     return str(value)[:80]
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
+    """A value of the wrong type, as a message names it."""
     if value is None:
         return "`null`"
     if isinstance(value, str):

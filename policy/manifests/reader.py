@@ -308,7 +308,11 @@ class _Reader:
         elif isinstance(kind, str) and kind.endswith("List") and value.get("items") is None:
             pass  # a list of nothing: Go writes `items: null`
         elif not isinstance(kind, str | None):
-            self._problem("expected a string", obj=self._nameless("object"), field="kind")
+            self._problem(
+                f"expected a string, got {fields.described(kind)}",
+                obj=self._nameless("object"),
+                field="kind",
+            )
         else:
             self._object(value, kind)
 
