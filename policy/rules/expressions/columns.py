@@ -154,8 +154,8 @@ class Evaluated:
 
     values: bool for conditions, int64 for ints, milliseconds for timestamps and durations,
     an `InternedColumn` for strings; of length `size`, or 1 where no column was involved.
-    errors: rows whose value does not exist (overflow, missing key, ...), or None; the value
-    there is a placeholder.
+    errors: rows whose value does not exist (overflow, missing key, ...), or None; of length 1
+    where it is the same for all rows. The value there is a placeholder.
     """
 
     values: IntArray | BoolArray | InternedColumn
@@ -195,9 +195,8 @@ class Evaluated:
             plain = self.values.tolist()
         if self.errors is None:
             return plain
-        return [
-            None if bad else value for value, bad in zip(plain, self.errors.tolist(), strict=True)
-        ]
+        errors = np.broadcast_to(self.errors, (len(plain),)).tolist()
+        return [None if bad else value for value, bad in zip(plain, errors, strict=True)]
 
 
 def _stretched(values: IntArray | BoolArray, size: int) -> IntArray | BoolArray:

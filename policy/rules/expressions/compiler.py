@@ -32,6 +32,7 @@ from policy.rules.expressions.vectors import (
     Frame,
     Vec,
     from_values,
+    gathered,
     length,
     scalar,
     stretched,
@@ -71,8 +72,8 @@ _ARITHMETIC: Mapping[
     ("_+_", ValueType.DURATION, ValueType.TIMESTAMP): kernels.add_time,
     ("_+_", ValueType.DURATION, ValueType.DURATION): kernels.add_durations,
     ("_-_", ValueType.TIMESTAMP, ValueType.DURATION): kernels.subtract_duration,
-    ("_-_", ValueType.TIMESTAMP, ValueType.TIMESTAMP): kernels.subtract_times,
-    ("_-_", ValueType.DURATION, ValueType.DURATION): kernels.subtract_times,
+    ("_-_", ValueType.TIMESTAMP, ValueType.TIMESTAMP): kernels.subtract_timestamps,
+    ("_-_", ValueType.DURATION, ValueType.DURATION): kernels.subtract_durations,
 }
 _STRING_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "_==_": eq,
@@ -486,6 +487,6 @@ def _engine_evaluator(program: Program, varying: list[str]) -> Evaluator:
             data: Any = [per_value.data[code] for code in codes.tolist()]
         else:
             data = per_value.data[codes]
-        return Vec(data, None if errors is None else errors[codes], frame.rows)
+        return Vec(data, gathered(errors, codes), frame.rows)
 
     return evaluate

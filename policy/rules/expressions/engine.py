@@ -156,7 +156,11 @@ class Program:
         # A variable without a value is left out: using it is then an error that && can absorb.
         bound = {name: value for name, value in data.items() if value is not None}
         result = self._compiled.eval(data=bound, functions=functions)
-        value = _convert_result(result.plain_value(), self.kind)
+        plain = result.plain_value()
+        # The plain value of an error is its message, a string like any other.
+        if self.kind is ValueType.STRING and result.type() == cel.Type.ERROR:
+            plain = None
+        value = _convert_result(plain, self.kind)
         return Failure(str(result.value())) if value is None else value
 
     def functions(self, history: History) -> list[cel.Function] | None:

@@ -13,7 +13,7 @@ from policy.rules.expressions.columns import Columns, Evaluated, InternedColumn
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Failure, Program, split_failures
 from policy.rules.expressions.variables import Context, ValueType
-from policy.rules.expressions.vectors import Frame, from_values
+from policy.rules.expressions.vectors import Frame, from_values, gathered
 
 CONDITION = frozenset({ValueType.BOOL})
 ORDER_KEY = frozenset(
@@ -75,7 +75,7 @@ class Expression:
             vec = frame.to_rows(vec)
             return Evaluated(vec.data, vec.errors)
         if vec.axis is not None and vec.axis.codes is not None:
-            errors = None if vec.errors is None else vec.errors[vec.axis.codes]
+            errors = gathered(vec.errors, vec.axis.codes)
             return Evaluated(InternedColumn(vec.axis.codes, vec.data), errors)
         codes = np.arange(len(vec.data), dtype=np.intp)
         return Evaluated(InternedColumn(codes, vec.data), vec.errors)

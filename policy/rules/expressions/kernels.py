@@ -128,17 +128,30 @@ def add_durations(a: IntArray, b: IntArray) -> tuple[IntArray, Errors]:
     return total, duration_range(total)
 
 
-def subtract_times(a: IntArray, b: IntArray) -> tuple[IntArray, Errors]:
-    """timestamp - timestamp, or duration - duration."""
+def subtract_durations(a: IntArray, b: IntArray) -> tuple[IntArray, Errors]:
+    """duration - duration."""
     difference = a - b
     return difference, duration_range(difference)
+
+
+def subtract_timestamps(a: IntArray, b: IntArray) -> tuple[IntArray, Errors]:
+    """timestamp - timestamp."""
+    difference = a - b
+    errors = duration_range(difference)
+    if errors is None and _largest_magnitude(difference) < DURATION_LIMIT_MS - 2_000:
+        return difference, None
+    # The engine subtracts the whole seconds first, and these may be one more apart.
+    seconds = a // 1000 - b // 1000
+    limit = DURATION_LIMIT_MS // 1000
+    return difference, either(errors, _outside(seconds, -limit, limit))
 
 
 def truncated_units(milliseconds: IntArray, unit: int) -> IntArray:
     """Whole units in a duration, towards zero."""
     quotient: IntArray = milliseconds // unit
-    short = (quotient * unit != milliseconds) & (milliseconds < 0)
-    return quotient + short.astype(np.int64)
+    short: BoolArray = (quotient * unit != milliseconds) & (milliseconds < 0)
+    whole: IntArray = quotient + short
+    return whole
 
 
 _DAY_MS = 86_400_000

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policy.rules.expressions import kernels
 from policy.rules.expressions.columns import (
@@ -37,8 +36,8 @@ class Axis:
 class Vec:
     """Intermediate values.
 
-    data: an array for numbers, a list for strings and maps; errors: None or as long as data;
-    axis: None where there is a single value for all rows.
+    data: an array for numbers, a list for strings and maps, as long as the axis (None: 1);
+    errors: None, or a mask of that length, or of length 1 where all entries are alike.
     """
 
     data: Any
@@ -131,8 +130,12 @@ class Frame:
             data: Any = [vec.data[code] for code in codes.tolist()]
         else:
             data = vec.data[codes]
-        errors = None if vec.errors is None else vec.errors[codes]
-        return Vec(data, errors, self.rows)
+        return Vec(data, gathered(vec.errors, codes), self.rows)
+
+
+def gathered(errors: BoolArray | None, codes: CodeArray) -> BoolArray | None:
+    """A mask over a table's entries as a mask over rows."""
+    return errors if errors is None or len(errors) == 1 else errors[codes]
 
 
 def length(axis: Axis | None) -> int:
@@ -143,8 +146,3 @@ def length(axis: Axis | None) -> int:
 def stretched(data: list[Any], size: int) -> list[Any]:
     """A list at full length, a scalar's one value repeated."""
     return data if len(data) == size else data * size
-
-
-def full(mask: BoolArray, size: int) -> NDArray[np.bool_]:
-    """A mask at full length."""
-    return np.broadcast_to(mask, (size,))
