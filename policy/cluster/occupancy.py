@@ -77,7 +77,16 @@ class NodeOrder:
     @staticmethod
     def of(snapshot: Snapshot, name: Hashable, keys: SortKeys) -> NodeOrder:
         """The order kept under `name`: equal names must mean equal keys."""
-        return snapshot.derived(("order", name), lambda s: _ordered(s, keys))
+        return snapshot.derived(("order", name), lambda s: NodeOrder.build(s, keys))
+
+    @staticmethod
+    def build(snapshot: Snapshot, keys: SortKeys) -> NodeOrder:
+        """The order computed from nothing, not kept."""
+        here = np.flatnonzero(snapshot.node >= 0)
+        node = snapshot.node[here]
+        order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
+        counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
+        return NodeOrder(keys=keys, rows=here[order], offsets=_offsets(counts))
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NodeOrder | None:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
@@ -114,14 +123,6 @@ def _offsets(counts: Ints) -> Rows:
     offsets = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
-
-
-def _ordered(snapshot: Snapshot, keys: SortKeys) -> NodeOrder:
-    here = np.flatnonzero(snapshot.node >= 0)
-    node = snapshot.node[here]
-    order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
-    counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
-    return NodeOrder(keys=keys, rows=here[order], offsets=_offsets(counts))
 
 
 def snapshot_order(snapshot: Snapshot) -> NodeOrder:

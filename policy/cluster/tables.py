@@ -75,9 +75,18 @@ class Pools:
     ports: Pool = field(default_factory=Pool)  #: tuple[HostPort, ...]
     terms: Pool = field(default_factory=Pool)  #: TermSet
     resources: Pool = field(default_factory=Pool)  #: resource names, in column order
-    maps: Pool = field(default_factory=Pool)  #: dict[str, str] (annotations) and dict[str, int]
+    #: pools of columns that only rule expressions read, made when first asked for
+    by_name: dict[str, Pool] = field(default_factory=dict)
+    #: caches that hang on a pool, by the column they belong to
+    tables: dict[Column, Any] = field(default_factory=dict)
     #: answers of selectors over `labels`, by what was asked; they grow with the pool
     matches: dict[Hashable, Bools] = field(default_factory=dict)
+
+    def named(self, name: str) -> Pool:
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = Pool()
+        return found
 
     def name(self, text: str) -> int:
         return self.names.intern(text, text)

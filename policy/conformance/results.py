@@ -36,8 +36,8 @@ class Summary:
     differ: int
 
     @classmethod
-    def of(cls, results: Iterable[Result]) -> Summary:
-        counts = Counter(result.verdict for result in results)
+    def of(cls, verdicts: Iterable[Verdict]) -> Summary:
+        counts = Counter(verdicts)
         return cls(
             agree=counts[Verdict.AGREE], tie=counts[Verdict.TIE], differ=counts[Verdict.DIFFER]
         )

@@ -47,7 +47,7 @@ class Preemptions:
     """One scheduling cycle of kube-scheduler per line."""
 
     def knows(self, head: scenario.Head) -> bool:
-        return head.pod is not None and head.expect is not None and head.config is None
+        return head.pod is not None and bool(head.expect) and not head.config
 
     def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result:
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)

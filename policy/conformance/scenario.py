@@ -95,9 +95,9 @@ class Head(msgspec.Struct, frozen=True):
     id: str | None = None
     family: str | None = None
     pod: str | None = None
-    cluster: msgspec.Raw | None = None
-    expect: msgspec.Raw | None = None
-    config: msgspec.Raw | None = None
+    cluster: msgspec.Raw = msgspec.Raw()
+    expect: msgspec.Raw = msgspec.Raw()
+    config: msgspec.Raw = msgspec.Raw()
 
 
 _HEAD: Final = msgspec.json.Decoder(Head)

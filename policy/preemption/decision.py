@@ -227,7 +227,8 @@ class Trace:
 
     fits: bool  #: some node passes every filter
     eligible: bool
-    filter_statuses: NodeStatuses  #: every node
+    rejected: tuple[str, ...]  #: why a filter rejected the pod for all nodes at once
+    filter_statuses: NodeStatuses  #: every node that has a status
     rules: tuple[RuleFired, ...]
     potential_nodes: tuple[str, ...]
     sampling: Sampling | None
@@ -308,6 +309,7 @@ def _document(decision: Decision) -> dict[str, Any]:
         "trace": {
             "fits": trace.fits,
             "eligible": trace.eligible,
+            "rejected": trace.rejected,
             "filterStatuses": trace.filter_statuses.document(),
             "rules": [_fields(r) for r in trace.rules],
             "potentialNodes": trace.potential_nodes,

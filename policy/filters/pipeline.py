@@ -1,0 +1,180 @@
+"""The rule set's filters, in order, for one incoming pod: one load, one verdict per node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints
+from policy.filters.base import (
+    SUCCESS,
+    Codes,
+    Filter,
+    FilterInfo,
+    Incoming,
+    Narrowing,
+    Nodes,
+    Parameters,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A filter of the rule set with its parameters."""
+
+    info: FilterInfo
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Judged:
+    """Statuses of some nodes: code and index into `statuses` (filter name, reasons) per node."""
+
+    codes: Codes  #: (n,)
+    index: NDArray[np.int64]  #: (n,)
+    statuses: tuple[tuple[int, str, tuple[str, ...]], ...]  #: (code, filter, reasons)
+
+
+_PASSED = (SUCCESS, "", ())
+
+
+class Pipeline:
+    """Filters built for one pod, their loads side by side in one matrix."""
+
+    def __init__(self, incoming: Incoming, uses: Sequence[Use]) -> None:
+        self.incoming = incoming
+        self._filters: list[tuple[str, Filter, slice]] = []
+        width = 0
+        for use in uses:
+            built = use.info.build(incoming, use.parameters)
+            if built is not None:
+                self._filters.append((use.info.name, built, slice(width, width + built.width)))
+                width += built.width
+        self.width = width
+
+    @cached_property
+    def base(self) -> Ints:
+        """Load of every node with all its pods; shape (nodes, width)."""
+        size = len(self.incoming.snapshot.nodes)
+        load = np.zeros((size, self.width), dtype=np.int64)
+        for _, built, columns in self._filters:
+            if built.width:
+                load[:, columns] = built.base()
+        return load
+
+    def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        """What each pod adds to the load of its node; shape (rows, width)."""
+        demand = np.empty((rows.size, self.width), dtype=np.int64)
+        for _, built, columns in self._filters:
+            if built.width:
+                demand[:, columns] = built.demand(rows, nodes)
+        return demand
+
+    def without(self, load: Ints, removed: Ints) -> Ints:
+        """The load after pods with this demand in sum were taken away."""
+        left = np.empty_like(load)
+        for _, built, columns in self._filters:
+            if built.width:
+                left[:, columns] = built.without(load[:, columns], removed[:, columns])
+        return left
+
+    @cached_property
+    def nominated(self) -> Ints | None:
+        """Load that pods nominated to each node add, where they are not less important.
+
+        Shape (nodes, width); None where no such pod exists. Pods of other schedulers do not
+        count, neither does the incoming pod itself.
+        """
+        incoming = self.incoming
+        snapshot = incoming.snapshot
+        rows = np.flatnonzero(snapshot.nominated >= 0)
+        if rows.size:
+            rows = rows[
+                (rows != incoming.row)
+                & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
+                & (snapshot.column(SCHEDULER)[rows] == snapshot.column(SCHEDULER)[incoming.row])
+            ]
+        if not rows.size:
+            return None
+        added = np.zeros_like(self.base)
+        nodes = snapshot.nominated[rows].astype(np.int64)
+        np.add.at(added, nodes, self.demand(rows, nodes))
+        return added
+
+    @cached_property
+    def has_nominated(self) -> Bools:
+        """Nodes with pods in `nominated`; shape (nodes,)."""
+        nominated = self.nominated
+        if nominated is None:
+            return np.zeros(len(self.incoming.snapshot.nodes), dtype=np.bool_)
+        return np.asarray((nominated != 0).any(axis=1))
+
+    def passes(self, load: Ints, nodes: Nodes) -> Bools:
+        """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
+        passes = self._passes(load, nodes)
+        if self.nominated is not None:
+            twice = np.flatnonzero(passes & self.has_nominated[nodes])
+            if twice.size:
+                where = nodes[twice]
+                passes[twice] = self._passes(load[twice] + self.nominated[where], where)
+        return passes
+
+    def _passes(self, load: Ints, nodes: Nodes) -> Bools:
+        passes = np.ones(nodes.size, dtype=np.bool_)
+        for _, built, columns in self._filters:
+            passes &= built.passes(load[:, columns], nodes)
+        return passes
+
+    def judge(self, load: Ints, nodes: Nodes) -> Judged:
+        """Status of each node: the first failing filter decides, nominated pods counted first."""
+        if self.nominated is None or not self.has_nominated[nodes].any():
+            return self._judge(load, nodes)
+        first = self._judge(load + self.nominated[nodes], nodes)
+        second = self._judge(load, nodes)
+        failed = first.codes != SUCCESS
+        return Judged(
+            codes=np.where(failed, first.codes, second.codes),
+            index=np.where(failed, first.index, second.index + len(first.statuses)),
+            statuses=first.statuses + second.statuses,
+        )
+
+    def _judge(self, load: Ints, nodes: Nodes) -> Judged:
+        codes = np.zeros(nodes.size, dtype=np.int8)
+        index = np.zeros(nodes.size, dtype=np.int64)
+        statuses: dict[tuple[int, str, tuple[str, ...]], int] = {_PASSED: 0}
+        undecided = np.ones(nodes.size, dtype=np.bool_)
+        for name, built, columns in self._filters:
+            verdicts = built.judge(load[:, columns], nodes)
+            failed = undecided & (verdicts.codes != SUCCESS)
+            if not failed.any():
+                continue
+            codes[failed] = verdicts.codes[failed]
+            where = np.flatnonzero(failed)
+            pairs = verdicts.codes[where].astype(np.int64) * len(verdicts.texts)
+            pairs += verdicts.reasons[where]
+            distinct, inverse = np.unique(pairs, return_inverse=True)
+            ids = []
+            for pair in distinct.tolist():
+                code, reason = divmod(pair, len(verdicts.texts))
+                status = (code, name, verdicts.texts[reason])
+                ids.append(statuses.setdefault(status, len(statuses)))
+            index[where] = np.array(ids, dtype=np.int64)[inverse]
+            undecided &= ~failed
+        return Judged(codes=codes, index=index, statuses=tuple(statuses))
+
+
+def narrowing(incoming: Incoming, uses: Sequence[Use]) -> Narrowing | None:
+    """What the filters say before nodes are looked at; the first that rejects or fails decides."""
+    names: Narrowing | None = None
+    for use in uses:
+        found = use.info.narrow(incoming, use.parameters)
+        if found is None:
+            continue
+        if found.error or found.rejected:
+            return found
+        names = found
+    return names

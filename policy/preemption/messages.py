@@ -1,0 +1,63 @@
+"""The sentences that kube-scheduler's users know, made from a decision's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from policy.preemption.decision import Code, Decision, NodeStatuses
+
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+TOO_MANY_VICTIMS: Final = "More victims than maxVictims allows"
+NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+PREFIX: Final = "preemption: "
+
+
+def histogram(counts: Mapping[str, int]) -> str:
+    """`2 x, 10 y` with the parts sorted as strings (so "10 x" stands before "2 x")."""
+    return ", ".join(sorted(f"{n} {reason}" for reason, n in counts.items()))
+
+
+def unavailable(*, nodes: int, counts: Mapping[str, int]) -> str:
+    """`0/N nodes are available: ...`, without reasons where there are none."""
+    told = histogram(counts)
+    return f"0/{nodes} nodes are available" + (f": {told}." if told else ".")
+
+
+def count_reasons(statuses: Iterable[NodeStatuses]) -> dict[str, int]:
+    """How many nodes give each reason; a node with several reasons counts for each."""
+    counts: dict[str, int] = {}
+    for part in statuses:
+        for status, n in part.counts():
+            for reason in status.reasons:
+                counts[reason] = counts.get(reason, 0) + n
+    return counts
+
+
+def preemption_failure(*, nodes: int, dry_run: NodeStatuses) -> str:
+    """Why no candidate was found: dry-run nodes by their reasons, all others as not helpful."""
+    counts = count_reasons([dry_run])
+    others = nodes - len(dry_run)
+    if others:
+        counts[NOT_HELPFUL] = counts.get(NOT_HELPFUL, 0) + others
+    return PREFIX + unavailable(nodes=nodes, counts=counts)
+
+
+def fit_error(decision: Decision) -> str:
+    """Text of the FailedScheduling event (1.35); "" where the pod fits."""
+    trace = decision.trace
+    if trace.fits:
+        return ""
+    statuses = trace.filter_statuses
+    failed = {s for s, _ in statuses.counts() if s.code is not Code.SUCCESS}
+    if trace.rejected:
+        return f"0/{len(statuses)} nodes are available: {_joined(trace.rejected)}. not found"
+    text = unavailable(nodes=len(statuses), counts=count_reasons([statuses] if failed else []))
+    if not trace.message:
+        return text
+    return f"{text} no new claims to deallocate, {trace.message}"
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    return ", ".join(reasons)

@@ -1,0 +1,257 @@
+"""The dry run: on every potential node at once, who would have to leave?
+
+On each node all potential victims are taken away; where the preemptor then fits, they are put
+back one after the other in the order of the rule set, and who cannot come back is a victim. The
+k-th potential victims of all nodes are put back in one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster.budgets import BudgetIndex, violating
+from policy.cluster.occupancy import NodeOrder
+from policy.cluster.snapshot import Rows, Snapshot
+from policy.cluster.tables import LABELS, Bools, Ints
+from policy.filters.base import Incoming
+from policy.filters.pipeline import Judged, Pipeline
+from policy.preemption.columns import Lazy, preemptor_variables, victim_variables
+from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
+from policy.rules.expressions import BoolColumn, Columns, History, IntColumn
+
+_NO_RULE = -1
+
+
+def pod_variables(snapshot: Snapshot, incoming: Incoming | None = None) -> Lazy:
+    """Variables with one row per pod of the snapshot."""
+
+    def pdb_matches() -> IntColumn:
+        labels = np.maximum(snapshot.column(LABELS), 0).astype(np.int64)
+        index = BudgetIndex.of(snapshot)
+        return IntColumn(index.counts(labels) if len(snapshot.pools.labels) else labels)
+
+    providers = victim_variables(snapshot, pdb_matches)
+    if incoming is not None:
+        providers |= preemptor_variables(incoming)
+    return Lazy(providers)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Allowed:
+    """Which pods the rules allow as victims, and which rule said so."""
+
+    pods: Bools  #: (pods,)
+    rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
+
+
+def allowed_victims(
+    rules: tuple[Rule, ...], snapshot: Snapshot, variables: Lazy, history: History
+) -> Allowed:
+    """First matching rule decides; where none matches, a pod may not be a victim.
+
+    A condition without a value (an error such as a missing label) does not hold.
+    """
+    size = len(snapshot.pods)
+    columns = Columns(size, variables, history)
+    decided = np.full(size, _NO_RULE, dtype=np.int16)
+    verdicts = np.zeros(len(rules) + 1, dtype=np.bool_)
+    for i, rule in enumerate(rules):
+        verdicts[i] = rule.verdict is Verdict.ALLOW
+        open_ = decided == _NO_RULE
+        decided[open_ if rule.when is None else open_ & rule.when.evaluate(columns).holds(size)] = i
+    # The last slot, which _NO_RULE (-1) reads, denies.
+    return Allowed(pods=verdicts[decided] & (snapshot.node >= 0), rule=decided)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DryRun:
+    """What the dry run found on the nodes it looked at.
+
+    Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order that ranking reads.
+    """
+
+    nodes: Rows  #: (candidates,) node indexes, ascending
+    victims: Rows  #: rows of pods
+    offsets: Rows  #: (candidates + 1,)
+    violating: Bools  #: parallel to `victims`
+    pdb_violations: Ints  #: (candidates,)
+    failed: Rows  #: node indexes that are no candidate although pods may be evicted there
+    failed_status: Judged  #: parallel to `failed`
+    without_victims: Rows  #: node indexes on which no pod may be evicted
+    over_limit: Rows  #: node indexes left out because of `maxVictims`
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Potential:
+    """Potential victims of some nodes, in importance order within each node."""
+
+    rows: Rows  #: pods
+    group: Rows  #: (rows,) position in `nodes`
+    nodes: Rows  #: node indexes
+    counts: Rows  #: (nodes,) potential victims of each
+    violating: Bools  #: (rows,)
+    forbidden: Bools  #: (all pods that were allowed,) held back by `victims.forbid`
+
+
+def potential_victims(
+    *,
+    rules: VictimRules,
+    snapshot: Snapshot,
+    order: NodeOrder,
+    allowed: Bools,
+    nodes: Rows,
+    variables: Lazy,
+    history: History,
+) -> Potential:
+    """Allowed pods of the nodes with their budgets counted; forbidden ones are left out."""
+    starts = order.offsets[nodes]
+    lengths = order.offsets[nodes + 1] - starts
+    group = np.repeat(np.arange(nodes.size), lengths)
+    first = np.cumsum(lengths) - lengths
+    rows = order.rows[np.arange(group.size) - np.repeat(first - starts, lengths)]
+    may = allowed[rows]
+    rows, group = rows[may], group[may]
+    broken = violating(
+        snapshot,
+        rows,
+        group,
+        decrement=rules.budgets.decrement,
+        skip_disrupted=rules.budgets.skip_disrupted,
+    )
+    forbidden = np.zeros(rows.size, dtype=np.bool_)
+    if rules.forbid and rows.size:
+        flags = np.zeros(len(snapshot.pods), dtype=np.bool_)
+        flags[rows] = broken
+        also = variables.also({"victim.pdbViolating": lambda: BoolColumn(flags)})
+        columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
+        for rule in rules.forbid:
+            if rule.when is None:
+                forbidden[:] = True
+            else:
+                forbidden |= rule.when.evaluate(columns).holds(rows.size)
+    kept = ~forbidden
+    return Potential(
+        rows=rows[kept],
+        group=group[kept],
+        nodes=nodes,
+        counts=np.bincount(group[kept], minlength=nodes.size),
+        violating=broken[kept],
+        forbidden=forbidden,
+    )
+
+
+def _reprieve_order(potential: Potential, groups: tuple[ReprieveGroup, ...]) -> Rows:
+    """Positions in the order in which potential victims are put back, node by node."""
+    positions = np.arange(potential.rows.size)
+    if groups == (ReprieveGroup.ALL,) or not potential.violating.any():
+        return positions
+    later = ~potential.violating
+    if groups[0] is ReprieveGroup.OTHERS:
+        later = ~later
+    return np.lexsort((positions, later, potential.group))
+
+
+def dry_run(pipeline: Pipeline, potential: Potential, rules: VictimRules) -> DryRun:
+    """Victims on each of `potential.nodes`."""
+    nodes, counts = potential.nodes, potential.counts
+    starts = np.cumsum(counts) - counts
+    demand = pipeline.demand(potential.rows, nodes[potential.group])
+    sums = np.zeros((potential.rows.size + 1, pipeline.width), dtype=np.int64)
+    np.cumsum(demand, axis=0, out=sums[1:])
+    removed = sums[starts + counts] - sums[starts]
+    load = pipeline.without(pipeline.base[nodes], removed)
+    with_victims = counts > 0
+    tried = (
+        np.ones(nodes.size, dtype=np.bool_)
+        if rules.none_eligible is NoneEligible.CANDIDATE
+        else with_victims
+    )
+    fits = tried & pipeline.passes(load, nodes)
+
+    order = _reprieve_order(potential, rules.reprieve)
+    evicted = np.zeros(potential.rows.size, dtype=np.bool_)
+    # Longest first: the nodes that still have a k-th potential victim are then a prefix.
+    active = np.flatnonzero(fits)
+    active = active[np.argsort(-counts[active], kind="stable")]
+    trial_load = load[active]
+    remaining = counts[active]
+    where, first = nodes[active], starts[active]
+    longest = int(remaining[0]) if active.size else 0
+    ends = np.searchsorted(-remaining, -np.arange(longest), side="left")
+    for k in range(longest):
+        n = int(ends[k])
+        position = order[first[:n] + k]
+        trial = trial_load[:n] + demand[position]
+        stays = pipeline.passes(trial, where[:n])
+        trial_load[:n] = np.where(stays[:, None], trial, trial_load[:n])
+        evicted[position] = ~stays
+
+    chosen = np.sort(active)
+    # Relisting sorts by importance once more; that is the order in which the rows stand here.
+    listed = np.flatnonzero(evicted) if rules.relist else order[evicted[order]]
+    victim_counts = np.bincount(potential.group[listed], minlength=nodes.size)
+    broken = np.bincount(potential.group[listed][potential.violating[listed]], minlength=nodes.size)
+    over = np.zeros(nodes.size, dtype=np.bool_)
+    if rules.max_victims is not None:
+        over = fits & (victim_counts > rules.max_victims)
+        chosen = chosen[~over[chosen]]
+        listed = listed[~over[potential.group[listed]]]
+    offsets = np.zeros(chosen.size + 1, dtype=np.int64)
+    np.cumsum(victim_counts[chosen], out=offsets[1:])
+    failing = np.flatnonzero(tried & ~fits)
+    return DryRun(
+        nodes=nodes[chosen],
+        victims=potential.rows[listed],
+        offsets=offsets,
+        violating=potential.violating[listed],
+        pdb_violations=broken[chosen].astype(np.int64),
+        failed=nodes[failing],
+        failed_status=pipeline.judge(load[failing], nodes[failing]),
+        without_victims=nodes[~tried],
+        over_limit=nodes[over],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Attempt:
+    """One potential victim of one node being put back."""
+
+    row: int
+    violating: bool
+    reprieved: bool
+    filter: str
+    reasons: tuple[str, ...]
+
+
+def attempts(
+    pipeline: Pipeline, potential: Potential, rules: VictimRules, victims: Rows
+) -> list[Attempt]:
+    """The reprieve on one node told step by step.
+
+    potential: of that node alone; victims: rows of the pods that the dry run evicts there. What
+    each step met follows from who came back before, so all steps are judged in one go.
+    """
+    order = _reprieve_order(potential, rules.reprieve)
+    node = np.repeat(potential.nodes, order.size)
+    demand = pipeline.demand(potential.rows, node)[order]
+    load = pipeline.without(pipeline.base[potential.nodes], demand.sum(axis=0)[None, :])
+    left = np.isin(potential.rows[order], victims)
+    kept = np.where(left[:, None], 0, demand)
+    before = load + np.cumsum(kept, axis=0) - kept
+    judged = pipeline.judge(before + demand, node)
+    told = []
+    for i, position in enumerate(order.tolist()):
+        _, name, reasons = judged.statuses[int(judged.index[i])]
+        told.append(
+            Attempt(
+                row=int(potential.rows[position]),
+                violating=bool(potential.violating[position]),
+                reprieved=not bool(left[i]),
+                filter=name if left[i] else "",
+                reasons=reasons if left[i] else (),
+            )
+        )
+    return told
