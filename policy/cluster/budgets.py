@@ -87,7 +87,7 @@ class BudgetIndex:
 
 
 def _build(snapshot: Snapshot) -> BudgetIndex:
-    budgets = []
+    budgets: list[Budget] = []
     by_namespace: dict[str, list[int]] = {}
     for pdb in snapshot.budgets:
         selector = compile_selector(pdb.spec.selector)

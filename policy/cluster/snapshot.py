@@ -220,7 +220,7 @@ class Snapshot:
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = build(self)
-        return cast(D, found)
+        return cast("D", found)
 
     def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
         return self.others.get(kind, {})
@@ -414,7 +414,7 @@ def _locate(names: NDArray[Any], pools: Pools, nodes: NodeTable) -> NodeIndex:
         interned = ids.get(name)
         if interned is not None:
             lookup[interned] = i
-    return cast(NodeIndex, lookup[names])
+    return cast("NodeIndex", lookup[names])
 
 
 def _place(name_id: int, pools: Pools, nodes: NodeTable) -> int:

@@ -283,7 +283,7 @@ class NodeTable:
             ids: dict[Hashable, int] = {}
             codes = np.array([ids.setdefault(of(n), len(ids)) for n in self.nodes], dtype=np.int64)
             found = self._memo[key] = Coded(codes=codes, values=tuple(ids))
-        return cast(Coded, found)
+        return cast("Coded", found)
 
     def label(self, key: str) -> Coded:
         """Values of one node label; None stands for nodes without it."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.objects import Pod
-from policy.cluster.requests import Requests, RequestRules, pod_requests
+from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
 
@@ -120,7 +120,7 @@ class StaticFilter:
         return load
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
-        return self._ok[nodes]
+        return np.asarray(self._ok[nodes])
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         return Verdicts(
@@ -212,4 +212,4 @@ def pods_matching(snapshot: Snapshot, matches: Bools) -> Bools:
         return np.zeros(len(snapshot.pods), dtype=np.bool_)
     labels = snapshot.column(LABELS)
     # A removed pod's label id is NOWHERE (-1): it must match nothing.
-    return matches[labels] & (labels >= 0)
+    return np.asarray(matches[labels] & (labels >= 0))

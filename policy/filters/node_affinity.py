@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import eq
+
 import numpy as np
 
 from policy.cluster.selectors import (
@@ -49,7 +52,7 @@ def matching_nodes(nodes: NodeTable, required: RequiredNodes) -> Bools:
     """Which nodes satisfy nodeSelector and required affinity; shape (nodes,)."""
     matches = np.ones(len(nodes), dtype=np.bool_)
     for key, value in required.selector:
-        matches &= nodes.label(key).where(lambda v, value=value: v == value)
+        matches &= nodes.label(key).where(partial(eq, value))
     if required.terms is not None:
         any_term = np.zeros(len(nodes), dtype=np.bool_)
         for term in required.terms:

@@ -43,11 +43,12 @@ class NodePorts:
         snapshot = self._snapshot
         load = np.zeros((len(snapshot.nodes), self.width), dtype=np.int64)
         rows = np.flatnonzero((snapshot.column(HOST_PORTS) >= 0) & (snapshot.node >= 0))
-        np.add.at(load, snapshot.node[rows], self.demand(rows, snapshot.node[rows]))
+        nodes = snapshot.node[rows].astype(np.int64)
+        np.add.at(load, nodes, self.demand(rows, nodes))
         return np.minimum(load, 1)
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
-        return self._holds[self._snapshot.column(HOST_PORTS)[rows]]
+        return np.asarray(self._holds[self._snapshot.column(HOST_PORTS)[rows]])
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         # The scheduler's port table is a set: where two pods of a node hold the same entry (which
@@ -55,11 +56,11 @@ class NodePorts:
         return np.where(removed > 0, 0, load)
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
-        return ~(load > 0).any(axis=1)
+        return np.asarray(~(load > 0).any(axis=1))
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         failed = (load > 0).any(axis=1)
-        return Verdicts.single((failed * UNSCHEDULABLE).astype(np.int8), REASON)
+        return Verdicts.single(np.where(failed, UNSCHEDULABLE, 0).astype(np.int8), REASON)
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:

@@ -144,14 +144,14 @@ class PodAffinityFilter(LinearFilter):
             labelled = np.ones(nodes.size, dtype=np.bool_)
             for topology in self._affinity:
                 labelled &= topology.has(nodes)
-            affinity = labelled & (load[:, :own] > 0).all(axis=1)
+            affinity = np.asarray(labelled & (load[:, :own] > 0).all(axis=1))
             if self._self_match:
                 # The first pod of a group that wants its own kind may go anywhere: otherwise
                 # none of them could ever start.
                 first = load[:, own] == 0
                 affinity |= first if self._anywhere_if_first else first & labelled
-        anti = ~(load[:, self._first_anti : self.width - 1] > 0).any(axis=1)
-        return affinity, anti, load[:, -1] <= 0
+        anti = np.asarray(~(load[:, self._first_anti : self.width - 1] > 0).any(axis=1))
+        return affinity, anti, np.asarray(load[:, -1] <= 0)
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         affinity, anti, existing = self._parts(load, nodes)

@@ -85,8 +85,8 @@ class Resources(LinearFilter):
         return np.asarray((load <= self._room[nodes]).all(axis=1))
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        short = load > self._room[nodes]
-        failed = short.any(axis=1)
+        short = np.asarray(load > self._room[nodes])
+        failed = np.asarray(short.any(axis=1))
         # Too many pods alone is resolvable even on a node that allows none.
         codes = np.where(failed, UNSCHEDULABLE, 0)
         codes[failed & self._hopeless[nodes]] = UNRESOLVABLE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -182,8 +183,13 @@ def preemptor_variables(incoming: Incoming) -> dict[str, Provider]:
         "owner",
         "schedulerName",
     ):
-        values[f"preemptor.{field}"] = lambda of=_TEXTS[field]: of(pod)
-    return {name: lambda of=of: Scalar(of()) for name, of in values.items()}
+        values[f"preemptor.{field}"] = partial(_TEXTS[field], pod)
+    return {name: scalar(of) for name, of in values.items()}
+
+
+def scalar(of: Callable[[], Any]) -> Provider:
+    """A variable that is the same for all rows."""
+    return lambda: Scalar(of())
 
 
 def class_annotations(snapshot: Snapshot, name: str) -> Mapping[str, str]:
@@ -253,15 +259,9 @@ def victim_variables(snapshot: Snapshot, pdb_matches: Provider) -> dict[str, Pro
         ),
         "victim.pdbMatches": pdb_matches,
     }
-    for field, text_column in _TEXT_COLUMNS.items():
-        providers[f"victim.{field}"] = lambda f=field, c=text_column: _interned(
-            snapshot, c, names.named(f)
-        )
-    for field, map_column in _MAP_COLUMNS.items():
-        if field != "labels":
-            providers[f"victim.{field}"] = lambda f=field, c=map_column: _interned(
-                snapshot, c, names.named(f)
-            )
+    own = {**_TEXT_COLUMNS, **{f: c for f, c in _MAP_COLUMNS.items() if f != "labels"}}
+    for field, interned in own.items():
+        providers[f"victim.{field}"] = partial(_interned, snapshot, interned, names.named(field))
     on_node = np.maximum(snapshot.node, 0).astype(np.intp)
     providers |= node_variables(snapshot, on_node)
     return providers
@@ -281,7 +281,7 @@ def node_variables(snapshot: Snapshot, nodes: NDArray[np.intp]) -> dict[str, Pro
         return IntColumn(snapshot.allocatable[nodes, position])
 
     def labels() -> Values:
-        return InternedColumn(nodes, [table.labels(i) for i in range(len(table))] or [{}])
+        return InternedColumn(nodes, [n.metadata.labels or {} for n in table.nodes] or [{}])
 
     def cordoned() -> Values:
         flags = np.array([n.spec.unschedulable for n in table.nodes] or [False], dtype=np.bool_)

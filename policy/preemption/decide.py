@@ -7,11 +7,10 @@ follows. Everything that is policy comes from the rule set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
@@ -28,10 +27,11 @@ from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Incoming, 
 from policy.filters.pipeline import Judged, Pipeline, Use, narrowing
 from policy.filters.registry import FILTERS
 from policy.preemption import messages
-from policy.preemption.columns import FrozenHistory, Lazy, Provider, owner_of, run_seconds
+from policy.preemption.columns import FrozenHistory, Lazy, Provider, owner_of, run_seconds, scalar
 from policy.preemption.decision import (
     NO_CANDIDATES,
     NO_EFFECTS,
+    NO_STATUSES,
     Candidates,
     Code,
     Decision,
@@ -59,8 +59,8 @@ from policy.preemption.victims import (
     pod_variables,
     potential_victims,
 )
-from policy.rules.ruleset import CandidateNodes, OnNoCandidate, Rule, RuleSet, StartAt, Verdict
 from policy.rules.expressions import Columns, Scalar
+from policy.rules.ruleset import CandidateNodes, OnNoCandidate, Rule, RuleSet, StartAt, Verdict
 
 
 class DecisionError(ValueError):
@@ -124,7 +124,7 @@ class _Found:
     potential: Rows
     sampling: Sampling | None = None
     candidates: Candidates = NO_CANDIDATES
-    statuses: NodeStatuses = NodeStatuses(nodes=(), index=(), statuses=())
+    statuses: NodeStatuses = NO_STATUSES
     ranking: tuple[RankingStep, ...] = ()
     decided_by: str = ""
     checks: tuple[PodCheck, ...] = ()
@@ -211,11 +211,11 @@ class _Cycle:
                 fits=False,
                 eligible=False,
                 rejected=(),
-                filter_statuses=NodeStatuses(nodes=(), index=(), statuses=()),
+                filter_statuses=NO_STATUSES,
                 rules=(),
                 potential_nodes=(),
                 sampling=None,
-                dry_run_statuses=NodeStatuses(nodes=(), index=(), statuses=()),
+                dry_run_statuses=NO_STATUSES,
                 ranking=(),
                 decided_by="",
                 checks=(),
@@ -311,20 +311,20 @@ class _Cycle:
         def terminating() -> Bools:
             if node == NOWHERE:
                 return np.zeros(len(snapshot.pods), dtype=np.bool_)
-            return (snapshot.node == node) & snapshot.column(TERMINATING)
+            return np.asarray((snapshot.node == node) & snapshot.column(TERMINATING))
 
         def lower() -> Bools:
             return terminating() & (snapshot.column(PRIORITY) < self.incoming.priority)
 
         def by_preemption() -> Bools:
-            return terminating() & snapshot.column(PREEMPTED)
+            return np.asarray(terminating() & snapshot.column(PREEMPTED))
 
         def status() -> str:
             if node == NOWHERE or name not in filtered.statuses:
                 return ""
             return filtered.statuses[name].code.label
 
-        values = {
+        values: dict[str, Callable[[], str | int | bool]] = {
             "nominated.node": lambda: name,
             "nominated.exists": lambda: node != NOWHERE,
             "nominated.status": status,
@@ -337,7 +337,7 @@ class _Cycle:
             ),
             "cluster.failedNodeCount": lambda: int((filtered.codes != SUCCESS).sum()),
         }
-        return {key: lambda of=of: Scalar(of()) for key, of in values.items()}
+        return {key: scalar(of) for key, of in values.items()}
 
     # --- candidates ----------------------------------------------------------------------------
 
@@ -354,7 +354,6 @@ class _Cycle:
             self.snapshot,
             rules.victims.importance,
             self.variables,
-            self.history,
             tie_order=self.tie_order,
         )
         found, examined, sampling = self._sample(potential, order)

@@ -103,6 +103,9 @@ class NodeStatuses(Mapping[str, Status]):
         }
 
 
+NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFired:
     """The rule that decided a question, with the values it looked at."""

@@ -13,8 +13,8 @@ from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
 from policy.preemption.columns import Lazy
+from policy.rules.expressions import Columns
 from policy.rules.ruleset import ImportanceKey
-from policy.rules.expressions import Columns, History
 
 #: What these read never changes while a pod stays as it is, so an order by them can be kept.
 _LASTING: Final = frozenset(
@@ -80,7 +80,6 @@ def importance_order(
     snapshot: Snapshot,
     keys: tuple[ImportanceKey, ...],
     variables: Lazy,
-    history: History,
     *,
     tie_order: Mapping[str, int] | None,
 ) -> NodeOrder:

@@ -20,15 +20,15 @@ from policy.preemption.columns import (
     starts_or_now,
 )
 from policy.preemption.decision import RankingStep
-from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
-    InternedColumn,
     IntColumn,
+    InternedColumn,
     Scalar,
     TimestampColumn,
 )
+from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 

@@ -19,8 +19,8 @@ from policy.cluster.tables import LABELS, Bools, Ints
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.columns import Lazy, preemptor_variables, victim_variables
-from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
 from policy.rules.expressions import BoolColumn, Columns, History, IntColumn
+from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
 
 _NO_RULE = -1
 
@@ -70,7 +70,7 @@ def allowed_victims(
 class DryRun:
     """What the dry run found on the nodes it looked at.
 
-    Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order that ranking reads.
+    Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order ranking reads.
     """
 
     nodes: Rows  #: (candidates,) node indexes, ascending
