@@ -1,0 +1,151 @@
+"""The typed columns beside a manifest: what people filter by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from policy.cluster import times
+from policy.cluster.objects import (
+    ClusterObject,
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PriorityClass,
+    Queue,
+)
+from policy.cluster.quantities import QuantityError
+from policy.cluster.requests import amounts, pod_requests
+from policy.store.errors import StoreError
+
+Columns: TypeAlias = dict[str, Any]
+_NAMESPACE: Final = "default"
+
+
+def owner_of(pod: Pod) -> str:
+    """`Kind/name` of the controlling owner, "" without one."""
+    for reference in pod.metadata.owner_references or ():
+        if reference.controller:
+            return f"{reference.kind}/{reference.name}"
+    return ""
+
+
+def _millis(text: str | None) -> int | None:
+    return times.parse(text) if text else None
+
+
+def _text(value: int | str | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _node(node: Node) -> Columns:
+    allocatable = amounts(node.status.allocatable)
+    return {
+        "name": node.metadata.name,
+        "cpu_milli": allocatable.get("cpu", 0),
+        "memory_bytes": allocatable.get("memory", 0),
+        "pod_capacity": allocatable.get("pods", 0),
+        "unschedulable": node.spec.unschedulable,
+    }
+
+
+def _pod(pod: Pod) -> Columns:
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    requests = pod_requests(pod, on_node=bool(spec.node_name))
+    return {
+        "namespace": meta.namespace or _NAMESPACE,
+        "name": meta.name,
+        "uid": meta.uid,
+        "node": spec.node_name,
+        "priority": spec.priority or 0,
+        "priority_class": spec.priority_class_name,
+        "phase": status.phase,
+        "start_ms": _millis(status.start_time),
+        "nominated_node": status.nominated_node_name,
+        "terminating": bool(meta.deletion_timestamp),
+        "owner": owner_of(pod),
+        "cpu_milli": requests.get("cpu", 0),
+        "memory_bytes": requests.get("memory", 0),
+    }
+
+
+def _budget(budget: PodDisruptionBudget) -> Columns:
+    return {
+        "namespace": budget.metadata.namespace or _NAMESPACE,
+        "name": budget.metadata.name,
+        "min_available": _text(budget.spec.min_available),
+        "max_unavailable": _text(budget.spec.max_unavailable),
+        "disruptions_allowed": budget.status.disruptions_allowed,
+    }
+
+
+def _priority_class(of: PriorityClass) -> Columns:
+    return {
+        "name": of.metadata.name,
+        "value": of.value,
+        "global_default": of.global_default,
+        "preemption_policy": of.preemption_policy or "",
+    }
+
+
+def _pod_group(group: PodGroup) -> Columns:
+    return {
+        "namespace": group.metadata.namespace or _NAMESPACE,
+        "name": group.metadata.name,
+        "min_member": group.spec.min_member,
+        "queue": group.spec.queue,
+        "priority_class": group.spec.priority_class_name,
+        "phase": group.status.phase,
+    }
+
+
+def _volume(volume: PersistentVolume) -> Columns:
+    claim = volume.spec.claim_ref
+    return {
+        "name": volume.metadata.name,
+        "claim": f"{claim.namespace}/{claim.name}" if claim is not None else "",
+    }
+
+
+def _claim(claim: PersistentVolumeClaim) -> Columns:
+    return {
+        "namespace": claim.metadata.namespace or _NAMESPACE,
+        "name": claim.metadata.name,
+        "volume": claim.spec.volume_name,
+        "storage_class": claim.spec.storage_class_name or "",
+    }
+
+
+def _queue(queue: Queue) -> Columns:
+    return {"name": queue.metadata.name, "weight": queue.spec.weight}
+
+
+def _name_only(obj: Namespace | CSINode) -> Columns:
+    return {"name": obj.metadata.name}
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
+    "Node": _node,
+    "Pod": _pod,
+    "PodDisruptionBudget": _budget,
+    "PriorityClass": _priority_class,
+    "Namespace": _name_only,
+    "PodGroup": _pod_group,
+    "Queue": _queue,
+    "PersistentVolume": _volume,
+    "PersistentVolumeClaim": _claim,
+    "CSINode": _name_only,
+}
+
+
+def columns_of(kind: str, key: str, obj: ClusterObject) -> Columns:
+    """Values of the typed columns. Raises StoreError for a quantity or time that is none."""
+    try:
+        return _COLUMNS[kind](obj)
+    except (QuantityError, times.TimeError) as exc:
+        raise StoreError(f"{kind} `{key}`: {exc}") from exc

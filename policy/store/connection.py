@@ -1,0 +1,158 @@
+"""From a database URL to connections with the settings that the store relies on.
+
+SQLite runs in WAL mode with `synchronous=FULL`: every commit is on the disk before it is
+reported, so it outlives the process (SIGKILL) and the power supply alike. `NORMAL` would survive
+SIGKILL too but may lose the last commits at a power failure; it saves one fsync per decision.
+Postgres gives the same with its default `synchronous_commit=on`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
+
+from policy.store.errors import StoreError, translated
+
+BUSY_SECONDS: Final = 60
+CONNECT_SECONDS: Final = 10
+_FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
+
+
+def parse_url(text: str) -> URL:
+    """The URL with its driver. Raises StoreError for what is no supported database."""
+    if "://" not in text:
+        if not text.strip():
+            raise StoreError("the database has no name", help=_FORMS)
+        return URL.create("sqlite+pysqlite", database=text)
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise StoreError("that is not a database URL", help=_FORMS) from None
+    if backend == "sqlite":
+        if url.database in {None, "", ":memory:"}:
+            raise StoreError("a database in memory keeps nothing", help=_FORMS)
+        return url.set(drivername="sqlite+pysqlite")
+    if backend in {"postgresql", "postgres"}:
+        return url.set(drivername="postgresql+psycopg")
+    raise StoreError(f"`{backend[:40]}` is not a supported database", help=_FORMS)
+
+
+def _sqlite_uri(url: URL, *, read_only: bool) -> str:
+    path = Path(url.database or "").absolute()
+    return path.as_uri() + ("?mode=ro" if read_only else "?mode=rwc")
+
+
+def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
+    path = Path(url.database or "")
+    if path.is_dir():
+        raise StoreError(f"`{path}` is a folder, not a database file", help=_FORMS)
+    if path.exists():
+        return
+    if read_only or not create:
+        raise StoreError(
+            f"there is no database at `{path}`",
+            help="name it with --db or POLICY_DB; `policy import` creates one",
+        )
+    if not path.absolute().parent.is_dir():
+        raise StoreError(f"there is no folder `{path.absolute().parent}` for the database file")
+
+
+def make_engine(url: URL, *, read_only: bool = False, create: bool = True) -> Engine:
+    """An engine whose connections carry the settings above; nothing is connected yet."""
+    if url.get_backend_name() == "sqlite":
+        _check_file(url, read_only=read_only, create=create)
+        return _sqlite_engine(url, read_only=read_only)
+    return _postgres_engine(url, read_only=read_only)
+
+
+def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
+    uri = _sqlite_uri(url, read_only=read_only)
+
+    def connect() -> sqlite3.Connection:
+        # Transactions are opened by the `begin` event below, never by the driver.
+        return sqlite3.connect(
+            uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
+    engine = create_engine(url, creator=connect, poolclass=QueuePool)
+
+    @event.listens_for(engine, "connect")
+    def settings(connection: sqlite3.Connection, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        if read_only:
+            cursor.execute("PRAGMA query_only = ON")
+        else:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA cache_size = -65536")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer takes the lock at once: upgrading a read transaction fails where it waited.
+        immediate = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+def _postgres_engine(url: URL, *, read_only: bool) -> Engine:
+    from psycopg.types.string import TextLoader
+
+    options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "policy"}
+    options = {k: v for k, v in options.items() if k not in url.query}
+    engine = create_engine(url, connect_args=options, poolclass=QueuePool)
+
+    @event.listens_for(engine, "connect")
+    def settings(connection: Any, _: object) -> None:
+        # JSON stays the text that was stored: its bytes are hashed.
+        connection.adapters.register_loader("json", TextLoader)
+        connection.read_only = read_only
+
+    return engine
+
+
+class Database:
+    """Connections to one database: short transactions that read, and those that write."""
+
+    def __init__(self, url: URL, *, read_only: bool = False, create: bool = True) -> None:
+        self.url = url
+        self.read_only = read_only
+        self.engine = make_engine(url, read_only=read_only, create=create)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view of the database for the length of the block."""
+        with translated(self.url), self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction: all of the block or nothing of it."""
+        if self.read_only:
+            raise StoreError("the database is open for reading only")
+        with translated(self.url), self.engine.connect() as connection:
+            connection.execution_options(writes=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()

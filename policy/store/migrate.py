@@ -1,0 +1,187 @@
+"""Which schema a database has, and how it gets another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.engine import URL
+
+from policy.store.connection import make_engine, parse_url
+from policy.store.errors import StoreError, shown, translated
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+VERSION_TABLE: Final = "policy_schema"
+REVISIONS: Final = ("0001", "0002")
+"""All schema revisions, oldest first; importing Alembic to learn them would take a second."""
+HEAD: Final = REVISIONS[-1]
+_MIGRATION_LOCK: Final = 0x706F6C6963790001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What is in a database."""
+
+    revision: str | None  #: None where the database is empty
+    newest: str  #: the revision that this version of the program works with
+
+    @property
+    def up_to_date(self) -> bool:
+        return self.revision == self.newest
+
+
+def _table_names(connection: Connection) -> set[str]:
+    if connection.dialect.name == "sqlite":
+        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+    else:
+        query = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+        )
+    names = {str(row[0]) for row in connection.execute(text(query))}
+    return {name for name in names if not name.startswith("sqlite_")}
+
+
+def schema_of(connection: Connection, url: URL) -> Schema:
+    """The schema as the database states it. Raises StoreError for a database of another kind."""
+    names = _table_names(connection)
+    if not names:
+        return Schema(revision=None, newest=HEAD)
+    if VERSION_TABLE not in names:
+        raise StoreError(
+            f"`{shown(url)}` holds tables of something else ({', '.join(sorted(names)[:3])})",
+            help="name an empty database, or one made by this program, with --db",
+        )
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all()
+    if not found:
+        return Schema(revision=None, newest=HEAD)
+    if len(found) != 1 or found[0] not in REVISIONS:
+        raise StoreError(
+            f"`{shown(url)}` was written by a newer version of this program "
+            f"(schema {', '.join(map(str, found))}, known up to {HEAD})",
+            help="install the newer version",
+        )
+    return Schema(revision=str(found[0]), newest=HEAD)
+
+
+def require_head(connection: Connection, url: URL) -> None:
+    """Raises StoreError unless the database has the schema that this version works with."""
+    schema = schema_of(connection, url)
+    if schema.revision is None:
+        raise StoreError(
+            f"`{shown(url)}` is empty", help="run `policy db upgrade`, or `policy import` a dump"
+        )
+    if not schema.up_to_date:
+        raise StoreError(
+            f"`{shown(url)}` has schema {schema.revision}, this version needs {HEAD}",
+            help="run `policy db upgrade`",
+        )
+
+
+def migrations_folder() -> Path:
+    """The migration scripts: beside the package in a checkout, inside it in a wheel."""
+    package = Path(str(resources.files("policy")))
+    checkout = package.parent / "migrations"
+    return checkout if (checkout / "env.py").is_file() else package / "_data" / "migrations"
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, without any file."""
+    from alembic.config import Config
+
+    made = Config()
+    made.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
+    made.attributes["connection"] = connection
+    return made
+
+
+def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
+    """Run one step in one transaction, alone on the database."""
+    engine = make_engine(url)
+    try:
+        with translated(url), engine.connect() as connection:
+            sqlite = connection.dialect.name == "sqlite"
+            if sqlite:
+                # Rebuilding a table drops it, which foreign keys would take for deleted rows.
+                raw: Any = connection.connection.dbapi_connection
+                raw.execute("PRAGMA foreign_keys = OFF")
+            connection.execution_options(writes=True)
+            with connection.begin():
+                if not sqlite:
+                    lock = text("SELECT pg_advisory_xact_lock(:key)")
+                    connection.execute(lock, {"key": _MIGRATION_LOCK})
+                step(connection)
+                if sqlite:
+                    broken = connection.execute(text("PRAGMA foreign_key_check")).first()
+                    if broken is not None:
+                        raise StoreError(f"rows of table `{broken[0]}` refer to rows that lack")
+    finally:
+        engine.dispose()
+
+
+def upgrade(text_url: str) -> Schema:
+    """Bring a database to the newest schema; an empty or new one is filled."""
+    url = parse_url(text_url)
+
+    def step(connection: Connection) -> None:
+        if not schema_of(connection, url).up_to_date:
+            from alembic import command
+
+            command.upgrade(config(connection), HEAD)
+
+    _migrate(url, step)
+    return current(text_url)
+
+
+def downgrade(text_url: str, revision: str) -> Schema:
+    """Bring a database to an older schema, `base` for none; what the older one lacks is lost."""
+    url = parse_url(text_url)
+    if revision not in {"base", *REVISIONS}:
+        raise StoreError(
+            f"there is no schema revision `{revision}`",
+            help=f"the revisions are base, {', '.join(REVISIONS)}",
+        )
+
+    def step(connection: Connection) -> None:
+        from alembic import command
+
+        have = schema_of(connection, url).revision
+        order = ("base", *REVISIONS)
+        if have is None or order.index(revision) > order.index(have):
+            raise StoreError(
+                f"`{shown(url)}` has schema {have or 'base'}, which is older than {revision}",
+                help="run `policy db upgrade`",
+            )
+        command.downgrade(config(connection), revision)
+
+    _migrate(url, step)
+    return current(text_url)
+
+
+def current(text_url: str) -> Schema:
+    """The schema of an existing database. Raises StoreError for one that is none of ours."""
+    url = parse_url(text_url)
+    engine = make_engine(url, read_only=True)
+    try:
+        with translated(url), engine.connect() as connection, connection.begin():
+            return schema_of(connection, url)
+    finally:
+        engine.dispose()
+
+
+def differences(connection: Connection) -> list[Any]:
+    """What autogenerate would change: empty where the database equals the tables."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from policy.store.tables import METADATA
+
+    context = MigrationContext.configure(
+        connection, opts={"compare_type": True, "version_table": VERSION_TABLE}
+    )
+    return list(compare_metadata(context, METADATA))

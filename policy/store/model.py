@@ -1,0 +1,257 @@
+"""What goes into the store and comes out of it: plain immutable data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from policy.cluster.digest import Change
+from policy.cluster.objects import ClusterObject
+
+__all__ = ["Change"]
+
+
+class Cause(StrEnum):
+    """Why a revision came about. Values are stored and never renamed."""
+
+    IMPORT = "import"  # a dump was read
+    DECISION = "decision"  # a decision bound a pod, evicted pods or changed nominations
+    LIVE = "live"  # an event of a real API server
+    SIMULATION = "simulation"  # a step of a simulation beside its decisions
+    SESSION = "session"  # a batch session
+
+
+class NominationEnd(StrEnum):
+    """How a nomination ended. Values are stored and never renamed."""
+
+    BOUND = "bound"  # the pod was placed on its nominated node
+    BOUND_ELSEWHERE = "bound-elsewhere"  # it was placed on another node
+    SUPERSEDED = "superseded"  # it was nominated to another node
+    TAKEN_AWAY = "taken-away"  # another pod's preemption cleared it
+    CLEARED = "cleared"  # its own cycle, or a change from outside, cleared it
+    POD_GONE = "pod-gone"  # the pod was removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneScope:
+    """What an import is complete for: stored objects within it that the import lacks go.
+
+    The defaults are kubectl's convention: the kinds that occur in the import, and for namespaced
+    kinds the namespaces in which any object of the import lies.
+    """
+
+    kinds: frozenset[str] | None = None
+    namespaces: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What an import did to the objects of one kind."""
+
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """What an import did."""
+
+    cluster: str
+    revision: int  #: head of the cluster afterwards; 0 where it has none
+    state_digest: str
+    new_revision: bool  #: False where nothing had changed
+    kinds: Mapping[str, Counts]
+
+    def total(self, what: Literal["added", "changed", "unchanged", "removed"]) -> int:
+        return sum(getattr(counts, what) for counts in self.kinds.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedState:
+    """A cluster as it was at one revision."""
+
+    cluster: str
+    revision: int
+    state_digest: str
+    at_ms: int
+    objects: Sequence[ClusterObject] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesSince:
+    """The net changes that lead from one revision to another."""
+
+    changes: Sequence[Change]
+    revision: int
+    state_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRow:
+    """One step of a cluster's history."""
+
+    cluster: str
+    number: int
+    at_ms: int
+    source: str
+    cause: str
+    put_count: int
+    deleted_count: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRow:
+    """A cluster and where its history stands."""
+
+    name: str
+    revision: int
+    state_digest: str
+    at_ms: int | None
+    decisions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """How the pod stood in the scheduling queue when its cycle began."""
+
+    attempt: int | None = None  #: 1 for the first cycle of this pod
+    queued_ms: int | None = None  #: when it entered the queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A decision that is in the database."""
+
+    decision_id: int
+    revision: int  #: head of the cluster afterwards
+    state_digest: str
+    ledger_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """A decision as lists show it."""
+
+    id: int
+    cluster: str
+    at_ms: int  #: when it was recorded
+    now_ms: int  #: the time for which it was made
+    actor: str
+    environment: str
+    preemptor: str
+    preemptor_uid: str
+    preemptor_priority: int
+    outcome: str
+    node: str | None
+    victim_count: int
+    pdb_violations: int
+    candidate_count: int
+    kept_candidates: int
+    decided_by: str
+    nomination: str
+    eligible: bool
+    fits: bool
+    message: str
+    rule_set: str
+    rule_set_digest: str
+    snapshot_digest: str
+    base_revision: int  #: the state it was made on
+    revision: int | None  #: the state it led to; None where it changed nothing
+    seed: int
+    evaluate_all: bool
+    hypothetical: bool
+    engine_version: str
+    digest: str
+    attempt: int | None
+    queued_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFilter:
+    """How many nodes got one status: from the filters, or from the dry run."""
+
+    phase: str  #: `filter` or `dry-run`
+    filter: str
+    code: int
+    reasons: tuple[str, ...]
+    node_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRule:
+    """A rule that decided a question."""
+
+    section: str
+    rule: str
+    verdict: str
+    reason: str
+    inputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCandidate:
+    """A node on which the preemptor would have fitted."""
+
+    position: int
+    node: str
+    victims: tuple[str, ...]
+    pdb_violations: int
+    values: Mapping[str, int]
+    left_behind_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVictim:
+    """A pod that left, or would have left, for the preemptor."""
+
+    position: int
+    pod: str
+    uid: str
+    node: str
+    priority: int
+    priority_class: str
+    owner: str
+    start_ms: int | None
+    run_seconds: int
+    cpu_milli: int
+    memory_bytes: int
+    pdb_violating: bool
+    already_terminating: bool
+    evicted: bool
+    filter: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDecision:
+    """Everything that the database keeps of a decision."""
+
+    row: DecisionRow
+    filters: tuple[StoredFilter, ...]
+    rules: tuple[StoredRule, ...]
+    candidates: tuple[StoredCandidate, ...]
+    victims: tuple[StoredVictim, ...]
+    document: Mapping[str, Any]  #: sampling, ranking, checks, effects, as the decision has them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominationRow:
+    """A nomination and how it ended; `ended_by` is None while it stands."""
+
+    cluster: str
+    pod: str
+    uid: str
+    priority: int
+    node: str
+    made_revision: int
+    made_decision: int | None
+    made_ms: int
+    ended_by: str | None
+    ended_revision: int | None
+    ended_decision: int | None
+    ended_ms: int | None

@@ -1,0 +1,245 @@
+"""The store as the rest of the product sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from policy.cluster.digest import Change
+from policy.cluster.objects import ClusterObject
+from policy.preemption.decision import Decision
+from policy.store import importing, migrate, queries, recording, state
+from policy.store.connection import Database, parse_url
+from policy.store.errors import shown
+from policy.store.importing import Progress
+from policy.store.model import (
+    Cause,
+    ChangesSince,
+    ClusterRow,
+    DecisionRow,
+    ImportResult,
+    LoadedState,
+    NominationRow,
+    PruneScope,
+    QueueInfo,
+    Recorded,
+    RevisionRow,
+    StoredDecision,
+)
+from policy.store.queries import DecisionFilter
+from policy.store.recording import Envelope, Keep, RuleSetText
+
+DEFAULT_CANDIDATES_KEPT = 10
+
+
+class Store:
+    """One database: cluster states, decisions, ledger. Safe to use from several threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False, create: bool = True) -> Self:
+        """Open a database by path or URL; a new file or empty schema is filled on first use.
+
+        create: False to insist on an existing database. Raises StoreError for a database that
+        is unreachable, of another kind, or has another schema than this version works with.
+        """
+        parsed = parse_url(url)
+        database = Database(parsed, read_only=read_only, create=create)
+        try:
+            with database.reading() as connection:
+                schema = migrate.schema_of(connection, parsed)
+            if schema.revision is None and create and not read_only:
+                migrate.upgrade(url)
+            else:
+                with database.reading() as connection:
+                    migrate.require_head(connection, parsed)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @property
+    def location(self) -> str:
+        """The database as it may be printed: without password."""
+        return shown(self._database.url)
+
+    def close(self) -> None:
+        """Release every connection and file."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- cluster state ---------------------------------------------------------------------------
+
+    def import_objects(
+        self,
+        cluster: str,
+        objects: Iterable[ClusterObject],
+        *,
+        at_ms: int,
+        source: str,
+        actor: str = "",
+        prune: PruneScope | None = None,
+        progress: Progress | None = None,
+    ) -> ImportResult:
+        """Make the stored objects equal to the given ones: all of it or nothing of it.
+
+        Objects that the import lacks stay, unless `prune` covers them. Raises ImportConflict
+        where it holds two different objects under one key, StoreError for values that are none.
+        """
+        incoming = importing.read(objects, progress)
+        with self._database.writing() as connection:
+            return importing.write(
+                connection,
+                cluster,
+                incoming,
+                at_ms=at_ms,
+                source=source,
+                actor=actor,
+                scope=prune,
+            )
+
+    def load_state(self, cluster: str, *, at: int | None = None) -> LoadedState:
+        """The cluster at a revision, the newest by default. Raises NotFound."""
+        with self._database.reading() as connection:
+            return state.load(connection, cluster, at)
+
+    def changes_since(
+        self, cluster: str, revision: int, *, until: int | None = None
+    ) -> ChangesSince:
+        """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
+        with self._database.reading() as connection:
+            return state.changes_between(connection, cluster, revision, until)
+
+    def head_revision(self, cluster: str) -> int:
+        """Number of the newest revision. Raises NotFound."""
+        with self._database.reading() as connection:
+            return state.require_head(connection, cluster).number
+
+    def revision_at(self, cluster: str, time_ms: int) -> int:
+        """The newest revision that was there at an instant; 0 before the first."""
+        with self._database.reading() as connection:
+            return state.revision_at(connection, cluster, time_ms)
+
+    def revisions(
+        self, cluster: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[RevisionRow]:
+        """The cluster's history, newest first."""
+        with self._database.reading() as connection:
+            return state.revisions(connection, cluster, limit=limit, before=before)
+
+    def clusters(self) -> list[ClusterRow]:
+        """All clusters by name."""
+        with self._database.reading() as connection:
+            return state.clusters(connection)
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def record(
+        self,
+        cluster: str,
+        decision: Decision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rule_set_canonical: str,
+        rule_set_name: str,
+        environment: str = "",
+        actor: str,
+        at_ms: int,
+        queue: QueueInfo | None = None,
+        candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+        cause: Cause = Cause.DECISION,
+        hypothetical: bool = False,
+    ) -> Recorded:
+        """Keep a decision together with the state changes that it causes.
+
+        Raises StaleRevision where the cluster is no longer at `expected_revision`: decide again.
+        """
+        rule_set = RuleSetText(
+            digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
+        )
+        with self._database.writing() as connection:
+            return recording.record(
+                connection,
+                cluster,
+                decision,
+                changes,
+                expected_revision=expected_revision,
+                rule_set=rule_set,
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                queue=queue or QueueInfo(),
+                keep=candidates_kept,
+                cause=cause,
+                hypothetical=hypothetical,
+            )
+
+    def decisions(
+        self,
+        cluster: str | None = None,
+        *,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        namespace: str | None = None,
+        node: str | None = None,
+        rule_set: str | None = None,
+        outcome: str | None = None,
+        preemptor: str | None = None,
+        hypothetical: bool | None = False,
+        limit: int | None = None,
+        before_id: int | None = None,
+        after_id: int | None = None,
+    ) -> list[DecisionRow]:
+        """Decisions, newest first (with `after_id`: walking forward from there)."""
+        wanted = DecisionFilter(
+            cluster=cluster,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            namespace=namespace,
+            node=node,
+            rule_set=rule_set,
+            outcome=outcome,
+            preemptor=preemptor,
+            hypothetical=hypothetical,
+        )
+        with self._database.reading() as connection:
+            return queries.decisions(
+                connection, wanted, limit=limit, before_id=before_id, after_id=after_id
+            )
+
+    def decision(self, id_or_digest: int | str) -> StoredDecision:
+        """A decision by number or by the beginning of its digest. Raises NotFound."""
+        with self._database.reading() as connection:
+            return queries.decision(connection, id_or_digest)
+
+    def rule_set(self, digest: str) -> str:
+        """Canonical text of a rule set by (the beginning of) its digest. Raises NotFound."""
+        with self._database.reading() as connection:
+            return queries.rule_set_text(connection, digest)[2]
+
+    def nominations(
+        self,
+        cluster: str | None = None,
+        *,
+        pod: str | None = None,
+        node: str | None = None,
+        standing: bool | None = None,
+        limit: int | None = None,
+    ) -> list[NominationRow]:
+        """Nominations, newest first; `standing`: only those not ended (True) or ended (False)."""
+        with self._database.reading() as connection:
+            return queries.nominations(
+                connection, cluster=cluster, pod=pod, node=node, standing=standing, limit=limit
+            )

@@ -1,0 +1,56 @@
+"""The tables, whose names are part of the public interface: people query them with SQL."""
+
+from __future__ import annotations
+
+from policy.store.tables.audit import (
+    ACTIVATIONS,
+    ENVIRONMENTS,
+    LEDGER,
+    SESSION_STEPS,
+    SESSIONS,
+)
+from policy.store.tables.base import METADATA, covered
+from policy.store.tables.decisions import (
+    CANDIDATES,
+    CYCLES,
+    DECISION_CHILDREN,
+    DECISION_FILTERS,
+    DECISION_RULES,
+    DECISION_TRACES,
+    DECISIONS,
+    RULE_SETS,
+    VICTIMS,
+)
+from policy.store.tables.state import (
+    CLUSTERS,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    PODS,
+    REVISIONS,
+    VERSIONS,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "CANDIDATES",
+    "CLUSTERS",
+    "CYCLES",
+    "DECISIONS",
+    "DECISION_CHILDREN",
+    "DECISION_FILTERS",
+    "DECISION_RULES",
+    "DECISION_TRACES",
+    "ENVIRONMENTS",
+    "LEDGER",
+    "METADATA",
+    "NOMINATIONS",
+    "NOMINATION_ENDS",
+    "PODS",
+    "REVISIONS",
+    "RULE_SETS",
+    "SESSIONS",
+    "SESSION_STEPS",
+    "VERSIONS",
+    "VICTIMS",
+    "covered",
+]

@@ -1,0 +1,96 @@
+"""Environments and activations, batch sessions, and the ledger that covers all rows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint
+
+from policy.store.tables.base import identity, int64, json, millis, table, text
+
+ENVIRONMENTS: Final = table(
+    "environments",
+    identity(),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("name"),
+    millis("created_ms"),
+    text("created_by"),
+    UniqueConstraint("name"),
+    Index(None, "cluster_id"),
+)
+
+ACTIVATIONS: Final = table(
+    "activations",
+    identity(),
+    int64("environment_id", ForeignKey("environments.id")),
+    int64("rule_set_id", ForeignKey("rule_sets.id")),
+    int64("previous_rule_set_id", ForeignKey("rule_sets.id"), nullable=True),
+    millis("at_ms"),
+    text("actor"),
+    text("reason"),
+    text("source"),
+    Index(None, "environment_id", "id"),
+)
+
+SESSIONS: Final = table(
+    "sessions",
+    identity(),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("digest"),
+    millis("at_ms"),
+    millis("now_ms"),
+    text("actor"),
+    text("environment"),
+    int64("rule_set_id", ForeignKey("rule_sets.id")),
+    text("snapshot_digest"),
+    int64("base_revision"),
+    int64("revision", nullable=True),
+    int64("seed"),
+    int64("bound_count"),
+    int64("evicted_count"),
+    text("engine_version"),
+    json("document"),
+    Index(None, "cluster_id", "id"),
+)
+
+SESSION_STEPS: Final = table(
+    "session_steps",
+    int64("session_id", ForeignKey("sessions.id")),
+    int64("position"),
+    text("action"),
+    text("operation"),
+    text("queue"),
+    text("job"),
+    text("task"),
+    text("node"),
+    text("for_task"),
+    text("plugin"),
+    text("reason"),
+    json("detail"),
+    PrimaryKeyConstraint("session_id", "position"),
+    clustered=True,
+)
+
+LEDGER: Final = table(
+    "ledger",
+    int64("cluster_id", ForeignKey("clusters.id")),
+    int64("sequence"),
+    int64("format"),
+    text("kind"),
+    int64("revision", nullable=True),
+    int64("decision_id", ForeignKey("decisions.id"), nullable=True),
+    int64("session_id", ForeignKey("sessions.id"), nullable=True),
+    int64("environment_id", ForeignKey("environments.id"), nullable=True),
+    int64("activation_id", ForeignKey("activations.id"), nullable=True),
+    text("subject_digest"),
+    text("rows_digest"),
+    millis("at_ms"),
+    text("actor"),
+    text("environment"),
+    text("previous"),
+    text("hash"),
+    PrimaryKeyConstraint("cluster_id", "sequence"),
+    UniqueConstraint("cluster_id", "previous"),
+    UniqueConstraint("hash"),
+    UniqueConstraint("decision_id"),
+)

@@ -1,0 +1,67 @@
+"""Metadata, column helpers, and which columns a ledger entry of a given format covers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlalchemy import Column, Identity, MetaData, Table
+from sqlalchemy.schema import SchemaItem
+
+from policy.store.types import Bool, Int64, Json, Millis, Str
+
+LEDGER_FORMAT: Final = 1
+"""Format of the ledger entries written now; a column added later carries `since` in its info."""
+
+METADATA: Final = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def table(name: str, *items: SchemaItem, clustered: bool = False) -> Table:
+    """A STRICT table; `clustered` keeps SQLite's rows in the primary key itself."""
+    return Table(name, METADATA, *items, sqlite_strict=True, sqlite_with_rowid=not clustered)
+
+
+def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:
+    return Column(name, Int64, *items, **{"nullable": False, **options})
+
+
+def millis(name: str, **options: Any) -> Column[int]:
+    return Column(name, Millis, **{"nullable": False, **options})
+
+
+def boolean(name: str, **options: Any) -> Column[bool]:
+    return Column(name, Bool, **{"nullable": False, **options})
+
+
+def text(name: str, *items: SchemaItem, **options: Any) -> Column[str]:
+    return Column(name, Str, *items, **{"nullable": False, **options})
+
+
+def json(name: str, **options: Any) -> Column[str]:
+    return Column(name, Json, **{"nullable": False, **options})
+
+
+def identity(name: str = "id") -> Column[int]:
+    return Column(name, Int64, Identity(), primary_key=True)
+
+
+@lru_cache(maxsize=1024)
+def covered(of: Table, ledger_format: int) -> tuple[str, ...]:
+    """Names of the columns whose values entries of that format hash, in table order.
+
+    `valid_to` is left out: the revision that closes a version covers it. A manifest is covered by
+    its digest.
+    """
+    return tuple(
+        column.name
+        for column in of.columns
+        if column.info.get("since", 1) <= ledger_format and not column.info.get("elsewhere")
+    )

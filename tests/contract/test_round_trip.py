@@ -1,0 +1,376 @@
+"""What goes into the store comes out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.cluster.digest import GENESIS, chain_changes
+from policy.cluster.objects import key_of, kind_of
+from policy.preemption.decision import Code
+from policy.store import (
+    ChangesSince,
+    NominationRow,
+    NotFound,
+    QueueInfo,
+    StaleRevision,
+    Store,
+    StoredCandidate,
+    StoredFilter,
+    StoredRule,
+)
+from tests.contract.builders import (
+    NOW,
+    RULES,
+    a_cluster,
+    a_decision,
+    a_pod,
+    a_victim,
+    the_changes,
+)
+
+
+def by_key(objects):
+    return {(kind_of(o), key_of(o)): o for o in objects}
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        opened.import_objects("default", a_cluster(), at_ms=NOW - 1000, source="dump.json")
+        yield opened
+
+
+def record(store, decision=None, changes=None, **options):
+    settings = {
+        "expected_revision": 1,
+        "rule_set_canonical": RULES,
+        "rule_set_name": "by-hand",
+        "environment": "prod",
+        "actor": "ann",
+        "at_ms": NOW + 5,
+        **options,
+    }
+    return store.record(
+        "default",
+        decision or a_decision(),
+        the_changes() if changes is None else changes,
+        **settings,
+    )
+
+
+def test_an_imported_cluster_is_loaded_as_it_was(store):
+    """Every object comes back equal, with the digest that chains over the whole import."""
+    state = store.load_state("default")
+    objects = a_cluster()
+    expected = chain_changes(GENESIS, ((kind_of(o), key_of(o), o) for o in objects))
+    assert (by_key(state.objects), state.revision, state.state_digest) == (
+        by_key(objects),
+        1,
+        expected,
+    )
+
+
+def test_a_recorded_decision_comes_back_whole(store):
+    """The row, the filters, the rules, the candidates, the victims and the rest of the trace."""
+    decision = a_decision()
+    recorded = record(store, decision, queue=QueueInfo(attempt=3, queued_ms=NOW - 50))
+    stored = store.decision(recorded.decision_id)
+    row = stored.row
+    assert (row.preemptor, row.outcome, row.node, row.victim_count, row.pdb_violations) == (
+        "team/urgent",
+        "preempt",
+        "n1",
+        2,
+        1,
+    )
+    assert (row.environment, row.actor, row.at_ms, row.now_ms) == ("prod", "ann", NOW + 5, NOW)
+    assert (row.base_revision, row.revision, row.attempt, row.queued_ms) == (1, 2, 3, NOW - 50)
+    assert (row.digest, row.rule_set_digest) == (decision.digest, decision.rule_set_digest)
+    assert stored.filters == (
+        StoredFilter(
+            phase="filter",
+            filter="resources",
+            code=Code.UNSCHEDULABLE,
+            reasons=("Insufficient cpu",),
+            node_count=2,
+        ),
+        StoredFilter(
+            phase="filter",
+            filter="taints",
+            code=Code.UNRESOLVABLE,
+            reasons=("untolerated taint {a: b}",),
+            node_count=1,
+        ),
+    )
+    assert stored.rules == (
+        StoredRule(
+            section="eligibility",
+            rule="otherwise",
+            verdict="allow",
+            reason="",
+            inputs={"preemptor.preemptionPolicy": "PreemptLowerPriority"},
+        ),
+    )
+    assert stored.candidates == (
+        StoredCandidate(
+            position=0,
+            node="n1",
+            victims=("shop/web-2", "shop/web-1"),
+            pdb_violations=1,
+            values={"fewest-pdb-violations": 1, "lowest-top-priority": 5},
+            left_behind_at="",
+        ),
+        StoredCandidate(
+            position=1,
+            node="n2",
+            victims=("jobs/batch-1",),
+            pdb_violations=2,
+            values={"fewest-pdb-violations": 2, "lowest-top-priority": 6},
+            left_behind_at="fewest-pdb-violations",
+        ),
+    )
+    assert [(v.pod, v.pdb_violating, v.evicted, v.reasons) for v in stored.victims] == [
+        ("shop/web-2", False, True, ("Insufficient cpu",)),
+        ("shop/web-1", True, True, ("Insufficient cpu",)),
+    ]
+    assert stored.document["effects"]["evict"] == ["shop/web-2", "shop/web-1"]
+    assert stored.document["sampling"] == {
+        "potential": 2,
+        "offset": 0,
+        "wanted": 100,
+        "examined": 2,
+    }
+    assert stored.document["checks"][0]["pod"] == "shop/web-1"
+    assert stored.document["ranking"][0]["criterion"] == "fewest-pdb-violations"
+
+
+def test_a_decision_moves_the_state_by_exactly_its_changes(store):
+    """The state after a decision is the state before with the changes applied, digest included."""
+    before = store.load_state("default")
+    recorded = record(store)
+    after = store.load_state("default")
+    expected = by_key(before.objects)
+    for kind, key, obj in the_changes():
+        expected.pop((kind, key), None)
+        if obj is not None:
+            expected[kind, key] = obj
+    assert by_key(after.objects) == expected
+    assert recorded.state_digest == chain_changes(before.state_digest, the_changes())
+    assert (after.revision, after.state_digest) == (2, recorded.state_digest)
+
+
+def test_the_past_stays(store):
+    """An older revision is loaded as it was before later changes."""
+    record(store)
+    assert by_key(store.load_state("default", at=1).objects) == by_key(a_cluster())
+
+
+def test_changes_since_a_revision_lead_to_the_newest_state(store):
+    """A process that follows with the net changes sees what one sees that loads afresh."""
+    record(store)
+    store.import_objects(
+        "default", [a_pod("shop/web-1", node="n2", uid="second")], at_ms=NOW + 9, source="later"
+    )
+    found = store.changes_since("default", 1)
+    state = by_key(store.load_state("default", at=1).objects)
+    for kind, key, obj in found.changes:
+        state.pop((kind, key), None)
+        if obj is not None:
+            state[kind, key] = obj
+    now = store.load_state("default")
+    assert state == by_key(now.objects)
+    assert (found.revision, found.state_digest) == (now.revision, now.state_digest)
+
+
+def test_no_changes_since_the_newest_revision(store):
+    """Whoever is up to date gets nothing."""
+    state = store.load_state("default")
+    expected = ChangesSince(changes=[], revision=1, state_digest=state.state_digest)
+    assert store.changes_since("default", 1) == expected
+
+
+def test_a_stale_decision_is_refused_and_leaves_nothing(store):
+    """A decision on an older revision raises StaleRevision and writes no row."""
+    record(store)
+    with pytest.raises(StaleRevision) as caught:
+        record(store, a_decision(seed=8))
+    assert (caught.value.expected, caught.value.actual) == (1, 2)
+    assert len(store.decisions()) == 1
+    assert store.load_state("default").revision == 2
+
+
+def test_a_decision_without_effect_makes_no_revision(store):
+    """A cycle that changes nothing is recorded at the revision that it looked at."""
+    recorded = record(store, changes=[])
+    row = store.decision(recorded.decision_id).row
+    assert (recorded.revision, row.revision, row.base_revision) == (1, None, 1)
+
+
+def test_a_failing_record_leaves_nothing(store):
+    """A change of an object that does not exist undoes the whole transaction."""
+    from policy.store import StoreError
+
+    with pytest.raises(StoreError, match="cannot be removed"):
+        record(store, changes=[("Pod", "shop/nobody", None)])
+    assert (store.decisions(), store.load_state("default").revision) == ([], 1)
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("all", 40), ("chosen", 1), (10, 10), (0, 0)])
+def test_as_many_candidates_are_kept_as_asked_for(store, keep, kept):
+    """`candidates_kept` limits the rows and nothing else."""
+    recorded = record(store, a_decision(candidates=40), candidates_kept=keep)
+    stored = store.decision(recorded.decision_id)
+    assert (len(stored.candidates), stored.row.kept_candidates, stored.row.candidate_count) == (
+        kept,
+        kept,
+        40,
+    )
+
+
+def test_a_rule_set_is_kept_whole_under_its_digest(store):
+    """The canonical text comes back by the digest, or the beginning of it."""
+    record(store)
+    digest = a_decision().rule_set_digest
+    assert [store.rule_set(digest), store.rule_set(digest[7:19])] == [RULES, RULES]
+
+
+def test_a_rule_set_text_of_another_digest_is_refused(store):
+    """What is kept under a digest has that digest."""
+    from policy.store import StoreError
+
+    with pytest.raises(StoreError, match="does not have the digest"):
+        record(store, rule_set_canonical=RULES + " ")
+
+
+def test_nominations_have_a_life(store):
+    """Made by import and by a decision, taken away by a decision, ended by binding."""
+    record(store, a_decision(clear=("lab/waiting",)), the_changes(clear=("lab/waiting",)))
+    bound = a_pod("team/urgent", node="n1", priority=100, cpu="4")
+    store.import_objects("default", [bound], at_ms=NOW + 9, source="later")
+    assert store.nominations("default") == [
+        NominationRow(
+            cluster="default",
+            pod="team/urgent",
+            uid="uid-urgent",
+            priority=100,
+            node="n1",
+            made_revision=2,
+            made_decision=1,
+            made_ms=NOW + 5,
+            ended_by="bound",
+            ended_revision=3,
+            ended_decision=None,
+            ended_ms=NOW + 9,
+        ),
+        NominationRow(
+            cluster="default",
+            pod="lab/waiting",
+            uid="uid-waiting",
+            priority=10,
+            node="n1",
+            made_revision=1,
+            made_decision=None,
+            made_ms=NOW - 1000,
+            ended_by="taken-away",
+            ended_revision=2,
+            ended_decision=1,
+            ended_ms=NOW + 5,
+        ),
+    ]
+    assert store.nominations(standing=True) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "cause"),
+    [
+        (a_pod("lab/waiting", priority=10, node="n2"), "bound-elsewhere"),
+        (a_pod("lab/waiting", priority=10, nominated="n2"), "superseded"),
+        (a_pod("lab/waiting", priority=10), "cleared"),
+        (a_pod("lab/waiting", priority=10, nominated="n1", uid="another"), "pod-gone"),
+        (a_pod("lab/waiting", priority=10, nominated="n1", phase="Failed"), "pod-gone"),
+    ],
+)
+def test_how_a_nomination_ends(store, after, cause):
+    """The cause tells what became of the pod."""
+    store.import_objects("default", [after], at_ms=NOW, source="later")
+    ended = store.nominations("default", pod="lab/waiting", standing=False)
+    assert [n.ended_by for n in ended] == [cause]
+
+
+def test_decisions_are_listed_newest_first_and_by_pages(store):
+    """`limit` and `before_id` walk back through the list, `after_id` forward."""
+    ids = [record(store, a_decision(seed=i), changes=[]).decision_id for i in range(5)]
+    assert [d.id for d in store.decisions(limit=2)] == [ids[4], ids[3]]
+    assert [d.id for d in store.decisions(limit=2, before_id=ids[3])] == [ids[2], ids[1]]
+    assert [d.id for d in store.decisions(limit=2, after_id=ids[1])] == [ids[2], ids[3]]
+
+
+def test_decisions_are_found_by_what_they_are_about(store):
+    """Every filter keeps the decisions that it names, and no others."""
+    one = record(store, changes=[]).decision_id
+    other = record(
+        store,
+        a_decision(a_victim("jobs/batch", node="n2"), preemptor="lab/waiting", now_ms=NOW + 60_000),
+        changes=[],
+    ).decision_id
+    found = {
+        name: [d.id for d in store.decisions("default", **options)]
+        for name, options in {
+            "since": {"since_ms": NOW + 60_000},
+            "until": {"until_ms": NOW + 60_000},
+            "preemptor namespace": {"namespace": "team"},
+            "victim namespace": {"namespace": "jobs"},
+            "preemptor": {"preemptor": "lab/waiting"},
+            "node": {"node": "n1"},
+            "outcome": {"outcome": "preempt"},
+            "other outcome": {"outcome": "bind"},
+            "rule set": {"rule_set": "by-hand"},
+            "rule set digest": {"rule_set": a_decision().rule_set_digest[:20]},
+            "other rule set": {"rule_set": "kube-1.35"},
+        }.items()
+    }
+    assert found == {
+        "since": [other],
+        "until": [one],
+        "preemptor namespace": [one],
+        "victim namespace": [other],
+        "preemptor": [other],
+        "node": [other, one],
+        "outcome": [other, one],
+        "other outcome": [],
+        "rule set": [other, one],
+        "rule set digest": [other, one],
+        "other rule set": [],
+    }
+
+
+def test_a_decision_is_found_by_the_beginning_of_its_digest(store):
+    """With or without `sha256:`; what does not exist is NotFound."""
+    recorded = record(store)
+    digest = a_decision().digest
+    found = [store.decision(text).row.id for text in (digest, digest[:15], digest[7:17])]
+    assert found == [recorded.decision_id] * 3
+    for lacking in ("4711", "sha256:00000000", "nonsense"):
+        with pytest.raises(NotFound, match="there is no decision"):
+            store.decision(lacking)
+
+
+def test_clusters_are_kept_apart(store):
+    """Revisions, objects and decisions of one cluster are not those of another."""
+    store.import_objects("other", [a_pod("a/b")], at_ms=NOW, source="x")
+    record(store)
+    assert [(c.name, c.revision, c.decisions) for c in store.clusters()] == [
+        ("default", 2, 1),
+        ("other", 1, 0),
+    ]
+    assert [key_of(o) for o in store.load_state("other").objects] == ["a/b"]
+    assert store.decisions("other") == []
+    with pytest.raises(NotFound, match="there is no cluster `third`"):
+        store.load_state("third")
+
+
+def test_the_revision_at_an_instant(store):
+    """0 before the first revision, then the newest that had begun."""
+    record(store)
+    instants = (NOW - 1001, NOW - 1000, NOW + 4, NOW + 5, NOW + 10**6)
+    assert [store.revision_at("default", t) for t in instants] == [0, 1, 1, 2, 2]
