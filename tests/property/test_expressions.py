@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from policy.rules.expressions import (
@@ -55,6 +55,7 @@ INSTANTS = [
 ]
 
 # -- expressions -------------------------------------------------------------------------------
+
 
 def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -106,7 +107,10 @@ WORDS: dict[str, Sequence[str]] = {
     "map": ("victim.labels", "preemptor.labels", "victim.annotations"),
     "int-map": ("victim.requests", "preemptor.requests"),
     "time-name": ("now", "victim.startTime", "preemptor.createdAt"),
-    "span": "0s 1s -90s 10m 1h30m 1500ms 1.5s 2500000h -2500000h 1us 9000000h".split(),
+    "span": (
+        *("0s", "1s", "-90s", "10m", "1h30m", "1500ms", "1.5s", "1us"),
+        *("2500000h", "-2500000h", "9000000h"),
+    ),
     "key": KEYS,
     "plus": "+-",
     "operator": "+-*/%",
@@ -227,9 +231,7 @@ def make_columns(seed: int, rows: int) -> Columns:
         return IntColumn(np.where(rng.random(rows) < 0.3, pick(EDGES, rows), small))
 
     def mappings(values: list[Any]) -> list[dict[str, Any]]:
-        return [
-            {key: pick(values, 1)[0] for key in KEYS if rng.random() < 0.6} for _ in range(5)
-        ]
+        return [{key: pick(values, 1)[0] for key in KEYS if rng.random() < 0.6} for _ in range(5)]
 
     def interned(values: list[Any]) -> InternedColumn:
         table = ValueTable(values) if rng.random() < 0.5 else values
@@ -290,8 +292,8 @@ def test_columns_equal_the_engine_row_by_row(source: str, seed: int) -> None:
         )
     except ExpressionError as exc:
         # Only what no generated text can avoid.
-        assert "nested too deeply" in str(exc), exc
-        return
+        assume("nested too deeply" not in str(exc))
+        raise
     columns = make_columns(seed, ROWS)
     expected = outcome(expression.evaluate_rows(columns), ROWS)
     assert outcome(expression.evaluate(columns), ROWS) == expected
@@ -301,9 +303,7 @@ def test_columns_equal_the_engine_row_by_row(source: str, seed: int) -> None:
 @given(source=expressions(["bool"], 2), seed=st.integers(0, 2**32), rows=st.sampled_from([0, 1, 2]))
 def test_few_rows_equal_many(source: str, seed: int, rows: int) -> None:
     """The number of rows changes nothing about a row, down to none."""
-    expression = compile_expression(
-        source, context=Context.VICTIMS, expected=frozenset(ValueType)
-    )
+    expression = compile_expression(source, context=Context.VICTIMS, expected=frozenset(ValueType))
     many = make_columns(seed, 10)
     few = many.take(np.arange(rows))
     expected = outcome(expression.evaluate(many), 10)[:rows]
@@ -314,9 +314,7 @@ def test_few_rows_equal_many(source: str, seed: int, rows: int) -> None:
 @given(source=expressions(["bool"], 2), seed=st.integers(0, 2**32))
 def test_a_row_alone_equals_the_row_among_others(source: str, seed: int) -> None:
     """`evaluate_scalar` gives the value that `evaluate` gives for the same row."""
-    expression = compile_expression(
-        source, context=Context.VICTIMS, expected=frozenset(ValueType)
-    )
+    expression = compile_expression(source, context=Context.VICTIMS, expected=frozenset(ValueType))
     columns = make_columns(seed, 5)
     expected = outcome(expression.evaluate(columns), 5)
     alone = [expression.evaluate_scalar(columns.at(row)) for row in range(5)]

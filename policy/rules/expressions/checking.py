@@ -325,6 +325,8 @@ def _name_start(source: str, offset: int, name: str) -> int:
 
 def _meant(name: str, context: Context) -> str | None:
     here = [known for known, variable in VARIABLES.items() if context in variable.contexts]
+    # What a rule is about comes before what is known everywhere.
+    here.sort(key=lambda known: known.startswith("preemptor."))
     if name in GROUPS:
         fields = [known for known in here if known.startswith(f"{name}.")]
         if fields:
@@ -339,8 +341,16 @@ def _meant(name: str, context: Context) -> str | None:
         close = difflib.get_close_matches(name, [*here, "true", "false"], n=1)
         return f"did you mean `{close[0]}`?" if close else "text is written in quotes"
     # Fields behind a variable are looked up too: `victim.labls.tier` means `victim.labels`.
-    stem = ".".join(name.split(".")[:2])
-    close = difflib.get_close_matches(stem, here, n=1, cutoff=0.7) or [
-        known for known in here if known.lower() == stem.lower()
-    ]
-    return f"did you mean `{close[0]}`?" if close else None
+    group, field_name = name.split(".")[:2]
+    by_field = {
+        known.partition(".")[2].lower(): known for known in here if known.startswith(f"{group}.")
+    }
+    close = difflib.get_close_matches(field_name.lower(), by_field, n=1, cutoff=0.65)
+    if close:
+        return f"did you mean `{by_field[close[0]]}`?"
+    groups = difflib.get_close_matches(group, GROUPS, n=1, cutoff=0.65)
+    if groups and groups[0] != group:
+        return f"did you mean `{groups[0]}.{field_name}`?"
+    if "labels" in by_field:
+        return f"a label is read as `{group}.labels['{field_name}']`"
+    return None

@@ -89,7 +89,7 @@ _STRING_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 _DURATION_PARTS = {"getHours": 3_600_000, "getMinutes": 60_000, "getSeconds": 1_000}
 
 
-class NotCompilable(Exception):  # noqa: N818  # a signal between functions, not an error
+class NotCompilable(Exception):  # a signal between functions, not an error
     """The node has no array form; the text says why."""
 
 

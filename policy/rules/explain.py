@@ -1,0 +1,98 @@
+"""The effective rules of a rule set, overlays merged, each with the line it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policy.rules.ruleset import Rule, RuleSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveRule:
+    """One rule as it takes effect."""
+
+    section: str  #: `eligibility`, `filters`, `victims.eligible`, ...
+    position: int  #: from 1, within the section
+    id: str
+    text: str  #: `deny when preemptor.preemptionPolicy == 'Never'`
+    why: str
+    origin: str  #: `file:line`
+
+
+def effective_rules(rule_set: RuleSet) -> tuple[EffectiveRule, ...]:
+    """Every rule, in the order in which the sections of a file appear."""
+    return tuple(_rules(rule_set))
+
+
+def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
+    origins = rules.origins
+    victims = rules.victims
+    sections: list[tuple[str, list[tuple[str, str, str, str]]]] = [
+        ("eligibility", [_verdict(rule) for rule in rules.eligibility]),
+        (
+            "filters",
+            [
+                (use.name, _parameters(use.parameters), "", f"filters/{use.name}")
+                for use in rules.filters
+            ],
+        ),
+        ("victims.eligible", [_verdict(rule) for rule in victims.eligible]),
+        ("victims.forbid", [_verdict(rule) for rule in victims.forbid]),
+        (
+            "victims.importance",
+            [
+                (
+                    key.id,
+                    f"{'descending' if key.descending else 'ascending'} {key.expression}",
+                    key.why,
+                    key.id,
+                )
+                for key in victims.importance
+            ],
+        ),
+        (
+            "ranking",
+            [
+                (
+                    criterion.id,
+                    f"{criterion.direction.value} {criterion.expression or criterion.pick}",
+                    criterion.why,
+                    criterion.id,
+                )
+                for criterion in rules.ranking
+            ],
+        ),
+        (
+            "scoring",
+            [
+                (
+                    use.name,
+                    f"weight {use.weight} {_parameters(use.parameters)}".strip(),
+                    "",
+                    f"scoring/{use.name}",
+                )
+                for use in rules.scoring
+            ],
+        ),
+    ]
+    for section, entries in sections:
+        for position, (name, text, why, origin) in enumerate(entries, 1):
+            yield EffectiveRule(
+                section=section,
+                position=position,
+                id=name,
+                text=text,
+                why=why,
+                origin=origins.get(origin, rules.name),
+            )
+
+
+def _verdict(rule: Rule) -> tuple[str, str, str, str]:
+    condition = f" when {rule.when}" if rule.when is not None else ""
+    return rule.id, f"{rule.verdict.value}{condition}", rule.why, rule.id
+
+
+def _parameters(parameters: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
