@@ -1,0 +1,140 @@
+"""The cycle that joins snapshot, decision and record.
+
+A decision without its record does not exist: the record and the change it makes to the cluster
+are one step of the journal, which refuses it where the cluster has changed since the snapshot was
+taken. The cycle then reads what changed and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from policy.cluster.digest import Change
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import decide
+from policy.preemption.decision import Decision, Outcome
+from policy.rules.ruleset import RuleSet
+from policy.scheduling.effects import changes_of
+from policy.scheduling.order import DEFAULT_SCHEDULER, pending
+
+_ATTEMPTS: Final = 100
+
+
+class StateMoved(Exception):  # what happened, not what went wrong
+    """The cluster has a newer revision than the one that a decision was made on."""
+
+
+class Contended(Exception):  # told to people in the words of its message
+    """The cluster kept changing while a decision was made; it was not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Where a decision was kept, and the state that it led to."""
+
+    decision_id: int
+    revision: int
+    state_digest: str
+
+
+class Journal(Protocol):
+    """One cluster's state and history."""
+
+    def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
+        """The newest state, and its revision."""
+
+    def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
+        """The newest state, from the one at `revision`."""
+
+    def record(
+        self,
+        decision: Decision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Recording:
+        """Keep the decision and make its changes, both or neither. Raises StateMoved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One decision of a run; `recording` is None in a dry run."""
+
+    decision: Decision
+    recording: Recording | None
+
+
+class Scheduler:
+    """Decides pods of one cluster one after the other, each on the state the last one left."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        rules: RuleSet,
+        *,
+        clock: Callable[[], int],
+        seed: int,
+        dry_run: bool = False,
+    ) -> None:
+        """clock: milliseconds since 1970 UTC, asked once per decision."""
+        self._journal = journal
+        self._rules = rules
+        self._clock = clock
+        self._seed = seed
+        self._dry_run = dry_run
+        self._snapshot, self._revision = journal.load(now_ms=clock())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state that the next decision is made on."""
+        return self._snapshot
+
+    def decide(self, pod: str) -> Step:
+        """Decide one pod and keep the decision.
+
+        Raises DecisionError for a pod that cannot be scheduled, Contended where others keep
+        changing the cluster.
+        """
+        for _ in range(_ATTEMPTS):
+            snapshot = self._snapshot.at(self._clock(), history=self._snapshot.history)
+            decision = decide(snapshot, self._rules, pod, seed=self._seed)
+            changes = changes_of(snapshot, decision)
+            if self._dry_run:
+                self._snapshot = snapshot.apply(changes)
+                return Step(decision=decision, recording=None)
+            try:
+                recording = self._journal.record(
+                    decision, changes, expected_revision=self._revision, rules=self._rules
+                )
+            except StateMoved:
+                self._snapshot, self._revision = self._journal.catch_up(snapshot, self._revision)
+                continue
+            self._snapshot = snapshot.apply(changes, state_digest=recording.state_digest)
+            self._revision = recording.revision
+            return Step(decision=decision, recording=recording)
+        raise Contended(
+            f"the cluster changed {_ATTEMPTS} times while `{pod}` was decided; nothing was recorded"
+        )
+
+    def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
+        """Decide every pod that waits now, in queue order.
+
+        A pod that somebody else placed or removed in the meantime is left out.
+        """
+        for key in pending(self._snapshot, scheduler=scheduler):
+            pod = self._snapshot.pod(key)
+            if pod is None or pod.spec.node_name:
+                continue
+            yield self.decide(key)
+
+
+def counts(steps: Sequence[Step]) -> dict[Outcome, int]:
+    """How many decisions ended in each way, in the order of the outcomes."""
+    return {
+        outcome: n
+        for outcome in Outcome
+        if (n := sum(step.decision.outcome is outcome for step in steps))
+    }

@@ -1,0 +1,73 @@
+"""The store as the journal of one cluster, for the scheduling cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from policy.cluster.digest import Change
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decision import Decision
+from policy.rules.ruleset import RuleSet
+from policy.scheduling.cycle import Recording, StateMoved
+from policy.store.errors import StaleRevision
+from policy.store.store import Store
+
+
+class StoreJournal:
+    """One cluster of a store; every decision is kept with who made it and in which environment."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: str,
+        *,
+        actor: str,
+        clock: Callable[[], int],
+        environment: str = "",
+    ) -> None:
+        """clock: milliseconds since 1970 UTC; the time at which a decision is recorded."""
+        self._store = store
+        self._cluster = cluster
+        self._actor = actor
+        self._clock = clock
+        self._environment = environment
+
+    def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
+        loaded = self._store.load_state(self._cluster)
+        snapshot = Snapshot.from_objects(
+            loaded.objects, now_ms=now_ms, state_digest=loaded.state_digest
+        )
+        return snapshot, loaded.revision
+
+    def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
+        since = self._store.changes_since(self._cluster, revision)
+        return snapshot.apply(since.changes, state_digest=since.state_digest), since.revision
+
+    def record(
+        self,
+        decision: Decision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Recording:
+        try:
+            recorded = self._store.record(
+                self._cluster,
+                decision,
+                changes,
+                expected_revision=expected_revision,
+                rule_set_canonical=rules.canonical,
+                rule_set_name=rules.name,
+                environment=self._environment,
+                actor=self._actor,
+                at_ms=self._clock(),
+                candidates_kept=rules.audit_candidates,
+            )
+        except StaleRevision as stale:
+            raise StateMoved(str(stale)) from stale
+        return Recording(
+            decision_id=recorded.decision_id,
+            revision=recorded.revision,
+            state_digest=recorded.state_digest,
+        )
