@@ -77,12 +77,14 @@ class PodAffinityFilter(LinearFilter):
         existing_terms: dict[str, Ints],
         reasons: dict[str, tuple[str, ...]],
         anywhere_if_first: bool,
+        existing_first: bool,
     ) -> None:
         snapshot = incoming.snapshot
         self._snapshot = snapshot
         self._on_node = snapshot.node >= 0
         self._reasons = reasons
         self._anywhere_if_first = anywhere_if_first
+        self._existing_first = existing_first
         keys = {t.topology_key for t in (*affinity, *anti)} | existing_terms.keys()
         topologies = {key: _Topology(incoming, key) for key in keys}
         self._affinity = [topologies[t.topology_key] for t in affinity]
@@ -161,7 +163,9 @@ class PodAffinityFilter(LinearFilter):
         affinity, anti, existing = self._parts(load, nodes)
         codes = np.zeros(nodes.size, dtype=np.int8)
         reasons = np.zeros(nodes.size, dtype=np.int32)
-        order = (("existing", existing), ("anti", anti), ("affinity", affinity))
+        order = [("existing", existing), ("anti", anti), ("affinity", affinity)]
+        if self._existing_first:
+            order.append(order.pop(0))
         texts: list[tuple[str, ...]] = [()]
         # The last one written is the first one that the scheduler checks.
         for name, satisfied in order:
@@ -243,6 +247,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
             "existing": (*general, EXISTING),
         },
         anywhere_if_first=parameters["firstOfGroup"] == "anywhere",
+        existing_first=parameters["order"] == "existing-first",
     )
 
 
@@ -278,6 +283,11 @@ INFO = FilterInfo(
             doc="skip the filter where neither own terms nor running pods' terms matter, or never",
             default="when-irrelevant",
             choices=("when-irrelevant", "never"),
+        ),
+        "order": Parameter(
+            doc="which rule is checked first: the pod's own, or that of pods there (1.14)",
+            default="own-first",
+            choices=("own-first", "existing-first"),
         ),
         "firstOfGroup": Parameter(
             doc="where the first pod of a self-affine group may go: nodes that have the topology "

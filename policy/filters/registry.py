@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from policy.filters import (
+    general,
     node_affinity,
     node_name,
     node_ports,
@@ -27,6 +28,7 @@ FILTERS: Final[Mapping[str, FilterInfo]] = MappingProxyType(
             taints,
             node_affinity,
             node_ports,
+            general,
             resources,
             topology_spread,
             pod_affinity,
