@@ -27,6 +27,7 @@ from policy.rules.expressions import (
 )
 from policy.rules.overlays import implied_id
 from policy.rules.problems import Problem
+from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
 
 Path = tuple[str | int, ...]
@@ -251,7 +252,8 @@ class Checker:
         if not isinstance(series, Series):
             return
         groups = [item.text if isinstance(item, Leaf) else "" for item in series.items]
-        if sorted(groups) != ["others", "pdb-violating"] and groups != ["all"]:
+        known = set(groups) <= {group.value for group in ReprieveGroup}
+        if known and sorted(groups) != ["others", "pdb-violating"] and groups != ["all"]:
             self.complain(
                 series.place,
                 REPRIEVE,

@@ -93,7 +93,8 @@ def _moved(kept: list[str], order: list[str]) -> Iterator[str]:
     for name in order:
         runs = [run for run in best if not run or places[run[-1]] < places[name]]
         best.append([*max(runs, key=len), name])
-    stay = set(max(best, key=len))
+    longest: list[str] = max(best, key=len)
+    stay = set(longest)
     yield from (name for name in order if name not in stay)
 
 

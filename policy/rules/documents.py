@@ -131,8 +131,11 @@ def plain(item: Item) -> Any:
     return {key: plain(value) for key, value in item.entries.items()}
 
 
-def parse(text: str, file: str) -> Branch:
-    """The one document of a file; raises `RulesError`."""
+def parse(text: str, file: str, problems: list[Problem]) -> Branch:
+    """The one document of a file.
+
+    What can be read past is added to `problems`; raises `RulesError` for the rest.
+    """
     source = Source(file, tuple(_LINE_BREAK.split(text.removeprefix("\ufeff"))))
     start = Place(source, 0, 0)
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
@@ -150,16 +153,13 @@ def parse(text: str, file: str) -> Branch:
         raise RulesError([place.problem("", "more than one document", "a file holds one rule set")])
     if not nodes or nodes[0] is None:
         raise RulesError([start.problem("", "the file is empty")])
-    builder = _Builder(source)
-    item = builder.item(nodes[0], "", 0)
-    if builder.problems:
-        raise RulesError(builder.problems)
+    item = _Builder(source, problems).item(nodes[0], "", 0)
     if not isinstance(item, Branch):
         raise RulesError([item.place.problem("", "a rule file is a mapping of keys to values")])
     return item
 
 
-def from_mapping(value: Mapping[str, Any], name: str) -> Branch:
+def from_mapping(value: Mapping[str, Any], name: str, problems: list[Problem]) -> Branch:
     """A tree for values that came from a program; positions are those of its JSON text."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
@@ -167,7 +167,7 @@ def from_mapping(value: Mapping[str, Any], name: str) -> Branch:
         message = f"the value is no JSON: {exc}"
         problem = Problem(file=name, line=0, column=0, path="", message=message)
         raise RulesError([problem]) from exc
-    return parse(_UNPRINTABLE.sub(_escape, text), name)
+    return parse(_UNPRINTABLE.sub(_escape, text), name, problems)
 
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")
@@ -233,7 +233,7 @@ def _syntax_help(source: Source, line: int, message: str) -> str | None:
 @dataclass(slots=True)
 class _Builder:
     source: Source
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem]
     count: int = 0
 
     def item(self, node: yaml.Node, path: str, depth: int) -> Item:

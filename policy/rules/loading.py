@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from policy.filters.registry import FILTERS
 from policy.rules.building import build
 from policy.rules.canonical import canonical_json
 from policy.rules.checks import Checker, ParameterLike, Registry
@@ -32,24 +33,18 @@ class _Named:
     parameters: Mapping[str, ParameterLike] = field(default_factory=lambda: MappingProxyType({}))
 
 
+_NAMES_ONLY = (
+    "volume-restrictions",
+    "volume-limits",
+    "volume-binding",
+    "volume-zone",
+    "node-conditions",
+)
+
+
 def known_filters() -> Registry:
     """Filters that rule files may name, with their parameters."""
-    names = (
-        "node-unschedulable",
-        "node-name",
-        "taints",
-        "node-affinity",
-        "node-ports",
-        "resources",
-        "volume-restrictions",
-        "volume-limits",
-        "volume-binding",
-        "volume-zone",
-        "topology-spread",
-        "pod-affinity",
-        "node-conditions",
-    )
-    return {name: _Named() for name in names}
+    return {**{name: _Named() for name in _NAMES_ONLY}, **FILTERS}
 
 
 def known_scorers() -> Registry:
@@ -85,13 +80,14 @@ class _File:
     key: str  #: the same for the same file
     root: Branch
     folder: Path | None
+    problems: list[Problem]  #: what the reader could read past
 
 
 def _is_path(text: str) -> bool:
     return "/" in text or "\\" in text or text.endswith(_SUFFIXES)
 
 
-def _read(path: Traversable, shown: str) -> Branch:
+def _read(path: Traversable, shown: str, problems: list[Problem]) -> Branch:
     def refuse(message: str, advice: str | None = None) -> RulesError:
         return RulesError(
             [Problem(file=shown, line=0, column=0, path="", message=message, help=advice)]
@@ -110,7 +106,7 @@ def _read(path: Traversable, shown: str) -> Branch:
     if len(raw) > MAX_BYTES:
         raise refuse(f"larger than {MAX_BYTES} bytes")
     try:
-        return parse(raw.decode("utf-8-sig"), shown)
+        return parse(raw.decode("utf-8-sig"), shown, problems)
     except UnicodeDecodeError as exc:
         raise refuse(f"not UTF-8: byte {exc.start + 1}") from exc
 
@@ -134,16 +130,21 @@ def _open_named(name: str) -> _File:
             ]
         )
     shown = f"rules/{shipped.name}"
-    return _File(f"shipped:{name}", _read(shipped, shown), None)
+    problems: list[Problem] = []
+    return _File(f"shipped:{name}", _read(shipped, shown, problems), None, problems)
 
 
 def _open_path(path: Path) -> _File:
-    return _File(str(path.resolve()), _read(path, str(path)), path.parent)
+    problems: list[Problem] = []
+    root = _read(path, str(path), problems)
+    return _File(str(path.resolve()), root, path.parent, problems)
 
 
 def _open(source: str | Path | Mapping[str, Any]) -> _File:
     if isinstance(source, Mapping):
-        return _File("", from_mapping(source, "<mapping>"), Path())
+        problems: list[Problem] = []
+        root = from_mapping(source, "<mapping>", problems)
+        return _File("", root, Path(), problems)
     if isinstance(source, Path) or _is_path(source):
         return _open_path(Path(source))
     return _open_named(source)
@@ -173,11 +174,7 @@ def _chain(file: _File) -> list[tuple[_File, Branch]]:
     seen = {file.key}
     current = file
     while True:
-        spec = current.root.get("spec")
-        if isinstance(spec, Branch):
-            chain.append((current, normalised(spec)))
-        elif spec is None and "extends" in current.root.entries:
-            chain.append((current, Branch(current.root.place, {}, {})))
+        chain.append((current, _spec(current)))
         extends = current.root.get("extends")
         if extends is None:
             break
@@ -194,6 +191,11 @@ def _chain(file: _File) -> list[tuple[_File, Branch]]:
             )
             problems.append(extends.place.problem("extends", f"`{extends.text}` {what}"))
             break
+        kind = base.root.get("kind")
+        if not isinstance(kind, Leaf) or kind.text != "PreemptionRules":
+            message = f"`{extends.text}` is not of `kind: PreemptionRules`"
+            problems.append(extends.place.problem("extends", message))
+            break
         seen.add(base.key)
         current = base
     if problems:
@@ -201,22 +203,32 @@ def _chain(file: _File) -> list[tuple[_File, Branch]]:
     return chain
 
 
+def _spec(file: _File) -> Branch:
+    """The file's own spec, an empty one where it only extends."""
+    spec = file.root.get("spec")
+    if isinstance(spec, Branch):
+        return normalised(spec)
+    nothing = spec is None or (isinstance(spec, Leaf) and spec.value() is None)
+    if spec is not None and not nothing:
+        file.problems.append(spec.place.problem("spec", "`spec` must be a mapping"))
+    return Branch(file.root.place, {}, {})
+
+
 def _merged(file: _File, overrides: Mapping[str, Any] | None) -> tuple[Branch, list[Problem]]:
     """The file with its bases below and the overrides on top."""
     chain = _chain(file)
     merger = Merger()
-    spec: Branch | None = None
-    for _, over in reversed(chain):
-        if spec is None:
-            merger.problems += needs_base(over)
-            spec = over
-        else:
-            spec = merger.merge(spec, over)
-    if overrides is not None and spec is not None:
-        spec = merger.merge(spec, normalised(from_mapping(overrides, "<overrides>")))
+    base, spec = chain[-1]
+    merger.problems += [*base.problems, *needs_base(spec)]
+    for part, over in reversed(chain[:-1]):
+        merger.problems += part.problems
+        spec = merger.merge(spec, over)
+    if overrides is not None:
+        over = from_mapping(overrides, "<overrides>", merger.problems)
+        spec = merger.merge(spec, normalised(over))
     entries = {key: item for key, item in file.root.entries.items() if key != "extends"}
     keys = dict(file.root.keys)
-    if spec is not None:
+    if "spec" in entries or len(chain) > 1 or overrides is not None:
         entries["spec"] = spec
         keys.setdefault("spec", file.root.place)
     return Branch(file.root.place, entries, keys), merger.problems
@@ -229,10 +241,12 @@ def _load(
 ) -> RuleSet:
     merged, problems = _merged(file, overrides)
     checker = Checker(merged, known_filters(), known_scorers())
-    checker.problems += problems
     model = checker.run()
-    if checker.problems or model is None:
-        raise RulesError(_ordered(checker.problems, file))
+    # What could not be read as meant has other complaints in its train.
+    places = {(problem.file, problem.line, problem.column) for problem in problems}
+    problems += [p for p in checker.problems if (p.file, p.line, p.column) not in places]
+    if problems or model is None:
+        raise RulesError(_ordered(problems, file))
     return build(checker, model, canonical)
 
 
@@ -260,4 +274,6 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     if not canonical:
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
-    return _load(_File("", from_mapping(value, name), None), None, text)
+    problems: list[Problem] = []
+    file = _File("", from_mapping(value, name, problems), None, problems)
+    return _load(file, None, text)

@@ -43,6 +43,8 @@ def _excerpt(source: str, column: int, length: int) -> list[str]:
     if source.rstrip() and len(source.rstrip()) > start + _WIDTH:
         shown += "..."
     before = source[start:column]
+    if start > indent:
+        shown, before = f"...{shown}", f"...{before}"
     marked = source[column : column + length]
     underline = "^" * max(1, min(_cells(marked) if marked else length, _WIDTH))
     return [f"      {_printable(shown).rstrip()}", f"      {' ' * _cells(before)}{underline}"]

@@ -84,6 +84,15 @@ _FUNCTIONS = (
 )
 
 
+_USAGE = {
+    f"history.{name}": f"history.{name}({argument}, duration('1h'))"
+    if function.windowed
+    else f"history.{name}({argument})"
+    for name, function in HISTORY_FUNCTIONS.items()
+    for argument in [f"victim.{function.argument}"]
+}
+
+
 def check(source: str, *, context: Context, expected: frozenset[ValueType]) -> Checked:
     """Parse and type-check; raises `ExpressionError`."""
     if not source.strip():
@@ -101,7 +110,7 @@ def check(source: str, *, context: Context, expected: frozenset[ValueType]) -> C
     complaints += _literals(tree)
     if type_ is None or type_ not in expected:
         complaints.append(_wrong_type(source, tree, expected))
-    needs, history_complaints = _history(tree)
+    needs, history_complaints = _history(source, tree)
     complaints += history_complaints
     if complaints or type_ is None:
         raise ExpressionError(source, tuple(sorted(complaints, key=lambda c: c.offset)))
@@ -119,7 +128,8 @@ def _wrong_type(source: str, tree: CheckedTree, expected: frozenset[ValueType]) 
     if expected == {ValueType.BOOL}:
         wanted = "a condition (bool)"
     else:
-        wanted = " or ".join(kind.value for kind in ValueType if kind in expected)
+        names = [kind.value for kind in ValueType if kind in expected]
+        wanted = f"{', '.join(names[:-1])} or {names[-1]}"
     return Complaint(
         offset=0,
         length=len(source.partition("\n")[0]),
@@ -139,12 +149,12 @@ def _places(source: str, tree: CheckedTree, context: Context) -> Iterator[Compla
     for identifier in syntax.free_identifiers(tree.root):
         variable = VARIABLES.get(identifier.name)
         if variable is not None and context not in variable.contexts:
-            allowed = " and ".join(place.value for place in Context if place in variable.contexts)
+            allowed = ", ".join(place.value for place in Context if place in variable.contexts)
             yield Complaint(
                 offset=_name_start(source, identifier.offset, identifier.name),
                 length=len(identifier.name),
-                message=f"`{identifier.name}` is not known in {_place(context)}",
-                help=f"it may be used in: {allowed}",
+                message=f"`{identifier.name}` is not available",
+                help=f"{_place(context)} cannot see it; it may be used in: {allowed}",
             )
 
 
@@ -177,6 +187,7 @@ def _literals(tree: CheckedTree) -> Iterator[Complaint]:
 
 
 def _history(
+    source: str,
     tree: CheckedTree,
 ) -> tuple[set[tuple[str, int | None]], list[Complaint]]:
     needs: set[tuple[str, int | None]] = set()
@@ -187,8 +198,8 @@ def _history(
         except ValueError:
             complaints.append(
                 Complaint(
-                    offset=call.arguments[1].offset,
-                    length=1,
+                    offset=_start(source, call.arguments[1]),
+                    length=_token_length(source, _start(source, call.arguments[1])),
                     message=f"the window of `{call.function}` is not a literal duration of "
                     "whole seconds",
                     help="figures are collected before the decision, so the window cannot be "
@@ -198,6 +209,16 @@ def _history(
         else:
             needs.add((function.name, window))
     return needs, complaints
+
+
+def _start(source: str, node: syntax.Node) -> int:
+    """Where a part of the expression starts; operators and calls stand behind their operands."""
+    return min(
+        _name_start(source, part.offset, part.name)
+        if isinstance(part, syntax.Identifier)
+        else part.offset
+        for part in syntax.walk(node)
+    )
 
 
 def _translate(source: str, text: str, context: Context) -> Iterator[Complaint]:
@@ -213,8 +234,10 @@ def _translate(source: str, text: str, context: Context) -> Iterator[Complaint]:
         if offset in seen or (seen and "Syntax error" in message):
             continue
         seen.add(offset)
-        # An unknown `history.` function is reported once more for its first half.
-        if not message.startswith("undeclared reference to 'history'"):
+        # An unknown `history.` function is reported once more for its first half, and a text
+        # that cannot be parsed once more as a whole.
+        echo = message.startswith("undeclared reference to 'history'") or "<<nil>>" in message
+        if not echo:
             yield _complaint(source, offset, message, context)
     if not seen:
         message = text.partition(":")[2].partition("[")[0].strip().lower() or text
@@ -302,6 +325,13 @@ def _unknown(source: str, offset: int, name: str, context: Context) -> Complaint
         start = max(source.rfind(name, 0, offset), 0)
         if source[:start].endswith("history."):
             start, name = start - len("history."), f"history.{name}"
+        if name in _USAGE:
+            return Complaint(
+                offset=start,
+                length=len(name),
+                message=f"`{name}` is called with other arguments than it takes",
+                help=f"write `{_USAGE[name]}`",
+            )
         close = difflib.get_close_matches(name, _FUNCTIONS, n=1)
         return Complaint(
             offset=start,
