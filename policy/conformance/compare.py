@@ -12,15 +12,17 @@ differ  Everything else.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from policy.conformance import witness
 from policy.conformance.results import Result, Verdict
 from policy.conformance.scenario import RecordedCandidate, RecordedStatus, Scenario
+from policy.conformance.witness import Victims
 from policy.preemption.decision import Decision, NominationChange, Outcome, Status
+from policy.preemption.messages import fit_error
 
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
 """The recordings carry no time; all of them were made at this one."""
-
-ATTEMPTS: Final = 200
-"""Seeded orders among equal pods that are tried before a node counts as different."""
 
 OVERRIDES: Final[Mapping[str, Any]] = {"candidates": {"minPercentage": 100}}
 """The recordings were made without sampling."""
@@ -50,9 +49,6 @@ PLUGINS: Final[Mapping[str, str]] = {
     "pod-affinity": "InterPodAffinity",
 }
 """kube-scheduler's names of the filters of rule files."""
-
-Victims: TypeAlias = tuple[tuple[str, ...], int]
-"""Victims of one node in their order, and how many violate a budget."""
 
 
 def compare(
@@ -164,28 +160,11 @@ class _Comparison:
         self, nodes: Iterable[str], recorded: Mapping[str, RecordedCandidate]
     ) -> set[str]:
         """The nodes whose recorded victims no order among equal pods explains."""
-        pods = self.scenario.pods_by_node()
-        missing = set(nodes)
-        for order in self._orders({node: pods.get(node, []) for node in missing}, recorded):
-            found = _victims_by_node(self._decide(order))
-            missing -= {node for node in missing if found.get(node) == _recorded(recorded[node])}
-            if not missing:
-                break
-        return missing
-
-    def _orders(
-        self, pods: Mapping[str, Sequence[str]], recorded: Mapping[str, RecordedCandidate]
-    ) -> Iterator[dict[str, int]]:
-        """Ranks of the pods among equals: the likely order first, then seeded shuffles."""
-        # The least important goes first, so the recorded victims come last.
-        yield _ranks(
-            [key for key in keys if key not in set(recorded[node].victims)] + recorded[node].victims
-            for node, keys in pods.items()
+        return witness.unexplained(
+            self.scenario,
+            {node: recorded[node] for node in nodes},
+            lambda order: _victims_by_node(self._decide(order)),
         )
-        yield _ranks(list(reversed(keys)) for keys in pods.values())
-        for attempt in range(ATTEMPTS):
-            dice = random.Random(attempt)
-            yield _ranks(dice.sample(keys, len(keys)) for keys in pods.values())
 
     # --- choice ----------------------------------------------------------------------------
 
@@ -303,8 +282,14 @@ def _texts(scenario: Scenario, decision: Decision) -> Iterator[str]:
         yield from _different("potential nodes", trace.potential_nodes, expect.potential_nodes)
     if expect.statuses is not None:
         yield from _dry_run(trace.dry_run_statuses, expect.statuses)
+    fired = next((rule for rule in trace.rules if rule.section == "eligibility"), None)
+    told = expect.reason if not expect.fits else None
+    if told is not None and fired is not None and fired.reason != told:
+        yield f"reason: `{fired.reason}`, recorded `{told}`"
     if expect.post_filter is not None and trace.message != expect.post_filter.message:
         yield f"message: `{trace.message}`, recorded `{expect.post_filter.message}`"
+    if expect.fit_error is not None and (text := fit_error(decision)) != expect.fit_error:
+        yield f"event: `{text}`, recorded `{expect.fit_error}`"
 
 
 def _dry_run(ours: Mapping[str, Status], recorded: Mapping[str, RecordedStatus]) -> Iterator[str]:
@@ -358,10 +343,6 @@ def _victims_by_node(decision: Decision) -> dict[str, Victims]:
 
 def _recorded(candidate: RecordedCandidate) -> Victims:
     return tuple(candidate.victims), candidate.violations
-
-
-def _ranks(orders: Iterable[Sequence[str]]) -> dict[str, int]:
-    return {key: rank for order in orders for rank, key in enumerate(order)}
 
 
 def _shown(victims: Victims) -> str:

@@ -76,17 +76,19 @@ class Scenario(msgspec.Struct, frozen=True):
         """The cluster's objects, as in a kubectl List."""
         return self.cluster.get("items") or []
 
-    def pods_by_node(self) -> dict[str, list[str]]:
-        """Keys of the pods on each node, in snapshot order (namespace, name)."""
-        on: dict[str, list[str]] = {}
-        for obj in self.objects:
-            node = obj.get("spec", {}).get("nodeName") if obj.get("kind") == "Pod" else None
-            if node:
-                meta = obj["metadata"]
-                on.setdefault(node, []).append(f"{meta.get('namespace', 'default')}/{meta['name']}")
-        for pods in on.values():
-            pods.sort(key=lambda key: tuple(key.split("/", 1)))
-        return on
+    @property
+    def starts_count(self) -> bool:
+        """Whether the scheduler looked at start times: all but the generic one (1.14) did."""
+        return self.expect.preempt is None
+
+    def pods(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Key and object of every pod, in snapshot order (namespace, name)."""
+        found = [
+            (f"{obj['metadata'].get('namespace', 'default')}/{obj['metadata']['name']}", obj)
+            for obj in self.objects
+            if obj.get("kind") == "Pod"
+        ]
+        return sorted(found, key=lambda pair: pair[0].split("/", 1))
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -1,0 +1,12 @@
+"""The command `policy`: one file per command group, imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, and end the process with one of the codes of `exits`."""
+    from policy.cli.app import run
+
+    raise SystemExit(run(arguments))

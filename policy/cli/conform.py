@@ -1,0 +1,97 @@
+"""`policy conform`"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from policy.cli import options, output
+from policy.cli.exits import Exit
+
+
+@click.command("conform")
+@click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+)
+@options.rules_option
+@click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="number of processors",
+    help="Processes that work side by side.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per scenario, and one with the numbers.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Compare codes, plugins, reasons, statuses and messages too."
+)
+@click.option(
+    "--family",
+    "families",
+    metavar="A,B",
+    default="",
+    help="Only scenarios of these families.",
+)
+@click.option("--limit", metavar="N", type=click.IntRange(0), help="Stop after so many scenarios.")
+def command(
+    files: tuple[str, ...],
+    rules: str,
+    jobs: int,
+    as_json: bool,
+    strict: bool,
+    families: str,
+    limit: int | None,
+) -> int:
+    """Compare a rule set with recorded decisions of the real schedulers.
+
+    FILE is a recording: one scenario (cluster, pod, what kube-scheduler did) per line of JSON,
+    also gzipped. Prints the scenarios whose decision differs, and as the last line
+    `N scenarios: A agree, T tie, D differ`; the exit status is 0 only where D is 0. A tie differs
+    only by the order among pods of equal priority and start time.
+
+    \b
+    Example:
+      policy conform tests/data/conformance/kube-1.35.jsonl.gz --rules kube-1.35
+      policy conform kube-1.28.jsonl.gz --rules kube-1.28 --family pdb,taints --json
+    """
+    from policy.conformance import Summary, Verdict, run
+    from policy.conformance.compare import OVERRIDES
+    from policy.rules import RuleSet
+
+    rule_set = RuleSet.load(rules, overrides=OVERRIDES)
+    wanted = frozenset(name.strip() for name in families.split(",") if name.strip())
+    verdicts = []
+    for result in run(files, rule_set, families=wanted, limit=limit, strict=strict, jobs=jobs):
+        verdicts.append(result.verdict)
+        if as_json:
+            output.document(
+                {
+                    "source": result.source,
+                    "id": result.id,
+                    "family": result.family,
+                    "verdict": result.verdict.value,
+                    "differences": result.differences,
+                },
+                "jsonl",
+            )
+        elif result.verdict is Verdict.DIFFER:
+            click.echo(f"{result.id}: differs")
+            for line in result.differences:
+                click.echo(f"  {line}")
+    summary = Summary.of(verdicts)
+    if as_json:
+        numbers = {"agree": summary.agree, "tie": summary.tie, "differ": summary.differ}
+        output.document({"scenarios": summary.total, **numbers}, "jsonl")
+    click.echo(str(summary), err=as_json)
+    return Exit.ERROR if summary.differ else Exit.OK

@@ -1,0 +1,31 @@
+"""What the process's exit status means. The numbers are part of the interface."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """The line of the documentation."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "The command did what it was asked to do. A decision without preemption is one too.",
+    Exit.ERROR: (
+        "Something in the input, the rule files or the database is wrong; standard error says"
+        " what, where and what to do. `conform`, `rules lint` and `db check` also end so where"
+        " they found what they look for."
+    ),
+    Exit.USAGE: "The command line is wrong.",
+    Exit.INTERRUPTED: "Interrupted (Ctrl-C). What was committed before stays.",
+}
