@@ -159,9 +159,34 @@ class PersistentVolumeClaimSource(_Object, frozen=True):
     claim_name: str = ""
 
 
+class GCEPersistentDiskSource(_Object, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSElasticBlockStoreSource(_Object, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class RBDSource(_Object, frozen=True):
+    monitors: list[str] | None = None
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class ISCSISource(_Object, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
 class Volume(_Object, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    gce_persistent_disk: GCEPersistentDiskSource | None = None
+    aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
+    rbd: RBDSource | None = None
+    iscsi: ISCSISource | None = None
     #: presence alone matters: the claim is then `<pod>-<volume>`
     ephemeral: dict[str, Any] | None = None
 
@@ -344,9 +369,14 @@ class PersistentVolumeClaimSpec(_Object, frozen=True):
     storage_class_name: str | None = None
 
 
+class PersistentVolumeClaimStatus(_Object, frozen=True):
+    phase: str = ""
+
+
 class PersistentVolumeClaim(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = msgspec.field(default_factory=PersistentVolumeClaimStatus)
 
 
 class CSINodeDriverAllocatable(_Object, frozen=True):

@@ -9,6 +9,7 @@ from typing import Final
 from policy.filters import (
     general,
     node_affinity,
+    node_conditions,
     node_name,
     node_ports,
     node_unschedulable,
@@ -16,6 +17,10 @@ from policy.filters import (
     resources,
     taints,
     topology_spread,
+    volume_binding,
+    volume_limits,
+    volume_restrictions,
+    volume_zone,
 )
 from policy.filters.base import FilterInfo
 
@@ -30,8 +35,13 @@ FILTERS: Final[Mapping[str, FilterInfo]] = MappingProxyType(
             node_ports,
             general,
             resources,
+            volume_restrictions,
+            volume_limits,
+            volume_binding,
+            volume_zone,
             topology_spread,
             pod_affinity,
+            node_conditions,
         )
     }
 )

@@ -153,7 +153,6 @@ class _Cycle:
         self.uses = [
             Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
             for u in rules.filters
-            if u.name in FILTERS
         ]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables: Lazy = pod_variables(self.snapshot, incoming)

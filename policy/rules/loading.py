@@ -5,18 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from policy.filters.registry import FILTERS
 from policy.rules.building import build
 from policy.rules.canonical import canonical_json
-from policy.rules.checks import Checker, ParameterLike, Registry
+from policy.rules.checks import Checker, Registry
 from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
@@ -26,25 +25,9 @@ MAX_EXTENDS = 10
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
-    """A filter or scorer of which only the name is known."""
-
-    parameters: Mapping[str, ParameterLike] = field(default_factory=lambda: MappingProxyType({}))
-
-
-_NAMES_ONLY = (
-    "volume-restrictions",
-    "volume-limits",
-    "volume-binding",
-    "volume-zone",
-    "node-conditions",
-)
-
-
 def known_filters() -> Registry:
     """Filters that rule files may name, with their parameters."""
-    return {**{name: _Named() for name in _NAMES_ONLY}, **FILTERS}
+    return FILTERS
 
 
 def known_scorers() -> Registry:

@@ -1,0 +1,105 @@
+"""node-conditions: nodes that are not ready, or short of something. Eviction cannot help.
+
+Conditions are what the kubelet reported last; they do not change because the scheduler imagines
+pods away. Generations since 1.14 read taints instead. Cordoned nodes are the business of
+node-unschedulable.
+
+Source: CheckNodeCondition and the three pressure predicates of 1.14. There the pressure predicates
+stand behind the volumes; a node that fails them is no candidate either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from policy.cluster import quantities
+from policy.cluster.objects import Node, Pod
+from policy.filters.base import (
+    UNRESOLVABLE,
+    Filter,
+    FilterInfo,
+    Incoming,
+    Parameters,
+    StaticFilter,
+    Verdicts,
+)
+
+NOT_READY = "node(s) were not ready"
+OUT_OF_DISK = "node(s) were out of disk space"
+NO_NETWORK = "node(s) had unavailable network"
+MEMORY = "node(s) had memory pressure"
+DISK = "node(s) had disk pressure"
+PID = "node(s) had pid pressure"
+
+
+def best_effort(pod: Pod) -> bool:
+    """Does no container ask for, or limit, any cpu or memory?"""
+    for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())):
+        if container.resources is None:
+            continue
+        for amounts in (container.resources.requests, container.resources.limits):
+            for name, quantity in (amounts or {}).items():
+                if name in {"cpu", "memory"} and quantities.nano(quantity) > 0:
+                    return False
+    return True
+
+
+def _problems(node: Node) -> Hashable:
+    """Reasons in the order of the node's conditions, then pressure: the first predicate decides."""
+    found: list[str] = []
+    pressure: dict[str, str] = {}
+    for condition in node.status.conditions or ():
+        match condition.type:
+            case "Ready" if condition.status != "True":
+                found.append(NOT_READY)
+            case "OutOfDisk" if condition.status != "False":
+                found.append(OUT_OF_DISK)
+            case "NetworkUnavailable" if condition.status != "False":
+                found.append(NO_NETWORK)
+            case "MemoryPressure" | "DiskPressure" | "PIDPressure":
+                pressure[condition.type] = condition.status
+    short = tuple(
+        reason
+        for kind, reason in (
+            ("MemoryPressure", MEMORY),
+            ("DiskPressure", DISK),
+            ("PIDPressure", PID),
+        )
+        if pressure.get(kind) == "True"
+    )
+    return tuple(found), short
+
+
+def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+    conditions = incoming.snapshot.nodes.coded("conditions", _problems)
+    spared = not best_effort(incoming.pod)
+    texts: list[tuple[str, ...]] = [()]
+    reason_of = []
+    for found, pressure in conditions.values:
+        # Memory pressure keeps only best-effort pods away.
+        short = tuple(r for r in pressure if not (spared and r == MEMORY))
+        reasons = found or short[:1]
+        if reasons not in texts:
+            texts.append(reasons)
+        reason_of.append(texts.index(reasons))
+    if not any(reason_of):
+        return None
+    index = np.array(reason_of, dtype=np.int32)[conditions.codes]
+    return StaticFilter(
+        Verdicts(
+            codes=np.where(index > 0, UNRESOLVABLE, 0).astype(np.int8),
+            reasons=index,
+            texts=tuple(texts),
+        )
+    )
+
+
+INFO = FilterInfo(
+    name="node-conditions",
+    plugin="CheckNodeCondition",
+    doc="Ready, OutOfDisk, NetworkUnavailable, and memory, disk and pid pressure (1.14). Eviction "
+    "cannot resolve it.",
+    build=build,
+)
