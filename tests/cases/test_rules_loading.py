@@ -1,0 +1,619 @@
+"""Loading: shipped sets, files, mappings, overrides, overlays, canonical text and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import time
+from dataclasses import fields
+from pathlib import Path
+from textwrap import dedent
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from policy.filters.base import Parameter
+from policy.rules import RulesError, RuleSet, loading
+from policy.rules.ruleset import (
+    BudgetRules,
+    CandidateNodes,
+    CandidateRules,
+    EffectRules,
+    Extender,
+    ManagedResource,
+    NoneEligible,
+    OnNoCandidate,
+    StartAt,
+    Verdict,
+)
+from policy.rules.schema import json_schema
+
+SHIPPED = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+
+
+def an_overlay(spec: dict[str, Any], base: str = "kube-1.35") -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PreemptionRules",
+        "metadata": {"name": "mine"},
+        "extends": base,
+        "spec": spec,
+    }
+
+
+def load(spec: dict[str, Any]) -> RuleSet:
+    return RuleSet.load(an_overlay(spec))
+
+
+def ids(rules: Any) -> list[str]:
+    return [rule.id for rule in rules]
+
+
+# -- shipped rule sets -------------------------------------------------------------------------
+
+
+def test_the_compatible_rule_sets_are_shipped() -> None:
+    """One rule set per recorded generation of kube-scheduler, found by name."""
+    assert set(SHIPPED) <= set(RuleSet.names())
+
+
+@pytest.mark.parametrize("name", RuleSet.names())
+def test_a_shipped_rule_set_is_called_as_its_file(name: str) -> None:
+    """The name inside a shipped file is the name by which it is found."""
+    assert RuleSet.load(name).name == name
+
+
+def settings(name: str) -> tuple[Any, ...]:
+    rules = RuleSet.load(name)
+    victims, effects = rules.victims, rules.effects
+    return (
+        {rule.id: str(rule.when) for rule in rules.eligibility if rule.when},
+        [(key.descending, str(key.expression)) for key in victims.importance],
+        (victims.none_eligible.value, victims.relist),
+        (victims.budgets.decrement, victims.budgets.skip_disrupted),
+        (rules.candidates.nodes.value, rules.candidates.min_percentage),
+        ids(rules.ranking),
+        (
+            effects.clear_lower_nominations,
+            effects.disruption_condition,
+            effects.delete_terminating_victims,
+            effects.on_no_candidate.value,
+        ),
+    )
+
+
+NEVER = {"policy-never": "preemptor.preemptionPolicy == 'Never'"}
+LOST = {"nominated-node-lost": "nominated.status == 'UnschedulableAndUnresolvable'"}
+BY_PRIORITY = [(True, "victim.priority")]
+BY_START = [*BY_PRIORITY, (False, "victim.startTime")]
+BY_KEY = [(False, "victim.key")]
+RANKING = ["fewest-pdb-violations", "lowest-top-priority", "lowest-priority-sum", "fewest-victims"]
+
+
+def leaving(variable: str) -> dict[str, str]:
+    return {"victims-still-leaving": f"nominated.{variable} > 0"}
+
+
+GENERATIONS = {
+    "kube-1.14": (
+        leaving("lowerPriorityTerminating"),
+        BY_PRIORITY + BY_KEY,
+        ("candidate", False),
+        (False, False),
+        ("not-unresolvable", 100),
+        ["needs-no-victim", *RANKING, "by-name"],
+        (True, False, True, "clear-if-no-potential-node"),
+    ),
+    "kube-1.20": (
+        NEVER | LOST | leaving("lowerPriorityTerminating"),
+        BY_START + BY_KEY,
+        ("no-candidate", False),
+        (True, True),
+        ("not-unresolvable", 100),
+        [*RANKING, "latest-start", "by-name"],
+        (True, False, True, "leave"),
+    ),
+    "kube-1.28": (
+        NEVER | LOST | leaving("preemptedLowerPriorityTerminating"),
+        BY_START + BY_KEY,
+        ("no-candidate", False),
+        (True, True),
+        ("not-unresolvable", 10),
+        [*RANKING, "latest-start", "by-name"],
+        (True, True, True, "clear"),
+    ),
+    "kube-1.35": (
+        NEVER | LOST | leaving("preemptedPodsTerminating"),
+        BY_START + BY_KEY,
+        ("no-candidate", True),
+        (True, True),
+        ("unschedulable", 10),
+        [*RANKING, "latest-start", "by-name"],
+        (True, True, False, "clear"),
+    ),
+}
+GENERATIONS["kube-1.27"] = GENERATIONS["kube-1.28"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_generations_differ_as_specified(name: str) -> None:
+    """Eligibility, order, budgets, candidate nodes, ranking and effects of each generation."""
+    assert settings(name) == GENERATIONS[name]
+
+
+def test_the_default_rule_set_loads_within_fifty_milliseconds() -> None:
+    """Loading costs little once the libraries are imported."""
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        RuleSet.load("kube-1.35")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.05
+
+
+# -- overlays ----------------------------------------------------------------------------------
+
+
+def test_scalars_and_mappings_merge_by_key() -> None:
+    """What an overlay does not mention stays as in the base."""
+    rules = load({"candidates": {"minAbsolute": 5}, "effects": {"onNoCandidate": "leave"}})
+    assert (rules.candidates, rules.effects) == (
+        CandidateRules(
+            nodes=CandidateNodes.UNSCHEDULABLE,
+            min_percentage=10,
+            min_absolute=5,
+            start=StartAt.RANDOM,
+        ),
+        EffectRules(
+            clear_lower_nominations=True,
+            disruption_condition=True,
+            delete_terminating_victims=False,
+            on_no_candidate=OnNoCandidate.LEAVE,
+        ),
+    )
+
+
+def test_a_list_given_whole_replaces_the_base_list() -> None:
+    """A list of rules is not appended to."""
+    rules = load({"ranking": [{"id": "drawn", "pick": "seeded"}]})
+    assert ids(rules.ranking) == ["drawn"]
+
+
+def a_deny(name: str, when: str = "victim.terminating") -> dict[str, str]:
+    return {"id": name, "when": when, "verdict": "deny", "reason": "protected"}
+
+
+def test_rules_are_removed_replaced_and_inserted_by_id() -> None:
+    """Each operation finds its place by id; insertions at one place keep their order."""
+    rules = load(
+        {
+            "eligibility": {
+                "remove": ["nominated-node-lost"],
+                "replace": [{"id": "policy-never", "verdict": "deny", "reason": "closed"}],
+                "insert": [
+                    {"after": "policy-never", "rule": {"id": "a", "verdict": "allow"}},
+                    {"after": "policy-never", "rule": {"id": "b", "verdict": "allow"}},
+                    {"before": "otherwise", "rule": {"id": "c", "verdict": "allow"}},
+                    {"before": "otherwise", "rule": {"id": "d", "verdict": "allow"}},
+                    {"at": "start", "rule": {"id": "e", "verdict": "allow"}},
+                    {"at": "start", "rule": {"id": "f", "verdict": "allow"}},
+                    {"at": "end", "rule": {"id": "g", "verdict": "allow"}},
+                    {"at": "end", "rule": {"id": "h", "verdict": "allow"}},
+                ],
+            }
+        }
+    )
+    expected = "e f policy-never a b victims-still-leaving c d otherwise g h"
+    assert ids(rules.eligibility) == expected.split()
+    assert rules.eligibility[2].reason == "closed"
+
+
+def test_every_list_of_rules_can_be_changed_by_id() -> None:
+    """Filters and scorers are named by their names, an importance key by its variable."""
+    rules = load(
+        {
+            "filters": {"remove": ["pod-affinity"], "replace": ["node-name"]},
+            "victims": {
+                "eligible": {"insert": [{"at": "start", "rule": a_deny("fresh")}]},
+                "forbid": {
+                    "insert": [{"at": "end", "rule": {"id": "keep", "when": "victim.pdbViolating"}}]
+                },
+                "importance": {
+                    "remove": ["start-time"],
+                    "insert": [{"before": "key", "rule": {"descending": "victim.runtimeSeconds"}}],
+                },
+            },
+            "ranking": {
+                "insert": [
+                    {
+                        "after": "fewest-pdb-violations",
+                        "rule": {"id": "least-work", "minimize": "candidate.victimSeconds"},
+                    }
+                ]
+            },
+        }
+    )
+    found = (
+        [use.name for use in rules.filters][-1],
+        ids(rules.victims.eligible),
+        [(rule.id, rule.verdict) for rule in rules.victims.forbid],
+        ids(rules.victims.importance),
+        ids(rules.ranking)[:3],
+    )
+    assert found == (
+        "topology-spread",
+        ["fresh", "lower-priority"],
+        [("keep", Verdict.FORBID)],
+        ["priority", "runtime-seconds", "key"],
+        ["fewest-pdb-violations", "least-work", "lowest-top-priority"],
+    )
+
+
+def test_overrides_lie_on_top_of_everything() -> None:
+    """`load(overrides=...)` changes what the file and its base say."""
+    rules = RuleSet.load(
+        an_overlay({"candidates": {"minPercentage": 50}}), {"candidates": {"minPercentage": 100}}
+    )
+    assert rules.candidates.min_percentage == 100
+
+
+def test_files_extend_files_beside_them(tmp_path: Path) -> None:
+    """A relative path starts at the file that names it; each rule knows its own line."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "site.yaml").write_text(
+        dedent("""\
+        apiVersion: policy/v1
+        kind: PreemptionRules
+        metadata: {name: site, description: The site}
+        extends: kube-1.35
+        spec:
+          victims:
+            eligible:
+              insert:
+                - at: start
+                  rule: {id: not-system, when: victim.namespace == 'kube-system', verdict: deny}
+        """)
+    )
+    top = tmp_path / "top.yaml"
+    top.write_text(
+        dedent("""\
+        apiVersion: policy/v1
+        kind: PreemptionRules
+        metadata: {name: top}
+        extends: base/site.yaml
+        spec:
+          victims: {maxVictims: 3}
+        """)
+    )
+    rules = RuleSet.load(top)
+    found = (
+        rules.name,
+        rules.description,
+        rules.victims.max_victims,
+        rules.origins["not-system"],
+        rules.origins["lower-priority"].rpartition(":")[0],
+    )
+    assert found == (
+        "top",
+        "",
+        3,
+        f"{tmp_path}/base/site.yaml:10",
+        "rules/kube-1.35.yaml",
+    )
+
+
+def test_a_long_chain_is_refused(tmp_path: Path) -> None:
+    """More than ten files one after the other are taken for a mistake."""
+    for number in range(12):
+        base = f"./{number + 1}.yaml" if number < 11 else "kube-1.35"
+        text = json.dumps(an_overlay({}, base))
+        (tmp_path / f"{number}.yaml").write_text(text)
+    with pytest.raises(RulesError) as refused:
+        RuleSet.load(tmp_path / "0.yaml")
+    assert refused.value.problems[0].message == (
+        "`./11.yaml` extends more than 10 files one after the other"
+    )
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def test_json_is_a_rule_file_too(tmp_path: Path) -> None:
+    """The same content as JSON, YAML and a mapping is the same rule set."""
+    content = an_overlay({"victims": {"eligible": [a_deny("día", "victim.name == '😀\u2028'")]}})
+    content["spec"]["victims"]["eligible"][0]["id"] = "dia"
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps(content))
+    path_utf8 = tmp_path / "rules.yaml"
+    path_utf8.write_text("\ufeff" + json.dumps(content, ensure_ascii=False).replace("\u2028", ""))
+    loaded, mapping = RuleSet.load(path), RuleSet.load(content)
+    found = str(loaded.victims.eligible[0].when), loaded == mapping, RuleSet.load(path_utf8).name
+    assert found == ("victim.name == '😀\u2028'", True, "mine")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["victim.started ? true : false", ">-\n          victim.started ?\n          true : false"],
+)
+def test_an_expression_may_stand_quoted_or_in_a_block(text: str, tmp_path: Path) -> None:
+    """YAML's quoting styles carry the same expression."""
+    shown = text if text.startswith(">-") else f"'{text}'"
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: mine}\n"
+        "extends: kube-1.35\nspec:\n  victims:\n    eligible:\n      - id: started\n"
+        f"        when: {shown}\n        verdict: allow\n"
+    )
+    assert str(RuleSet.load(path).victims.eligible[0].when) == "victim.started ? true : false"
+
+
+# -- whole shape ---------------------------------------------------------------------------------
+
+
+def test_sections_that_may_be_left_out_have_defaults() -> None:
+    """A minimal rule file gets the documented defaults."""
+    rules = RuleSet.load(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PreemptionRules",
+            "metadata": {"name": "small"},
+            "spec": {
+                "eligibility": [{"id": "all", "verdict": "allow"}],
+                "filters": ["resources"],
+                "victims": {
+                    "eligible": [{"id": "anyone", "verdict": "allow"}],
+                    "importance": [{"ascending": "victim.key"}],
+                },
+                "ranking": [{"id": "by-name", "pick": "first-by-name"}],
+            },
+        }
+    )
+    victims = rules.victims
+    found = (
+        (victims.forbid, victims.max_victims, victims.none_eligible, victims.relist),
+        (victims.budgets, victims.reprieve),
+        rules.candidates,
+        (rules.scoring, rules.extenders, rules.audit_candidates),
+    )
+    assert found == (
+        ((), None, NoneEligible.NO_CANDIDATE, True),
+        (BudgetRules(decrement=True, skip_disrupted=True), ("pdb-violating", "others")),
+        CandidateRules(
+            nodes=CandidateNodes.UNSCHEDULABLE,
+            min_percentage=10,
+            min_absolute=100,
+            start=StartAt.RANDOM,
+        ),
+        ((), (), 10),
+    )
+
+
+def test_extenders_are_validated_data() -> None:
+    """An extender of a rule file arrives with all its settings."""
+    rules = load(
+        {
+            "extenders": [
+                {
+                    "urlPrefix": "http://extender:8080/",
+                    "preemptVerb": "preempt",
+                    "ignorable": True,
+                    "managedResources": [{"name": "example.com/gpu", "ignoredByScheduler": True}],
+                }
+            ],
+            "audit": {"candidates": "chosen"},
+        }
+    )
+    assert (rules.extenders, rules.audit_candidates) == (
+        (
+            Extender(
+                url_prefix="http://extender:8080/",
+                filter_verb="",
+                prioritize_verb="",
+                preempt_verb="preempt",
+                weight=0,
+                http_timeout_seconds=5,
+                node_cache_capable=False,
+                ignorable=True,
+                managed_resources=(
+                    ManagedResource(name="example.com/gpu", ignored_by_scheduler=True),
+                ),
+            ),
+        ),
+        "chosen",
+    )
+
+
+class AFilter:
+    """A filter with one parameter of each type."""
+
+    parameters = MappingProxyType(
+        {
+            "mode": Parameter(doc="", default="soft", choices=("soft", "hard")),
+            "limit": Parameter(doc="", default=3),
+            "strict": Parameter(doc="", default=False),
+        }
+    )
+
+
+@pytest.fixture
+def a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`a-filter` is the only filter there is."""
+    monkeypatch.setattr(loading, "known_filters", lambda: {"a-filter": AFilter()})
+
+
+@pytest.mark.usefixtures("a_filter")
+def test_filter_parameters_get_their_defaults() -> None:
+    """Parameters that a rule file leaves out have the registry's defaults."""
+    rules = load({"filters": [{"filter": "a-filter", "mode": "hard"}]})
+    assert [(use.name, dict(use.parameters)) for use in rules.filters] == [
+        ("a-filter", {"mode": "hard", "limit": 3, "strict": False})
+    ]
+
+
+@pytest.mark.usefixtures("a_filter")
+@pytest.mark.parametrize(
+    ("parameters", "expected", "advice"),
+    [
+        ({"mod": "hard"}, "`a-filter` has no parameter `mod`", "did you mean `mode`?"),
+        ({"mode": "hrad"}, "unknown `mode` `hrad` of `a-filter`", "did you mean `hard`?"),
+        ({"limit": True}, "`limit` of `a-filter` must be a whole number", None),
+        ({"strict": 1}, "`strict` of `a-filter` must be true or false", None),
+        ({"mode": ["hard"]}, "`mode` of `a-filter` must be text, not a list", None),
+    ],
+)
+def test_filter_parameters_are_checked(
+    parameters: dict[str, Any], expected: str, advice: str | None
+) -> None:
+    """A parameter that the filter does not know, or of another type, is refused."""
+    with pytest.raises(RulesError) as refused:
+        load({"filters": [{"filter": "a-filter", **parameters}]})
+    problem = refused.value.problems[0]
+    assert (problem.message.startswith(expected), problem.help) == (True, advice)
+
+
+# -- canonical text and digest -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RuleSet.names())
+def test_the_canonical_text_rebuilds_the_rule_set(name: str) -> None:
+    """Reading the canonical text gives an equal rule set with the same digest."""
+    rules = RuleSet.load(name)
+    again = RuleSet.from_canonical(rules.canonical)
+    assert again == rules
+    assert [getattr(again, f.name) for f in fields(again) if f.compare] == [
+        getattr(rules, f.name) for f in fields(rules) if f.compare
+    ]
+
+
+def test_the_digest_is_the_hash_of_the_canonical_text() -> None:
+    """`sha256:` and the hexadecimal hash of sorted JSON without white space."""
+    rules = RuleSet.load("kube-1.35")
+    sorted_json = json.dumps(
+        json.loads(rules.canonical), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    digest = "sha256:" + hashlib.sha256(sorted_json.encode()).hexdigest()
+    assert (rules.canonical, rules.digest) == (sorted_json, digest)
+
+
+def digest(**changes: Any) -> str:
+    return load(changes).digest
+
+
+def test_explanations_do_not_change_the_digest() -> None:
+    """`why`, descriptions, white space around expressions and written-out defaults are no rules."""
+    plain = digest(victims={"eligible": [a_deny("a")]})
+    talkative = an_overlay({"victims": {"eligible": [a_deny("a") | {"why": "because"}]}})
+    talkative["metadata"]["description"] = "words"
+    talkative["spec"]["victims"]["eligible"][0]["when"] = "  victim.terminating\n"
+    talkative["spec"]["candidates"] = {"minAbsolute": 100}
+    assert RuleSet.load(talkative).digest == plain
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"victims": {"eligible": [a_deny("b")]}},
+        {"victims": {"eligible": [a_deny("a", "victim.started")]}},
+        {"victims": {"eligible": [a_deny("a") | {"reason": "other"}]}},
+        {"victims": {"eligible": [a_deny("a") | {"verdict": "allow"}]}},
+        {"victims": {"eligible": [a_deny("a")], "maxVictims": 1}},
+        {"victims": {"eligible": [a_deny("a")]}, "candidates": {"minAbsolute": 99}},
+        {"victims": {"eligible": [a_deny("a")]}, "audit": {"candidates": 11}},
+        {"victims": {"eligible": [a_deny("a")]}, "effects": {"disruptionCondition": False}},
+        {"victims": {"eligible": [a_deny("a")]}, "filters": ["resources"]},
+    ],
+)
+def test_everything_that_decides_changes_the_digest(changes: dict[str, Any]) -> None:
+    """Each rule, setting and reason counts."""
+    assert digest(**changes) != digest(victims={"eligible": [a_deny("a")]})
+
+
+def test_the_name_changes_the_digest() -> None:
+    """Two rule sets of different names are two rule sets."""
+    renamed = an_overlay({})
+    renamed["metadata"]["name"] = "yours"
+    assert RuleSet.load(renamed).digest != load({}).digest
+
+
+def test_a_stored_rule_set_keeps_its_digest() -> None:
+    """A text from before a setting existed keeps its digest; the setting has its default."""
+    older = json.loads(RuleSet.load("kube-1.35").canonical)
+    del older["spec"]["victims"]["noneEligible"]
+    text = json.dumps(older, sort_keys=True, separators=(",", ":"))
+    rules = RuleSet.from_canonical(text)
+    found = rules.canonical, rules.digest, rules.victims.none_eligible
+    digest_of_text = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    assert found == (text, digest_of_text, NoneEligible.NO_CANDIDATE)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"b":1,"a":2}', '{"a": 1}', '{"a":1.5}', "[" * 9999]
+)
+def test_only_canonical_text_is_read_back(text: str) -> None:
+    """Text that is not canonical JSON would hide what its digest covers, and is refused."""
+    with pytest.raises(RulesError) as refused:
+        RuleSet.from_canonical(text)
+    assert str(refused.value) == "<canonical>: not the canonical text of a rule set"
+
+
+def test_a_rule_set_travels_between_processes() -> None:
+    """A pickled rule set is equal, evaluates, and still knows its lines."""
+    rules = RuleSet.load("kube-1.35")
+    copy = pickle.loads(pickle.dumps(rules))
+    assert (copy, copy.origins, copy.description) == (rules, rules.origins, rules.description)
+
+
+def test_history_needs_are_collected_from_all_rules() -> None:
+    """The engine learns from the rule set which figures to freeze."""
+    rules = load(
+        {
+            "victims": {
+                "eligible": {
+                    "insert": [
+                        {
+                            "at": "start",
+                            "rule": a_deny(
+                                "again", "history.preemptedCount(victim.owner, duration('1h')) > 2"
+                            ),
+                        }
+                    ]
+                },
+                "importance": {
+                    "insert": [
+                        {
+                            "at": "start",
+                            "rule": {
+                                "ascending": "history.secondsSinceLastPreempted(victim.owner)",
+                                "id": "recently-hit",
+                            },
+                        }
+                    ]
+                },
+            }
+        }
+    )
+    assert rules.history_needs == {("preemptedCount", 3600), ("secondsSinceLastPreempted", None)}
+
+
+# -- editors -------------------------------------------------------------------------------------
+
+
+def test_the_editor_schema_knows_overlays() -> None:
+    """The JSON schema offers `extends`, and a list either whole or changed by id."""
+    schema = json_schema()
+    ranking = schema["$defs"]["SpecModel"]["properties"]["ranking"]["anyOf"]
+    found = (
+        sorted(schema["properties"]),
+        schema["required"],
+        [form["type"] for form in ranking],
+        sorted(ranking[1]["properties"]),
+    )
+    assert found == (
+        ["apiVersion", "extends", "kind", "metadata", "spec"],
+        ["apiVersion", "kind", "metadata"],
+        ["array", "object"],
+        ["insert", "remove", "replace"],
+    )
