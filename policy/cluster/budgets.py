@@ -34,6 +34,7 @@ class BudgetIndex:
     budgets: tuple[Budget, ...]
     by_namespace: dict[str, list[int]]
     allowed: Ints  #: (budgets,)
+    disrupted: bool  #: some budget names pods that it counts as disrupted already
     #: CSR over label sets: set i is selected by `selecting[offsets[i]:offsets[i + 1]]`
     offsets: Rows
     selecting: Rows
@@ -108,6 +109,7 @@ def _build(snapshot: Snapshot) -> BudgetIndex:
         budgets=tuple(budgets),
         by_namespace=by_namespace,
         allowed=np.array([b.allowed for b in budgets], dtype=np.int64),
+        disrupted=any(b.disrupted for b in budgets),
         offsets=np.zeros(1, dtype=np.int64),
         selecting=np.zeros(0, dtype=np.int64),
     )
@@ -130,7 +132,7 @@ def violating(
     positions, budgets = index.pairs(snapshot.column(LABELS)[rows].astype(np.int64))
     if not positions.size:
         return result
-    if skip_disrupted and any(b.disrupted for b in index.budgets):
+    if skip_disrupted and index.disrupted:
         names = [snapshot.keys[row].split("/", 1)[1] for row in rows[positions].tolist()]
         counted = np.array(
             [n not in index.budgets[b].disrupted for n, b in zip(names, budgets, strict=True)],

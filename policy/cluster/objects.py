@@ -17,7 +17,9 @@ Quantity: TypeAlias = str | int | float
 """A Kubernetes quantity as it stands in a manifest; `quantities.parse` gives its exact value."""
 
 
-class _Object(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class _Object(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
+):
     """Base of all API structs."""
 
 

@@ -432,6 +432,6 @@ def _replaced(array: NDArray[Any], rows: Rows, values: NDArray[Any], added: int)
     elif not rows.size or np.array_equal(array[rows], values):
         return array
     else:
-        array = array.copy()
+        array = array.copy(order="K")
     array[rows] = values
     return array

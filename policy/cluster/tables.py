@@ -241,7 +241,8 @@ def request_matrix(pods: Sequence[Pod | None], pools: Pools, *, rules: RequestRu
         for name in row:
             intern(name, name)
     ids = pools.resources.ids
-    matrix = np.zeros((len(rows), len(pools.resources)), dtype=np.int64)
+    # One resource after the other in memory: they are read one at a time.
+    matrix = np.zeros((len(pools.resources), len(rows)), dtype=np.int64).T
     for i, row in enumerate(rows):
         for name, value in row.items():
             matrix[i, ids[name]] = value

@@ -331,14 +331,7 @@ def _status(status: Status | RecordedStatus | list[str]) -> str:
 
 
 def _victims_by_node(decision: Decision) -> dict[str, Victims]:
-    found = decision.candidates
-    return dict(
-        zip(
-            found.nodes,
-            zip(found.victims, found.pdb_violations, strict=True),
-            strict=True,
-        )
-    )
+    return {c.node: (c.victims, c.pdb_violations) for c in decision.candidates}
 
 
 def _recorded(candidate: RecordedCandidate) -> Victims:

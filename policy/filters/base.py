@@ -97,6 +97,12 @@ class Filter(Protocol):
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass on nodes[i] under load[i]? Shape (n,)."""
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        """Loads up to which the pod passes on each node; shape (n, width).
+
+        None where passing is no matter of staying at or below fixed loads.
+        """
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         """`passes` with codes and reasons."""
 
@@ -122,6 +128,10 @@ class StaticFilter:
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         return np.asarray(self._ok[nodes])
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        # Nodes that fail here never pass, which no load expresses.
+        return np.zeros((nodes.size, 0), dtype=np.int64) if self._ok[nodes].all() else None
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         return Verdicts(
             codes=self._verdicts.codes[nodes],
@@ -135,6 +145,9 @@ class LinearFilter:
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         return load - removed
+
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

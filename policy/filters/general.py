@@ -6,7 +6,7 @@ node unresolvable; resources and host ports alone are resolvable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from policy.cluster.tables import Bools, Ints
 from policy.filters import node_affinity, node_name, node_ports, resources
 from policy.filters.base import Filter, FilterInfo, Incoming, Nodes, Parameters, Verdicts
 
-_PARTS: Final = (
+_PARTS: Final[tuple[tuple[FilterInfo, Mapping[str, str | bool]], ...]] = (
     (
         resources.INFO,
         {
@@ -61,6 +61,11 @@ class General:
         for part, at in self._parts:
             passes &= part.passes(load[:, at], nodes)
         return passes
+
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        ceilings = [part.ceiling(nodes) for part, _ in self._parts]
+        known = [c for c in ceilings if c is not None]
+        return np.concatenate(known, axis=1) if len(known) == len(ceilings) else None
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         verdicts = [part.judge(load[:, at], nodes) for part, at in self._parts]

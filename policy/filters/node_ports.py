@@ -58,6 +58,9 @@ class NodePorts:
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         return np.asarray(~(load > 0).any(axis=1))
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        return np.zeros((nodes.size, self.width), dtype=np.int64)
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         failed = (load > 0).any(axis=1)
         return Verdicts.single(np.where(failed, UNSCHEDULABLE, 0).astype(np.int8), REASON)

@@ -68,7 +68,8 @@ class Pipeline:
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
         """What each pod adds to the load of its node; shape (rows, width)."""
-        demand = np.empty((rows.size, self.width), dtype=np.int64)
+        # Column by column in memory: the reprieve goes through one column at a time.
+        demand = np.empty((self.width, rows.size), dtype=np.int64).T
         for _, built, columns in self._filters:
             if built.width:
                 demand[:, columns] = built.demand(rows, nodes)
@@ -128,6 +129,21 @@ class Pipeline:
         for _, built, columns in self._filters:
             passes &= built.passes(load[:, columns], nodes)
         return passes
+
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        """Loads up to which the pod passes, with nominated pods in mind; shape (n, width).
+
+        None where some filter has no such limits.
+        """
+        limits = np.empty((self.width, nodes.size), dtype=np.int64).T
+        for _, built, columns in self._filters:
+            found = built.ceiling(nodes)
+            if found is None:
+                return None
+            limits[:, columns] = found
+        if self.nominated is not None:
+            limits -= self.nominated[nodes]
+        return limits
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""

@@ -159,6 +159,10 @@ class PodAffinityFilter(LinearFilter):
         affinity, anti, existing = self._parts(load, nodes)
         return affinity & anti & existing
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        # Own affinity wants pods to be there; the two kinds of anti-affinity want none.
+        return None if self._affinity else np.zeros((nodes.size, self.width), dtype=np.int64)
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         affinity, anti, existing = self._parts(load, nodes)
         codes = np.zeros(nodes.size, dtype=np.int8)

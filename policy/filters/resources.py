@@ -73,7 +73,7 @@ class Resources(LinearFilter):
         return load
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
-        demand = np.zeros((rows.size, self.width), dtype=np.int64)
+        demand = np.zeros((self.width, rows.size), dtype=np.int64).T
         demand[:, 0] = 1
         requests = self._snapshot.requests(self._rules)
         for position, column in enumerate(self._columns.tolist(), start=1):
@@ -84,12 +84,15 @@ class Resources(LinearFilter):
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         return np.asarray((load <= self._room[nodes]).all(axis=1))
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        return np.asarray(self._room[nodes])
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        short = np.asarray(load > self._room[nodes])
-        failed = np.asarray(short.any(axis=1))
+        short: Bools = np.asarray(load > self._room[nodes])
+        failed: Bools = np.asarray(short.any(axis=1))
         # Too many pods alone is resolvable even on a node that allows none.
         codes = np.where(failed, UNSCHEDULABLE, 0)
-        codes[failed & self._hopeless[nodes]] = UNRESOLVABLE
+        codes[failed & np.asarray(self._hopeless)[nodes]] = UNRESOLVABLE
         bits = short @ (1 << np.arange(self.width, dtype=np.int64))
         patterns, reasons = np.unique(bits, return_inverse=True)
         texts = tuple(

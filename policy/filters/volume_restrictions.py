@@ -134,6 +134,9 @@ class VolumeRestrictions(LinearFilter):
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         return np.asarray((load <= 0).all(axis=1))
 
+    def ceiling(self, nodes: Nodes) -> Ints | None:
+        return np.zeros((nodes.size, 2), dtype=np.int64)
+
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         disk = load[:, 1] > 0
         failed = disk | (load[:, 0] > 0)

@@ -44,6 +44,7 @@ from policy.preemption.decision import (
     RuleFired,
     Sampling,
     Status,
+    Texts,
     Trace,
     Victim,
 )
@@ -189,7 +190,7 @@ class _Cycle:
                 rejected=rejected,
                 filter_statuses=filtered.statuses,
                 rules=(eligibility.fired, *found.fired),
-                potential_nodes=tuple(self.names[i] for i in found.potential.tolist()),
+                potential_nodes=Texts(table=self.names, index=found.potential),
                 sampling=found.sampling,
                 dry_run_statuses=found.statuses,
                 ranking=found.ranking,
@@ -259,7 +260,8 @@ class _Cycle:
         judged = self.pipeline.judge(self.pipeline.base, every)
         inside = np.ones(size, dtype=np.bool_)
         if narrowed is not None and narrowed.names is not None:
-            names = narrowed.names
+            # A nominated node is filtered before the narrowing is looked at.
+            names = narrowed.names | {self.incoming.pod.status.nominated_node_name}
             inside = np.array([name in names for name in self.names], dtype=np.bool_)
             judged = _outside(judged, inside, resolvable=narrowed.outside == "no-status")
         shown = every if narrowed is None or narrowed.outside != "no-status" else every[inside]
@@ -273,8 +275,8 @@ class _Cycle:
         used, index = np.unique(judged.index[positions], return_inverse=True)
         names = self.names
         return NodeStatuses(
-            nodes=names if nodes.size == len(names) else tuple(names[i] for i in nodes.tolist()),
-            index=tuple(index.tolist()),
+            nodes=names if nodes.size == len(names) else Texts(table=names, index=nodes),
+            index=index.tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)
                 for code, name, reasons in (judged.statuses[i] for i in used.tolist())
@@ -449,6 +451,12 @@ class _Cycle:
         ):
             parts.append((nodes, np.full(nodes.size, len(statuses), dtype=np.int64)))
             statuses.append((UNRESOLVABLE, "", (text,)))
+        # A node that needs no victim should have passed the filters: the scheduler calls that an
+        # error (an extender or a port held twice brings it about).
+        for node in found.needless.tolist():
+            parts.append((np.array([node]), np.array([len(statuses)])))
+            text = messages.NEEDLESS.format(node=self.names[node])
+            statuses.append((int(Code.ERROR), "", (text,)))
         nodes = np.concatenate([p[0] for p in parts])
         index = np.concatenate([p[1] for p in parts])
         by_name = np.argsort(nodes, kind="stable")
@@ -504,19 +512,21 @@ class _Cycle:
     # --- results -------------------------------------------------------------------------------
 
     def _candidates(self, found: DryRun, ranked: Ranked) -> Candidates:
-        keys = self.snapshot.keys
-        victims = [keys[row] for row in found.victims.tolist()]
-        bounds = found.offsets.tolist()
-        order = ranked.order.tolist()
-        ids = [criterion.id for criterion in self.rules.ranking]
-        behind = [*ids, ""]
+        order = ranked.order
+        starts, counts = found.offsets[order], np.diff(found.offsets)[order]
+        offsets = np.zeros(order.size + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        flat = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        keys, names = self.snapshot.keys, self.names
+        behind = [*(criterion.id for criterion in self.rules.ranking), ""]
         return Candidates(
-            nodes=tuple(self.names[i] for i in found.nodes[ranked.order].tolist()),
-            victims=tuple(tuple(victims[bounds[i] : bounds[i + 1]]) for i in order),
-            pdb_violations=tuple(found.pdb_violations[ranked.order].tolist()),
+            nodes=Texts(table=names, index=found.nodes[order]),
+            victims=Texts(table=keys, index=found.victims[flat]),
+            offsets=offsets.tolist(),
+            pdb_violations=found.pdb_violations[order].tolist(),
             criteria=ranked.criteria,
-            values=tuple(tuple(v[ranked.order].tolist()) for v in ranked.values),
-            left_behind_at=tuple(behind[s] for s in ranked.left_behind[ranked.order].tolist()),
+            values=tuple(v[order].tolist() for v in ranked.values),
+            left_behind_at=[behind[step] for step in ranked.left_behind[order].tolist()],
         )
 
     def _victims(self, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
@@ -560,6 +570,9 @@ class _Cycle:
             text = messages.PREFIX + eligibility.fired.reason
             return Outcome.NOT_ELIGIBLE, None, NO_EFFECTS, text
         if not len(found.candidates):
+            errors = [s.reasons[0] for s in found.statuses.statuses if s.code is Code.ERROR]
+            if errors:
+                return Outcome.ERROR, None, NO_EFFECTS, messages.PREFIX + ", ".join(errors)
             message = messages.preemption_failure(nodes=len(self.names), dry_run=found.statuses)
             outcome = Outcome.REJECTED if rejected else Outcome.NO_CANDIDATE
             policy = self.rules.effects.on_no_candidate

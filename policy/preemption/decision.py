@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -37,6 +37,7 @@ class Code(IntEnum):
     SUCCESS = 0
     UNSCHEDULABLE = 1  # evicting pods may help
     UNRESOLVABLE = 2  # it cannot
+    ERROR = 3  # the dry run contradicts the filters
 
     @property
     def label(self) -> str:
@@ -48,6 +49,7 @@ _CODE_LABELS: Final = {
     Code.SUCCESS: "Success",
     Code.UNSCHEDULABLE: "Unschedulable",
     Code.UNRESOLVABLE: "UnschedulableAndUnresolvable",
+    Code.ERROR: "Error",
 }
 
 
@@ -57,6 +59,55 @@ class NominationChange(StrEnum):
     SET = "set"  # to the decision's node
     CLEAR = "clear"
     LEAVE = "leave"
+
+
+class Texts(Sequence[str]):
+    """Names looked up in a table when they are read: most of them never are.
+
+    Equal to any sequence of the same texts.
+    """
+
+    __slots__ = ("_found", "_index", "_table")
+
+    def __init__(self, *, table: Sequence[str], index: Any) -> None:
+        """index: (n,) integer array into the table; neither may change afterwards."""
+        self._table = table
+        self._index = index
+        self._found: list[str] | None = None
+
+    def texts(self) -> Sequence[str]:
+        if self._found is None:
+            table = self._table
+            self._found = [table[i] for i in self._index.tolist()]
+        return self._found
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return Texts(table=self._table, index=self._index[at])
+        return str(self._table[self._index[at]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(self.texts())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A whole cluster's table stays behind where the names travel.
+        return tuple, (tuple(self),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +123,8 @@ class Status:
 class NodeStatuses(Mapping[str, Status]):
     """Statuses by node name; `index[i]` points into the distinct `statuses`."""
 
-    nodes: tuple[str, ...]
-    index: tuple[int, ...]
+    nodes: Sequence[str]
+    index: Sequence[int]
     statuses: tuple[Status, ...]
     _positions: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
@@ -97,7 +148,7 @@ class NodeStatuses(Mapping[str, Status]):
 
     def document(self) -> dict[str, Any]:
         return {
-            "nodes": self.nodes,
+            "nodes": list(self.nodes),
             "index": self.index,
             "statuses": [[int(s.code), s.filter, s.reasons] for s in self.statuses],
         }
@@ -162,14 +213,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates(Sequence[Candidate]):
-    """All candidates, best first; ties within a criterion in node-name order."""
+    """All candidates, best first; ties within a criterion in node-name order.
 
-    nodes: tuple[str, ...]
-    victims: tuple[tuple[str, ...], ...]
-    pdb_violations: tuple[int, ...]
+    The columns are lists that nobody changes: a decision over thousands of nodes would spend more
+    on tuples than on deciding.
+    """
+
+    nodes: Sequence[str]
+    victims: Sequence[str]  #: of all candidates, one after the other
+    offsets: Sequence[int]  #: victims of candidate i: `victims[offsets[i]:offsets[i + 1]]`
+    pdb_violations: Sequence[int]
     criteria: tuple[str, ...]
-    values: tuple[tuple[int, ...], ...]  #: one tuple per criterion, parallel to `nodes`
-    left_behind_at: tuple[str, ...]
+    values: Sequence[Sequence[int]]  #: one sequence per criterion, parallel to `nodes`
+    left_behind_at: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -180,7 +236,7 @@ class Candidates(Sequence[Candidate]):
         i = index + len(self) if index < 0 else index
         return Candidate(
             node=self.nodes[i],
-            victims=self.victims[i],
+            victims=tuple(self.victims[self.offsets[i] : self.offsets[i + 1]]),
             pdb_violations=self.pdb_violations[i],
             values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
             left_behind_at=self.left_behind_at[i],
@@ -189,8 +245,9 @@ class Candidates(Sequence[Candidate]):
 
     def document(self) -> dict[str, Any]:
         return {
-            "nodes": self.nodes,
-            "victims": self.victims,
+            "nodes": list(self.nodes),
+            "victims": list(self.victims),
+            "offsets": self.offsets,
             "pdbViolations": self.pdb_violations,
             "criteria": self.criteria,
             "values": self.values,
@@ -199,7 +256,13 @@ class Candidates(Sequence[Candidate]):
 
 
 NO_CANDIDATES: Final = Candidates(
-    nodes=(), victims=(), pdb_violations=(), criteria=(), values=(), left_behind_at=()
+    nodes=(),
+    victims=(),
+    offsets=(0,),
+    pdb_violations=(),
+    criteria=(),
+    values=(),
+    left_behind_at=(),
 )
 
 
@@ -233,7 +296,7 @@ class Trace:
     rejected: tuple[str, ...]  #: why a filter rejected the pod for all nodes at once
     filter_statuses: NodeStatuses  #: every node that has a status
     rules: tuple[RuleFired, ...]
-    potential_nodes: tuple[str, ...]
+    potential_nodes: Sequence[str]
     sampling: Sampling | None
     dry_run_statuses: NodeStatuses  #: potential nodes that are no candidate
     ranking: tuple[RankingStep, ...]
@@ -315,7 +378,7 @@ def _document(decision: Decision) -> dict[str, Any]:
             "rejected": trace.rejected,
             "filterStatuses": trace.filter_statuses.document(),
             "rules": [_fields(r) for r in trace.rules],
-            "potentialNodes": trace.potential_nodes,
+            "potentialNodes": list(trace.potential_nodes),
             "sampling": None if trace.sampling is None else _fields(trace.sampling),
             "dryRunStatuses": trace.dry_run_statuses.document(),
             "ranking": [_fields(s) for s in trace.ranking],

@@ -9,6 +9,7 @@ from policy.preemption.decision import Code, Decision, NodeStatuses
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
 TOO_MANY_VICTIMS: Final = "More victims than maxVictims allows"
 NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 PREFIX: Final = "preemption: "

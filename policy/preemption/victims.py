@@ -82,6 +82,7 @@ class DryRun:
     failed_status: Judged  #: parallel to `failed`
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
+    needless: Rows  #: node indexes on which everybody could come back
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -145,60 +146,145 @@ def potential_victims(
 
 def _reprieve_order(potential: Potential, groups: tuple[ReprieveGroup, ...]) -> Rows:
     """Positions in the order in which potential victims are put back, node by node."""
-    positions = np.arange(potential.rows.size)
     if groups == (ReprieveGroup.ALL,) or not potential.violating.any():
-        return positions
+        return np.arange(potential.rows.size)
     later = ~potential.violating
     if groups[0] is ReprieveGroup.OTHERS:
         later = ~later
-    return np.lexsort((positions, later, potential.group))
+    # Groups ascend already, so this is nearly sorted, which the stable sort is quick with.
+    return np.argsort(potential.group * 2 + later, kind="stable")
+
+
+def _segments(demand: Ints, counts: Rows) -> tuple[Ints, Rows]:
+    """Running sums of demand, (rows + 1, width), and where each group starts."""
+    starts = np.cumsum(counts) - counts
+    sums = np.zeros((demand.shape[1], demand.shape[0] + 1), dtype=np.int64).T
+    np.cumsum(demand, axis=0, out=sums[1:])
+    return sums, starts
 
 
 def dry_run(pipeline: Pipeline, potential: Potential, rules: VictimRules) -> DryRun:
     """Victims on each of `potential.nodes`."""
     nodes, counts = potential.nodes, potential.counts
-    starts = np.cumsum(counts) - counts
-    demand = pipeline.demand(potential.rows, nodes[potential.group])
-    sums = np.zeros((potential.rows.size + 1, pipeline.width), dtype=np.int64)
-    np.cumsum(demand, axis=0, out=sums[1:])
-    removed = sums[starts + counts] - sums[starts]
-    load = pipeline.without(pipeline.base[nodes], removed)
-    with_victims = counts > 0
-    tried = (
-        np.ones(nodes.size, dtype=np.bool_)
-        if rules.none_eligible is NoneEligible.CANDIDATE
-        else with_victims
-    )
+    order = _reprieve_order(potential, rules.reprieve)
+    demand = pipeline.demand(potential.rows[order], nodes[potential.group])
+    sums, starts = _segments(demand, counts)
+    load = pipeline.without(pipeline.base[nodes], sums[starts + counts] - sums[starts])
+    tried = counts > 0
+    if rules.none_eligible is NoneEligible.CANDIDATE:
+        tried = np.ones(nodes.size, dtype=np.bool_)
     fits = tried & pipeline.passes(load, nodes)
 
-    order = _reprieve_order(potential, rules.reprieve)
-    evicted = np.zeros(potential.rows.size, dtype=np.bool_)
-    # Longest first: the nodes that still have a k-th potential victim are then a prefix.
     active = np.flatnonzero(fits)
+    ceiling = pipeline.ceiling(nodes[active])
+    if ceiling is None:
+        evicted = _put_back(pipeline, load, demand, nodes, starts, counts, active)
+    else:
+        slack = ceiling - load[active]
+        evicted = _put_back_below(slack, demand, sums, starts, counts, active)
+    # Relisting sorts by importance once more; that is the order in which the rows stand.
+    listed = order[evicted]
+    if rules.relist:
+        listed = np.sort(listed)
+    return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
+
+
+def _put_back(
+    pipeline: Pipeline,
+    load: Ints,
+    demand: Ints,
+    nodes: Rows,
+    starts: Rows,
+    counts: Rows,
+    active: Rows,
+) -> Bools:
+    """Put potential victims back one by one, the k-th of every node in one step.
+
+    Returns (rows,) bool: who cannot stay.
+    """
+    evicted = np.zeros(demand.shape[0], dtype=np.bool_)
+    # Longest first: the nodes that still have a k-th potential victim are then a prefix.
     active = active[np.argsort(-counts[active], kind="stable")]
-    trial_load = load[active]
-    remaining = counts[active]
-    where, first = nodes[active], starts[active]
+    held, remaining, first, where = load[active], counts[active], starts[active], nodes[active]
     longest = int(remaining[0]) if active.size else 0
     ends = np.searchsorted(-remaining, -np.arange(longest), side="left")
     for k in range(longest):
         n = int(ends[k])
-        position = order[first[:n] + k]
-        trial = trial_load[:n] + demand[position]
+        position = first[:n] + k
+        trial = held[:n] + demand[position]
         stays = pipeline.passes(trial, where[:n])
-        trial_load[:n] = np.where(stays[:, None], trial, trial_load[:n])
+        held[:n] = np.where(stays[:, None], trial, held[:n])
         evicted[position] = ~stays
+    return evicted
 
-    chosen = np.sort(active)
-    # Relisting sorts by importance once more; that is the order in which the rows stand here.
-    listed = np.flatnonzero(evicted) if rules.relist else order[evicted[order]]
-    victim_counts = np.bincount(potential.group[listed], minlength=nodes.size)
-    broken = np.bincount(potential.group[listed][potential.violating[listed]], minlength=nodes.size)
+
+def _put_back_below(
+    slack: Ints, demand: Ints, sums: Ints, starts: Rows, counts: Rows, active: Rows
+) -> Bools:
+    """`_put_back` where staying means no more than keeping every load within `slack`.
+
+    Loads only grow, so the pods up to the first that does not fit all stay: running sums tell who
+    that is for all nodes at once, and only what comes after is tried one by one.
+    """
+    evicted = np.zeros(demand.shape[0], dtype=np.bool_)
+    within = np.zeros(demand.shape[0], dtype=np.bool_)
+    lengths = np.zeros(counts.size, dtype=np.int64)
+    lengths[active] = counts[active]
+    chosen = np.repeat(lengths > 0, counts)
+    within[chosen] = True
+    first = starts[active]
+    for column in range(demand.shape[1]):
+        limits = np.repeat(slack[:, column] + sums[first, column], lengths[active])
+        within[chosen] &= sums[1:, column][chosen] <= limits
+    stayed = np.zeros(within.size + 1, dtype=np.int64)
+    np.cumsum(within, out=stayed[1:])
+    stay = stayed[first + counts[active]] - stayed[first]
+    rest = counts[active] - stay
+    more = np.flatnonzero(rest)
+    more = more[np.argsort(-rest[more], kind="stable")]
+    rest, next_ = rest[more], first[more] + stay[more]
+    left = [
+        slack[more, column] - (sums[next_, column] - sums[first[more], column])
+        for column in range(demand.shape[1])
+    ]
+    longest = int(rest[0]) if more.size else 0
+    ends = np.searchsorted(-rest, -np.arange(longest), side="left")
+    for k in range(longest):
+        n = int(ends[k])
+        position = next_[:n] + k
+        wanted = [demand[:, column][position] for column in range(demand.shape[1])]
+        stays = np.ones(n, dtype=np.bool_)
+        for room, want in zip(left, wanted, strict=True):
+            stays &= want <= room[:n]
+        for room, want in zip(left, wanted, strict=True):
+            room[:n] -= want * stays
+        evicted[position] = ~stays
+    return evicted
+
+
+def _listed(
+    pipeline: Pipeline,
+    potential: Potential,
+    rules: VictimRules,
+    load: Ints,
+    *,
+    tried: Bools,
+    fits: Bools,
+    listed: Rows,
+) -> DryRun:
+    """The result for each node from the positions of all victims in the order of their listing."""
+    nodes = potential.nodes
+    group = potential.group[listed]
+    victim_counts = np.bincount(group, minlength=nodes.size)
+    broken = np.bincount(group[potential.violating[listed]], minlength=nodes.size)
+    needless = np.zeros(nodes.size, dtype=np.bool_)
+    if rules.none_eligible is NoneEligible.NO_CANDIDATE:
+        needless = fits & (victim_counts == 0)
     over = np.zeros(nodes.size, dtype=np.bool_)
     if rules.max_victims is not None:
         over = fits & (victim_counts > rules.max_victims)
-        chosen = chosen[~over[chosen]]
-        listed = listed[~over[potential.group[listed]]]
+        listed = listed[~over[group]]
+    chosen = np.flatnonzero(fits & ~needless & ~over)
     offsets = np.zeros(chosen.size + 1, dtype=np.int64)
     np.cumsum(victim_counts[chosen], out=offsets[1:])
     failing = np.flatnonzero(tried & ~fits)
@@ -212,6 +298,7 @@ def dry_run(pipeline: Pipeline, potential: Potential, rules: VictimRules) -> Dry
         failed_status=pipeline.judge(load[failing], nodes[failing]),
         without_victims=nodes[~tried],
         over_limit=nodes[over],
+        needless=nodes[needless],
     )
 
 
