@@ -231,7 +231,9 @@ def make_columns(seed: int, rows: int) -> Columns:
         return IntColumn(np.where(rng.random(rows) < 0.3, pick(EDGES, rows), small))
 
     def mappings(values: list[Any]) -> list[dict[str, Any]]:
-        return [{key: pick(values, 1)[0] for key in KEYS if rng.random() < 0.6} for _ in range(5)]
+        return [
+            {key: pick(values, 1)[0] for key in [*KEYS, ""] if rng.random() < 0.6} for _ in range(5)
+        ]
 
     def interned(values: list[Any]) -> InternedColumn:
         table = ValueTable(values) if rng.random() < 0.5 else values
@@ -344,3 +346,41 @@ def test_a_table_that_grew_is_evaluated_for_its_new_values(source: str) -> None:
     after = outcome(expression.evaluate(second), 3)
     rows = outcome(expression.evaluate_rows(second), 3)
     assert (before, after) == (rows[:2], rows)
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "==", "<", "<="])
+def test_every_pair_of_edge_values_equals_the_engine(operator: str) -> None:
+    """Where int64 ends, zero divides or signs differ, no combination is left to chance."""
+    pairs = [(a, b) for a in EDGES for b in EDGES]
+    columns = Columns(
+        len(pairs),
+        {
+            "victim.priority": IntColumn(np.array([a for a, _ in pairs])),
+            "victim.cpuMilli": IntColumn(np.array([b for _, b in pairs])),
+        },
+    )
+    expression = compile_expression(
+        f"victim.priority {operator} victim.cpuMilli",
+        context=Context.VICTIMS,
+        expected=frozenset(ValueType),
+    )
+    by_rows = outcome(expression.evaluate_rows(columns), len(pairs))
+    assert outcome(expression.evaluate(columns), len(pairs)) == by_rows
+
+
+@pytest.mark.parametrize("key", ["victim.labels['a']", "victim.labels.b"])
+def test_a_key_that_is_an_error_finds_nothing(key: str) -> None:
+    """A missing key stays an error even where the other map would know the placeholder."""
+    labels: list[dict[str, str]] = [{"a": "x", "b": ""}, {}]
+    columns = Columns(
+        2,
+        {
+            "victim.labels": InternedColumn(np.array([0, 1]), labels),
+            "preemptor.labels": Scalar({"x": "1", "": "2"}),
+        },
+    )
+    expression = compile_expression(
+        f"preemptor.labels[{key}]", context=Context.VICTIMS, expected=frozenset(ValueType)
+    )
+    by_rows = outcome(expression.evaluate_rows(columns), 2)
+    assert outcome(expression.evaluate(columns), 2) == by_rows
