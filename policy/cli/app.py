@@ -120,6 +120,9 @@ _KNOWN: Final = (
     ("policy.rules.problems", "RulesError"),
     ("policy.store.errors", "StoreError"),
     ("policy.conformance.run", "RecordingError"),
+    ("policy.preemption.decide", "DecisionError"),
+    ("policy.scheduling.cycle", "Contended"),
+    ("policy.cli.why_not", "WhyNotError"),
 )
 
 

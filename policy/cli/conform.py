@@ -53,7 +53,7 @@ def command(
     families: str,
     limit: int | None,
 ) -> int:
-    """Compare a rule set with recorded decisions of the real schedulers.
+    """Compare a rule set with decisions of the real schedulers.
 
     FILE is a recording: one scenario (cluster, pod, what kube-scheduler did) per line of JSON,
     also gzipped. Prints the scenarios whose decision differs, and as the last line

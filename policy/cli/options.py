@@ -47,7 +47,7 @@ def output_option(function: _Function) -> _Function:
     return click.option(
         "-o",
         "--output",
-        "output",
+        "form",
         type=click.Choice(FORMATS),
         default="table",
         show_default=True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_Item = TypeVar("_Item")
 Row: TypeAlias = Mapping[str, Any]
 
 _WIDE: Final = 2000
@@ -19,23 +21,28 @@ _WIDE: Final = 2000
 
 
 def rows(
-    found: Sequence[Row], output: str, *, columns: Sequence[str], right: Iterable[str] = ()
+    found: Sequence[Row],
+    form: str,
+    *,
+    columns: Sequence[str],
+    right: Iterable[str] = (),
+    header: bool = True,
 ) -> None:
     """Print rows; `columns` in this order in tables and CSV, `right` are aligned right."""
-    if output == "table":
+    if form == "table":
         print_table(found, columns=columns, right=right)
-    elif output == "csv":
-        _csv(found, columns)
-    elif output == "jsonl":
+    elif form == "csv":
+        _csv(found, columns, header=header)
+    elif form == "jsonl":
         for row in found:
             click.echo(_json(row, indent=None))
     else:
-        document(list(found), output)
+        document(list(found), form)
 
 
-def document(value: Any, output: str) -> None:
+def document(value: Any, form: str) -> None:
     """Print one value as JSON or YAML."""
-    if output == "yaml":
+    if form == "yaml":
         import yaml
 
         text = yaml.dump(
@@ -43,7 +50,7 @@ def document(value: Any, output: str) -> None:
         )
         click.echo(text, nl=False)
     else:
-        click.echo(_json(value, indent=None if output == "jsonl" else 2))
+        click.echo(_json(value, indent=None if form == "jsonl" else 2))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -66,7 +73,9 @@ def table(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    made = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False
+    )
     to_the_right = set(right)
     for column in columns:
         justify: Any = "right" if column in to_the_right else "left"
@@ -105,11 +114,12 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def _csv(found: Sequence[Row], columns: Sequence[str]) -> None:
+def _csv(found: Sequence[Row], columns: Sequence[str], *, header: bool) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(columns)
+    if header:
+        writer.writerow(columns)
     for row in found:
         writer.writerow([_csv_cell(row.get(column)) for column in columns])
 
@@ -145,6 +155,28 @@ def _dumper() -> Any:
     import yaml
 
     return getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for (done, total) on a terminal, silence elsewhere; total 0 where it is unknown."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def watched(items: Iterable[_Item], what: str) -> Iterator[_Item]:
+    """The items, with a bar on a terminal while they are made."""
+    with progress(what) as advance:
+        for number, item in enumerate(items, start=1):
+            advance(number, 0)
+            yield item
 
 
 def say(text: str) -> None:

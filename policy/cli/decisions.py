@@ -1,0 +1,83 @@
+"""`policy decisions`"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected", "error")
+
+
+@click.command("decisions")
+@options.db_option
+@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.past_instant,
+    help="Made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=options.past_instant,
+    help="Made for a time before this one.",
+)
+@click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
+@click.option("--node", metavar="NAME", help="Placed or nominated there.")
+@click.option("--rules", metavar="NAME|DIGEST", help="Made by this rule set.")
+@click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@options.output_option
+def command(
+    db: str,
+    cluster: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    namespace: str | None,
+    node: str | None,
+    rules: str | None,
+    outcome: str | None,
+    limit: int,
+    form: str,
+) -> int:
+    """List recorded decisions, the newest first.
+
+    \b
+    Example:
+      policy decisions --since 7d --outcome preempt
+      policy decisions --namespace shop --output csv
+    """
+    from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
+
+    with session.open_store(db) as store:
+        found = store.decisions(
+            cluster,
+            since_ms=options.millis(since),
+            until_ms=options.millis(until),
+            namespace=namespace,
+            node=node,
+            rule_set=rules,
+            outcome=outcome,
+            limit=limit,
+        )
+    # With several clusters in one list, each line says to which it belongs.
+    several = len({row.cluster for row in found}) > 1
+    columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
+    lines = [{**summary(row), **({"cluster": row.cluster} if several else {})} for row in found]
+    output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
+    if len(found) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    return Exit.OK

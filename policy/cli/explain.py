@@ -1,0 +1,252 @@
+"""`policy explain`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from policy.rules import RuleSet
+    from policy.store import Store, StoredDecision
+
+
+@click.command("explain")
+@click.argument("id", metavar="ID")
+@options.db_option
+@click.option("--why-not", "why_not", metavar="NODE", help="Why this node was not chosen.")
+@options.output_option
+def command(id: str, db: str, why_not: str | None, form: str) -> int:
+    """Say why a recorded decision came out as it did.
+
+    ID is the number of a decision, or the beginning of its digest. Shows the rule that let the
+    pod preempt or not, the filters, each candidate with its value for every criterion and where
+    it fell behind, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
+
+    \b
+    Example:
+      policy explain 1
+      policy explain 1 --why-not node-7
+      policy explain 1 --output json
+    """
+    from policy.cli import view
+
+    with session.open_store(db) as store:
+        stored = store.decision(int(id) if id.isdigit() else id)
+        if why_not is not None:
+            from policy.cli.why_not import why_not_chosen
+
+            answer = why_not_chosen(store, stored, why_not)
+            _print_answer(answer, form)
+            return Exit.OK
+        if form == "table":
+            _print(stored, _rule_set(store, stored))
+        elif form in ("json", "yaml"):
+            output.document(view.document(stored), form)
+        else:
+            lines = [_flat(candidate) for candidate in view.document(stored)["candidates"]]
+            output.rows(lines, form, columns=_candidate_columns(stored))
+    return Exit.OK
+
+
+def _rule_set(store: Store, stored: StoredDecision) -> RuleSet:
+    from policy.rules import RuleSet
+
+    return RuleSet.from_canonical(store.rule_set(stored.row.rule_set_digest))
+
+
+def _print_answer(answer: dict[str, Any], form: str) -> None:
+    if form == "table":
+        click.echo(answer["text"])
+    elif form in ("json", "yaml"):
+        output.document(answer, form)
+    else:
+        output.rows([answer], form, columns=tuple(answer))
+
+
+def _candidate_columns(stored: StoredDecision) -> tuple[str, ...]:
+    return ("position", "node", *stored.document["criteria"], "victims", "left_behind_at")
+
+
+def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
+    return {**candidate, **candidate["values"]}
+
+
+# --- for people --------------------------------------------------------------------------------
+
+
+def _print(stored: StoredDecision, rules: RuleSet) -> None:
+    from policy.cli import view
+
+    console = output.console()
+    row = stored.row
+    console.print(f"decision {row.id}: {row.preemptor} {view.verdict(stored)}")
+    if row.message and not row.fits:
+        console.print(f"  {row.message}")
+    console.print()
+    _print_facts(console, stored)
+    _print_rules(console, stored)
+    _print_filters(console, stored)
+    _print_candidates(console, stored, rules)
+    _print_victims(console, stored)
+    _print_effects(console, stored)
+
+
+def _print_facts(console: Console, stored: StoredDecision) -> None:
+    row = stored.row
+    facts = (
+        (
+            "preemptor",
+            f"{row.preemptor}, priority {row.preemptor_priority}, uid {row.preemptor_uid}",
+        ),
+        ("outcome", row.outcome + (f" on {row.node}" if row.node else "")),
+        ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
+        ("made for", session.instant(row.now_ms)),
+        ("recorded", f"{session.instant(row.at_ms)} by {row.actor}"),
+        ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
+        ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
+        ("seed", str(row.seed)),
+        ("digest", row.digest),
+    )
+    for name, value in facts:
+        console.print(f"{name:<10} {value}")
+
+
+def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
+    console.print()
+    console.print(title)
+    console.print(output.table(rows, columns=tuple(rows[0]), right=right))
+
+
+def _print_rules(console: Console, stored: StoredDecision) -> None:
+    from policy.cli.view import inputs
+
+    rows = [
+        {
+            "section": fired.section,
+            "rule": fired.rule or "(none)",
+            "verdict": fired.verdict,
+            "reason": fired.reason,
+            "looked at": inputs(fired.inputs),
+        }
+        for fired in stored.rules
+    ]
+    if rows:
+        _section(console, "Rules that decided", rows)
+
+
+def _print_filters(console: Console, stored: StoredDecision) -> None:
+    from policy.preemption.decision import Code
+
+    for phase, title in (
+        ("filter", "Filters"),
+        ("dry-run", "Nodes that preemption would not help"),
+    ):
+        rows = [
+            {
+                "nodes": found.node_count,
+                "status": Code(found.code).label,
+                "filter": found.filter,
+                "reasons": found.reasons,
+            }
+            for found in stored.filters
+            if found.phase == phase
+        ]
+        if rows:
+            _section(console, title, rows, "nodes")
+
+
+def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) -> None:
+    if not stored.candidates:
+        return
+    row = stored.row
+    times_of = _timestamps(rules)
+    rows = [
+        {
+            "": candidate.position + 1,
+            "node": candidate.node,
+            **{
+                name: session.instant(value) if name in times_of else value
+                for name, value in candidate.values.items()
+            },
+            "victims": candidate.victims,
+            "left behind at": candidate.left_behind_at or "chosen",
+        }
+        for candidate in stored.candidates
+    ]
+    criteria = [name for name in stored.document["criteria"] if name not in times_of]
+    title = f"Candidates: {row.kept_candidates} kept of {row.candidate_count}"
+    if row.decided_by:
+        title += f", decided by {row.decided_by}"
+    if not row.fits and not row.eligible:
+        title += " (hypothetical: the pod may not preempt)"
+    _section(console, title, rows, "", *criteria)
+    sampling = stored.document["sampling"]
+    if sampling is not None and sampling["examined"] < sampling["potential"]:
+        console.print(
+            f"examined {sampling['examined']} of {sampling['potential']} potential nodes,"
+            f" from the {_ordinal(sampling['offset'] + 1)} by name on"
+        )
+
+
+def _timestamps(rules: RuleSet) -> set[str]:
+    """Criteria whose values are instants."""
+    return {
+        criterion.id
+        for criterion in rules.ranking
+        if criterion.expression is not None and criterion.expression.type == "timestamp"
+    }
+
+
+def _print_victims(console: Console, stored: StoredDecision) -> None:
+    from policy.cli.view import victim_rows
+
+    if stored.victims:
+        _section(console, f"Victims on {stored.victims[0].node}", victim_rows(stored), "priority")
+    reprieved = [
+        {
+            "pod": check["pod"],
+            "pdb violated": check["pdb_violating"],
+        }
+        for check in stored.document["checks"]
+        if check["reprieved"]
+    ]
+    if reprieved:
+        _section(console, "Reprieved: the preemptor still fits with them back", reprieved)
+
+
+def _print_effects(console: Console, stored: StoredDecision) -> None:
+    effects = stored.document["effects"]
+    lines = [
+        f"placed on {effects['bind']}" if effects["bind"] else "",
+        _listed("evicted", effects["evict"]),
+        _listed("marked as disrupted", effects["mark_disrupted"]),
+        _listed("nominations cleared", effects["clear_nominations"]),
+        {
+            "set": f"nominated to {stored.row.node}",
+            "clear": "own nomination cleared",
+            "leave": "",
+        }[effects["nomination"]],
+    ]
+    told = [line for line in lines if line]
+    console.print()
+    console.print("Effects")
+    for line in told or ["none"]:
+        console.print(f"  {line}")
+
+
+def _listed(what: str, pods: Iterable[str]) -> str:
+    text = ", ".join(pods)
+    return f"{what}: {text}" if text else ""
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

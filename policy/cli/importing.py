@@ -1,0 +1,149 @@
+"""`policy import`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.cluster.objects import ClusterObject, PriorityClass
+    from policy.manifests import ManifestSet
+    from policy.store import ImportResult, Store
+
+_COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
+_LONGEST_SOURCE = 200
+
+
+@click.command("import")
+@click.argument("paths", metavar="FILE|DIR|-...", nargs=-1, required=True)
+@options.db_option
+@options.cluster_option
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="The input is complete for its kinds and namespaces: what it lacks is removed.",
+)
+@options.output_option
+def command(paths: tuple[str, ...], db: str, cluster: str, prune: bool, form: str) -> int:
+    """Read the state of a cluster from what kubectl printed.
+
+    Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
+    also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
+    that an API server would have filled in (priorities, requests from limits) are filled in.
+    Either everything is imported or, where anything is wrong, nothing. Importing the same again
+    changes nothing; what changed becomes a new revision. A new database is created.
+
+    \b
+    Example:
+      kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
+      policy import cluster.json
+      policy import --cluster staging --prune dumps/
+    """
+    import sys
+
+    from policy.manifests import read
+
+    with output.progress("reading") as progress:
+        found = read(paths, stdin=sys.stdin.buffer, progress=progress)
+    _tell(found)
+    if not found.objects:
+        output.say("nothing to import: no object of a kind that decides anything")
+        output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
+        return Exit.ERROR
+    with session.open_store(db, write=True, create=True) as store:
+        result = _store(store, cluster, found, prune=prune)
+    _print(result, form)
+    return Exit.OK
+
+
+def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> ImportResult:
+    from policy.manifests import resolve
+    from policy.store import PruneScope
+
+    objects = resolve(
+        found.objects,
+        known_classes=_known_classes(store, cluster, found.objects),
+        places=found.places,
+    )
+    with output.progress("storing") as progress:
+        return store.import_objects(
+            cluster,
+            objects,
+            at_ms=session.clock_ms(),
+            source=_source(found.sources),
+            actor=session.actor(),
+            prune=PruneScope() if prune else None,
+            progress=lambda done: progress(done, len(objects)),
+        )
+
+
+def _known_classes(
+    store: Store, cluster: str, objects: Sequence[ClusterObject]
+) -> list[PriorityClass]:
+    """Classes that were imported earlier, where some pod of this import still needs one."""
+    from policy.cluster.objects import Pod, PriorityClass
+    from policy.store import NotFound
+
+    if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
+        return []
+    try:
+        state = store.load_state(cluster)
+    except NotFound:
+        return []
+    return [o for o in state.objects if type(o) is PriorityClass]
+
+
+def _source(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    if len(text) <= _LONGEST_SOURCE:
+        return text
+    return f"{names[0][:_LONGEST_SOURCE]} and {len(names) - 1} more files"
+
+
+def _tell(found: ManifestSet) -> None:
+    if found.skipped:
+        output.say(f"skipped: {_counted(found.skipped)}")
+    if found.repeated:
+        output.say(
+            f"{found.repeated} objects stood more than once and differed; the last one was taken"
+        )
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
+
+
+def _print(result: ImportResult, form: str) -> None:
+    rows = [
+        {
+            "kind": kind,
+            "added": counts.added,
+            "changed": counts.changed,
+            "unchanged": counts.unchanged,
+            "removed": counts.removed,
+        }
+        for kind, counts in sorted(result.kinds.items())
+    ]
+    if form in ("json", "yaml"):
+        output.document(
+            {
+                "cluster": result.cluster,
+                "revision": result.revision,
+                "state_digest": result.state_digest,
+                "new_revision": result.new_revision,
+                "kinds": rows,
+            },
+            form,
+        )
+    else:
+        output.rows(rows, form, columns=_COLUMNS, right=_COLUMNS[1:])
+    if result.new_revision:
+        output.say(f"cluster {result.cluster} is at revision {result.revision}")
+    else:
+        output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")

@@ -1,0 +1,78 @@
+"""`policy preempt`"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+
+@click.command("preempt")
+@click.argument("pod", metavar="NAMESPACE/NAME")
+@options.db_option
+@options.cluster_option
+@options.rules_option
+@options.seed_option
+@options.now_option
+@click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
+@options.output_option
+def command(
+    pod: str,
+    db: str,
+    cluster: str,
+    rules: str,
+    seed: int,
+    now: datetime | None,
+    dry_run: bool,
+    form: str,
+) -> int:
+    """Decide for one pending pod: where it fits, or who must leave.
+
+    Runs one scheduling cycle: where the pod fits it is placed, otherwise the pods to evict are
+    chosen. The decision, why it came about and what it changes are recorded together. The exit
+    status is 0 for every decision, also for one without preemption.
+
+    \b
+    Example:
+      policy preempt default/web-1
+      policy preempt default/web-1 --dry-run --rules kube-1.28 --output json
+    """
+    from policy.cli import view
+    from policy.rules import RuleSet
+    from policy.scheduling.cycle import Scheduler
+    from policy.store.journal import StoreJournal
+
+    rule_set = RuleSet.load(rules)
+    clock = session.deciding_at(now)
+    key = pod if "/" in pod else f"default/{pod}"
+    with session.open_store(db, write=not dry_run) as store:
+        revision = store.head_revision(cluster)
+        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
+        scheduler = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
+        step = scheduler.decide(key)
+        if step.recording is not None:
+            stored = store.decision(step.recording.decision_id)
+        else:
+            stored = view.unsaved(
+                step.decision,
+                cluster=cluster,
+                revision=revision,
+                at_ms=session.clock_ms(),
+                actor=session.actor(),
+            )
+    if form == "table":
+        view.print_short(stored)
+    elif form in ("json", "yaml", "jsonl"):
+        output.document(view.document(stored), form)
+    else:
+        output.rows([view.summary(stored.row)], form, columns=view.SUMMARY)
+    if step.recording is None:
+        output.say("nothing was recorded (--dry-run)")
+    else:
+        output.say(
+            f"recorded as decision {stored.row.id}; `policy explain {stored.row.id}` says why"
+        )
+    return Exit.OK

@@ -1,0 +1,169 @@
+"""`policy rules`"""
+
+from __future__ import annotations
+
+import click
+
+from policy.cli import options, output
+from policy.cli.exits import Exit
+
+_RULES = click.argument("rules", metavar="NAME|PATH")
+
+
+@click.group("rules")
+def group() -> None:
+    """Look at rule sets: what they say, and how they differ.
+
+    \b
+    Example:
+      policy rules list
+    """
+
+
+@group.command("list")
+@options.output_option
+def list_(form: str) -> int:
+    """List the shipped rule sets.
+
+    \b
+    Example:
+      policy rules list
+    """
+    from policy.rules import RuleSet
+
+    sets = [RuleSet.load(name) for name in RuleSet.names()]
+    rows = [
+        {"name": rules.name, "description": rules.description, "digest": rules.digest}
+        for rules in sets
+    ]
+    output.rows(rows, form, columns=("name", "description", "digest"))
+    return Exit.OK
+
+
+@group.command("show")
+@_RULES
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(("yaml", "json")),
+    default="yaml",
+    show_default=True,
+    help="Form of what is printed.",
+)
+def show(rules: str, form: str) -> int:
+    """Print a rule set whole: overlays merged, defaults filled in.
+
+    What is printed is what the digest is made of; it is a rule file of its own.
+
+    \b
+    Example:
+      policy rules show kube-1.35
+    """
+    import json
+
+    from policy.rules import RuleSet
+
+    rule_set = RuleSet.load(rules)
+    if form == "json":
+        click.echo(rule_set.canonical)
+    else:
+        output.document(json.loads(rule_set.canonical), form)
+    output.say(rule_set.digest)
+    return Exit.OK
+
+
+@group.command("explain")
+@_RULES
+@options.output_option
+def explain(rules: str, form: str) -> int:
+    """List every rule that takes effect, with its reason and the line that it comes from.
+
+    \b
+    Example:
+      policy rules explain kube-1.28
+    """
+    from dataclasses import asdict
+
+    from policy.rules import RuleSet
+    from policy.rules.explain import effective_rules
+
+    rows = [asdict(rule) for rule in effective_rules(RuleSet.load(rules))]
+    columns = ("section", "position", "id", "text", "why", "origin")
+    output.rows(rows, form, columns=columns, right=("position",))
+    return Exit.OK
+
+
+@group.command("lint")
+@_RULES
+@options.output_option
+def lint(rules: str, form: str) -> int:
+    """Report what a rule set allows but hardly means.
+
+    Errors of the file are reported like everywhere; lint adds rules that are never reached,
+    conditions that never hold, orders that leave ties, expressions that are slow. The exit status
+    is 1 where anything was found.
+
+    \b
+    Example:
+      policy rules lint kube-1.35
+    """
+    from dataclasses import asdict
+
+    from policy.rules import RuleSet
+    from policy.rules.lint import lint as run
+
+    found = run(RuleSet.load(rules))
+    if form == "table":
+        for warning in found:
+            click.echo(str(warning))
+    else:
+        rows = [{**asdict(warning), "finding": warning.finding.value} for warning in found]
+        columns = ("finding", "place", "rule", "message", "help")
+        output.rows(rows, form, columns=columns)
+    output.say(f"{len(found)} findings")
+    return Exit.ERROR if found else Exit.OK
+
+
+@group.command("diff")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@options.output_option
+def diff(old: str, new: str, form: str) -> int:
+    """Say what differs between two rule sets, rule by rule.
+
+    OLD and NEW are names of shipped rule sets, or files.
+
+    \b
+    Example:
+      policy rules diff kube-1.28 kube-1.35
+    """
+    from dataclasses import asdict
+
+    from policy.rules import RuleSet
+    from policy.rules.diff import compare
+
+    changes = compare(RuleSet.load(old), RuleSet.load(new))
+    if form == "table":
+        for change in changes:
+            click.echo(str(change))
+    else:
+        rows = [{**asdict(change), "kind": change.kind.value} for change in changes]
+        columns = ("kind", "section", "rule", "before", "after", "words")
+        output.rows(rows, form, columns=columns)
+    output.say(f"{len(changes)} differences" if changes else "no difference")
+    return Exit.OK
+
+
+@group.command("schema")
+def schema() -> int:
+    """Print the JSON Schema of rule files, for editors.
+
+    \b
+    Example:
+      policy rules schema > rules.schema.json
+    """
+    from policy.rules.schema import json_schema
+
+    output.document(json_schema(), "json")
+    return Exit.OK

@@ -1,0 +1,90 @@
+"""`policy run`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.scheduling.cycle import Step
+
+
+@click.command("run")
+@options.db_option
+@options.cluster_option
+@options.rules_option
+@options.seed_option
+@options.now_option
+@click.option(
+    "--scheduler",
+    metavar="NAME",
+    default="default-scheduler",
+    show_default=True,
+    help="Only pods that name this scheduler.",
+)
+@click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
+@options.output_option
+def command(
+    db: str,
+    cluster: str,
+    rules: str,
+    seed: int,
+    now: datetime | None,
+    scheduler: str,
+    dry_run: bool,
+    form: str,
+) -> int:
+    """Decide for all pending pods, in the order of the queue.
+
+    Higher priority first, then the earlier arrival. Each decision sees what the ones before it
+    changed: placed pods take room, nominated pods hold theirs, evicted pods are leaving. Every
+    decision is recorded as soon as it is made.
+
+    \b
+    Example:
+      policy run
+      policy run --dry-run --output csv > decisions.csv
+    """
+    from policy.rules import RuleSet
+    from policy.scheduling.cycle import Scheduler
+    from policy.store.journal import StoreJournal
+
+    rule_set = RuleSet.load(rules)
+    clock = session.deciding_at(now)
+    outcomes: Counter[str] = Counter()
+    with session.open_store(db, write=not dry_run) as store:
+        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
+        cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
+        steps = _counted(cycle.run(scheduler=scheduler), outcomes)
+        _print(steps, form)
+    told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
+    done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
+    output.say(f"{outcomes.total()} pods {done}" + (f": {told}" if told else ""))
+    return Exit.OK
+
+
+def _counted(steps: Iterable[Step], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
+    """The lines of the list, counting outcomes on the way."""
+    from policy.cli.view import step_summary
+
+    for step in steps:
+        outcomes[step.decision.outcome.value] += 1
+        yield step_summary(step)
+
+
+def _print(lines: Iterator[dict[str, Any]], form: str) -> None:
+    from policy.cli.view import SUMMARY, SUMMARY_RIGHT
+
+    if form == "jsonl":  # one line as soon as it is decided
+        for line in lines:
+            output.document(line, form)
+    else:
+        found = list(output.watched(lines, "deciding"))
+        output.rows(found, form, columns=SUMMARY, right=SUMMARY_RIGHT)

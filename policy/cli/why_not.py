@@ -1,0 +1,135 @@
+"""Why a node was not chosen, for `policy explain --why-not`.
+
+A kept candidate answers at once. For any other node the decision is made again on the state it
+was made on; the digest proves that it is the same one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policy.cli import session
+from policy.cli.view import because
+from policy.preemption.decision import Candidate, Code, Decision, Status
+
+if TYPE_CHECKING:
+    from policy.rules import RuleSet
+    from policy.store import Store, StoredCandidate, StoredDecision
+
+
+class WhyNotError(Exception):
+    """The question has no answer; `help` says what to do."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
+
+
+def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str, Any]:
+    """`node`, `answer` (a stable word) and `text` (for people), with the values behind them."""
+    from policy.rules import RuleSet
+
+    row = stored.row
+    if node == row.node:
+        return _answer(node, "chosen", f"{node} was chosen")
+    rules = RuleSet.from_canonical(store.rule_set(row.rule_set_digest))
+    kept = {candidate.node: candidate for candidate in stored.candidates}
+    if node in kept:
+        return _fell_behind(kept[node], stored.candidates[0], rules)
+    decision = _again(store, stored, rules)
+    return _from_decision(decision, node, rules)
+
+
+def _again(store: Store, stored: StoredDecision, rules: RuleSet) -> Decision:
+    """The decision made once more, whole. Raises WhyNotError where it comes out differently."""
+    from policy.cluster.snapshot import Snapshot
+    from policy.preemption.decide import decide
+
+    row = stored.row
+    state = store.load_state(row.cluster, at=row.base_revision)
+    snapshot = Snapshot.from_objects(
+        state.objects, now_ms=row.now_ms, state_digest=state.state_digest
+    )
+    decision = decide(snapshot, rules, row.preemptor, seed=row.seed, evaluate_all=row.evaluate_all)
+    if decision.digest != row.digest:
+        raise WhyNotError(
+            f"decision {row.id} comes out differently when it is made again",
+            help=f"it was made by engine version {row.engine_version},"
+            f" this is {decision.engine_version}",
+        )
+    return decision
+
+
+def _from_decision(decision: Decision, node: str, rules: RuleSet) -> dict[str, Any]:
+    trace = decision.trace
+    found = decision.candidates
+    if node in found.nodes:
+        return _fell_behind(found[found.nodes.index(node)], found[0], rules)
+    if node in trace.dry_run_statuses:
+        status = trace.dry_run_statuses[node]
+        text = f"with every pod evicted that may be, it still fails: {_said(status)}"
+        return _answer(node, "not-helped", f"{node}: {text}", status)
+    if node not in trace.filter_statuses:
+        return _unknown(decision, node)
+    status = trace.filter_statuses[node]
+    if status.code is Code.SUCCESS:
+        text = f"it passes all filters too; the pod was placed on {decision.node}"
+        return _answer(node, "fits-too", f"{node}: {text}", status)
+    if node in trace.potential_nodes:
+        text = "it was not examined: enough candidates were found before it"
+        return _answer(node, "not-examined", f"{node}: {text}", status)
+    failed = f"it fails a filter: {_said(status)}"
+    if trace.fits:
+        return _answer(node, "filtered", f"{node}: {failed}", status)
+    if not trace.eligible:
+        return _answer(node, "filtered", f"{node}: {failed}, and the pod may not preempt", status)
+    return _answer(node, "filtered", f"{node}: {failed}, which no preemption can help", status)
+
+
+def _unknown(decision: Decision, node: str) -> dict[str, Any]:
+    import difflib
+
+    nodes = decision.trace.filter_statuses.nodes
+    if not nodes:
+        raise WhyNotError(f"no node was looked at: {decision.trace.message}")
+    close = difflib.get_close_matches(node, nodes, n=1)
+    raise WhyNotError(
+        f"no node `{node}` in the state of this decision",
+        help=f"did you mean `{close[0]}`?" if close else "",
+    )
+
+
+def _said(status: Status) -> str:
+    return because(status.filter, status.reasons) or status.code.label
+
+
+def _fell_behind(
+    candidate: Candidate | StoredCandidate, best: Candidate | StoredCandidate, rules: RuleSet
+) -> dict[str, Any]:
+    name = candidate.left_behind_at
+    if not name:
+        return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
+    criterion = next((c for c in rules.ranking if c.id == name), None)
+    victims = ", ".join(candidate.victims) or "nobody"
+    if name not in candidate.values or criterion is None:
+        why = f"equal to {best.node} in every criterion; `{name}` picked {best.node}"
+        values = {}
+    else:
+        instants = criterion.expression is not None and criterion.expression.type == "timestamp"
+        own, wins = candidate.values[name], best.values[name]
+        shown = [session.instant(v) if instants else str(v) for v in (own, wins)]
+        why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
+        values = {"value": own, "best_value": wins}
+    text = f"{candidate.node} ({victims} would leave) {why}"
+    return {**_answer(candidate.node, "fell-behind", text), "criterion": name, **values}
+
+
+def _answer(node: str, answer: str, text: str, status: Status | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"node": node, "answer": answer, "text": text}
+    if status is not None:
+        found |= {
+            "status": status.code.label,
+            "filter": status.filter,
+            "reasons": list(status.reasons),
+        }
+    return found
