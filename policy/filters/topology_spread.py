@@ -107,8 +107,9 @@ def _compile(
         ),
     )
     totals = np.zeros(domains, dtype=np.int64)
-    # Counting skips terminating pods and an empty selector; removing a pod later on does not.
-    if not selector.empty:
+    # Counting skips terminating pods, and (not in 1.20) an empty selector; removing a pod
+    # does not.
+    if not selector.empty or parameters["emptySelector"] == "everything":
         rows = np.flatnonzero(of_namespace & (snapshot.node >= 0) & ~snapshot.column(TERMINATING))
         rows = rows[counts[snapshot.node[rows]]]
         np.add.at(totals, domain[snapshot.node[rows]], 1)
@@ -211,6 +212,11 @@ INFO = FilterInfo(
     build=build,
     parameters={
         "minDomains": Parameter(doc="minDomains counts (1.24 and later)", default=True),
+        "emptySelector": Parameter(
+            doc="what `{}` counts: nothing (later generations) or everything (1.20)",
+            default="nothing",
+            choices=("nothing", "everything"),
+        ),
         "nodeInclusionPolicies": Parameter(
             doc="nodeAffinityPolicy and nodeTaintsPolicy count (1.26 and later); before, node "
             "affinity was always honoured and taints never",
