@@ -114,7 +114,8 @@ ONE_POD = (
     "Unschedulable",
     "volume-restrictions",
     (
-        "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",
+        "node has pod using PersistentVolumeClaim with the same name and "
+        "ReadWriteOncePod access mode",
     ),
 )
 TOO_MANY = ("Unschedulable", "volume-limits", ("node(s) exceed max volume count",))
