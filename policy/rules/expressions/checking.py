@@ -264,6 +264,13 @@ def _complaint(source: str, offset: int, message: str, context: Context) -> Comp
             message=f"syntax error: {what}",
             help=_syntax_help(source, found),
         )
+    if "operand of a select" in message:
+        return Complaint(
+            offset=offset,
+            length=1,
+            message="only a map has fields",
+            help="a label with dots or slashes is read as `labels['app.kubernetes.io/name']`",
+        )
     return Complaint(
         offset=offset,
         length=_token_length(source, offset),

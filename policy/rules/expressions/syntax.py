@@ -97,6 +97,13 @@ class CheckedTree:
 _PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("dyn", "dyn", "timestamp", "duration")
 _DYN = CelType("dyn")
+_TYPE = CelType("type")
+_TYPE_NAMES = frozenset(
+    {
+        *("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"),
+        *("google.protobuf.Duration", "google.protobuf.Timestamp"),
+    }
+)
 _TYPE_URL = b"type.googleapis.com/cel.expr.CheckedExpr"
 
 
@@ -167,7 +174,9 @@ def _type(data: bytes) -> CelType:
         if field in (6, 7) and isinstance(value, bytes):
             inner = tuple(_type(_message(part)) for _, part in _fields(value))
             return CelType("list" if field == 6 else "map", inner)
-        if field in (4, 9, 11, 14):
+        if field == 11:
+            return _TYPE
+        if field in (4, 9, 14):
             return CelType("other")
     return _DYN
 
@@ -318,9 +327,10 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def free_identifiers(node: Node, bound: frozenset[str] = frozenset()) -> Iterator[Identifier]:
-    """Identifiers that no macro binds: the variables of the expression."""
+    """Identifiers that no macro binds and that name no type: the variables."""
     if isinstance(node, Identifier):
-        if node.name not in bound:
+        names_type = node.type == _TYPE and node.name in _TYPE_NAMES
+        if node.name not in bound and not names_type:
             yield node
     elif isinstance(node, Comprehension):
         for child in node.outer:
