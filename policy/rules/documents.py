@@ -164,7 +164,7 @@ def parse(text: str, file: str, problems: list[Problem]) -> Branch:
 def from_mapping(value: Mapping[str, Any], name: str, problems: list[Problem]) -> Branch:
     """A tree for values that came from a program; positions are those of its JSON text."""
     try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(dict(value), indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as exc:
         message = f"the value is no JSON: {exc}"
         problem = Problem(file=name, line=0, column=0, path="", message=message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -48,9 +49,15 @@ def _shipped() -> Mapping[str, Traversable]:
     return {entry.name.removesuffix(".yaml"): entry for entry in files}
 
 
+_KIND = re.compile(r"^kind: *PreemptionRules\b", re.MULTILINE)
+
+
+@cache
 def shipped_names() -> tuple[str, ...]:
-    """Names of the shipped rule sets, sorted."""
-    return tuple(sorted(_shipped()))
+    """Names of the shipped rule sets, sorted; files of other kinds are left out."""
+    return tuple(
+        name for name, file in sorted(_shipped().items()) if _KIND.search(file.read_text("utf-8"))
+    )
 
 
 # -- files -----------------------------------------------------------------------------------

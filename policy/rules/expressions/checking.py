@@ -58,7 +58,7 @@ class Checked:
 
 
 _ERROR = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
-_TOKEN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d+|'[^']*'|\"[^\"]*\"|[<>=!]=|&&|\|\||.")
+_TOKEN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d+|'[^'\n]*'|\"[^\"\n]*\"|[<>=!]=|&&|\|\||.")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'")
 _TYPE_NAMES = (
@@ -132,7 +132,7 @@ def _wrong_type(source: str, tree: CheckedTree, expected: frozenset[ValueType]) 
         wanted = f"{', '.join(names[:-1])} or {names[-1]}"
     return Complaint(
         offset=0,
-        length=len(source.partition("\n")[0]),
+        length=max(1, len(source.partition("\n")[0])),
         message=f"expression has type {tree.root.type}, but {wanted} is needed",
         help=_truth_help(tree) if expected == {ValueType.BOOL} else None,
     )
