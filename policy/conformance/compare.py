@@ -172,13 +172,14 @@ class _Comparison:
         """The best candidate, whether or not anything is really preempted."""
         expect = self.expect
         ours = self.decision.candidates.nodes[0] if len(self.decision.candidates) else None
-        if ours is None or (not self.tied and ours in {*expect.best, *expect.best_any_order}):
+        best = self.scenario.best()
+        if ours is None or (not self.tied and ours in {*best, *expect.best_any_order}):
             return
         if not self.apart:
             yield f"best: {ours}, recorded {_either(expect.best)}"
             return
         ranked = self._rank(recorded)
-        if ranked not in expect.best:
+        if ranked not in best:
             yield f"best of the recorded candidates: {ranked}, recorded {_either(expect.best)}"
         elif not self.tied:
             # Other victims, which the real code gave too, lead to another choice.

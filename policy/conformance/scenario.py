@@ -81,6 +81,26 @@ class Scenario(msgspec.Struct, frozen=True):
         """Whether the scheduler looked at start times: all but the generic one (1.14) did."""
         return self.expect.preempt is None
 
+    def best(self) -> frozenset[str]:
+        """Nodes that the real scheduler may choose.
+
+        The generic scheduler breaks the last tie by the order of a hash map, and its recordings
+        tried that a number of times only: nodes that equal a recorded one in every criterion of
+        1.14 (violations, priority of the first victim, sum, number) belong to them too.
+        """
+        expect = self.expect
+        if self.starts_count or len(expect.best) < 2:
+            return frozenset(expect.best)
+        priority = {key: pod.get("spec", {}).get("priority") or 0 for key, pod in self.pods()}
+
+        def values(candidate: RecordedCandidate) -> tuple[int, ...]:
+            found = [priority[key] for key in candidate.victims]
+            return candidate.violations, found[0] if found else 0, sum(found), len(found)
+
+        candidates = expect.candidates or {}
+        equal = values(candidates[expect.best[0]])
+        return frozenset(node for node, found in candidates.items() if values(found) == equal)
+
     def pods(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Key and object of every pod, in snapshot order (namespace, name)."""
         found = [

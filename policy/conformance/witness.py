@@ -5,8 +5,9 @@ real scheduler's depends on its sort and toolchain. A node's recorded victims ar
 some order among equals makes our own engine give exactly them. Nodes are independent of each
 other, so one decision tries one order on each node that is still open.
 
-The likely orders come first: a pod that is evicted was among the least important of its equals,
-and the list of victims keeps their order. Then a seeded local search: draw another order of some
+The likely orders come first: the one in which Go's sort leaves them, and those in which a pod that
+is evicted was among the least important of its equals and the list of victims keeps their order.
+Then a seeded local search: draw another order of some
 equal pods, keep what comes nearer.
 """
 
@@ -16,6 +17,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from policy.conformance.gosort import go_sorted
 from policy.conformance.scenario import RecordedCandidate, Scenario
 
 Victims: TypeAlias = tuple[tuple[str, ...], int]
@@ -33,8 +35,9 @@ def unexplained(
 ) -> set[str]:
     """The nodes of `recorded` for which no witness was found."""
     equals = _equal_pods(scenario, recorded.keys())
+    sorted_by_go = _sorted_by_go(scenario, recorded.keys())
     searches = {
-        node: _Search(equals[node], candidate)
+        node: _Search(equals[node], candidate, sorted_by_go[node])
         for node, candidate in sorted(recorded.items())
         if any(len(group) > 1 for group in equals[node])
     }
@@ -65,13 +68,44 @@ def _equal_pods(scenario: Scenario, nodes: Iterable[str]) -> dict[str, list[list
     return {node: list(on.values()) for node, on in groups.items()}
 
 
+def _sorted_by_go(scenario: Scenario, nodes: Iterable[str]) -> dict[str, list[str]]:
+    """Potential victims of each node as the real scheduler's sort leaves them."""
+    pods: dict[str, list[tuple[str, int, str | None]]] = {node: [] for node in nodes}
+    limit = 0
+    for key, pod in scenario.pods():
+        priority = pod.get("spec", {}).get("priority") or 0
+        if key == scenario.pod:
+            limit = priority
+        on = pods.get(pod.get("spec", {}).get("nodeName") or "")
+        if on is not None and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+            start = pod.get("status", {}).get("startTime") if scenario.starts_count else ""
+            on.append((key, priority, start))
+
+    def more_important(a: tuple[str, int, str | None], b: tuple[str, int, str | None]) -> bool:
+        if a[1] != b[1]:
+            return a[1] > b[1]
+        # A pod without start time starts "now", which is a little later at every look.
+        return a[2] is not None and a[2] < b[2] if b[2] is not None else True
+
+    return {
+        node: [pod[0] for pod in go_sorted((p for p in on if p[1] < limit), more_important)]
+        for node, on in pods.items()
+    }
+
+
 class _Search:
     """The orders tried on one node."""
 
-    FIRST: Final = 3
+    FIRST: Final = 4
     """Orders that follow from what was recorded, before chance is asked."""
 
-    def __init__(self, groups: Sequence[Sequence[str]], wanted: RecordedCandidate) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Sequence[str]],
+        wanted: RecordedCandidate,
+        sorted_by_go: Sequence[str],
+    ) -> None:
+        self._by_go = {key: place for place, key in enumerate(sorted_by_go)}
         self._wanted: Victims = (tuple(wanted.victims), wanted.violations)
         self._listed = {key: place for place, key in enumerate(wanted.victims)}
         self._violating = set(wanted.victims[: wanted.violations])
@@ -108,10 +142,12 @@ class _Search:
         return [key for key in group if key not in self._listed], gone
 
     def _likely(self, group: Sequence[str]) -> list[str]:
-        kept, gone = self._split(group)
         if self._tried == 0:
-            return kept + gone
+            return sorted(group, key=lambda key: self._by_go.get(key, -1))
+        kept, gone = self._split(group)
         if self._tried == 1:
+            return kept + gone
+        if self._tried == 2:
             return kept[::-1] + gone
         # Violating victims are listed first; of equals, those come last that find the budget used.
         within = [key for key in gone if key not in self._violating]

@@ -1,0 +1,71 @@
+"""The shipped rule sets decide as the real schedulers of their generation did."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from policy import RuleSet
+from policy.conformance import Summary, Verdict, run
+from policy.conformance.compare import OVERRIDES
+
+DATA = Path(__file__).parents[1] / "data" / "conformance"
+SHARED = Path(os.environ.get("POLICY_SHARED", Path(__file__).parents[3] / "shared"))
+GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+
+
+def recordings() -> list[tuple[str, Path]]:
+    """(rule set, file): the part in this repository, and the whole where it is at hand."""
+    found = [(name, DATA / f"{name}.jsonl.gz") for name in GENERATIONS]
+    for name in GENERATIONS:
+        found.extend((name, file) for file in sorted((SHARED / "conformance" / name).glob("*.gz")))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "file"),
+    [
+        pytest.param(*pair, id=f"{pair[0]}-{pair[1].parent.name}-{pair[1].name}")
+        for pair in recordings()
+    ],
+)
+def test_no_recorded_decision_differs(rules: str, file: Path) -> None:
+    """On every recorded cluster our decision is one that the real scheduler may have made."""
+    rule_set = RuleSet.load(rules, overrides=OVERRIDES)
+    results = list(run([file], rule_set))
+    differing = {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER}
+    assert differing == {}
+    assert results
+
+
+def test_ties_are_rare_on_small_clusters() -> None:
+    """Almost everywhere we agree to the letter, not only up to the order of equal pods."""
+    rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
+    summary = Summary.of(r.verdict for r in run([DATA / "kube-1.35.jsonl.gz"], rule_set))
+    assert summary.tie * 100 <= summary.total
+
+
+def test_texts_are_those_of_the_real_scheduler() -> None:
+    """Codes, plugins, reasons and messages of 1.35 are reproduced word for word."""
+    rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
+    results = list(run([DATA / "kube-1.35.jsonl.gz"], rule_set, strict=True))
+    assert {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER} == {}
+
+
+def test_several_processes_give_the_same_results_in_the_same_order() -> None:
+    """The order of the results is that of the file, whoever finishes first."""
+    rule_set = RuleSet.load("kube-1.28", overrides=OVERRIDES)
+    file = DATA / "kube-1.28.jsonl.gz"
+    assert list(run([file], rule_set, jobs=2)) == list(run([file], rule_set, jobs=1))
+
+
+def test_families_and_limit_select() -> None:
+    """`families` and `limit` choose scenarios in the order of the file."""
+    rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
+    file = DATA / "kube-1.35.jsonl.gz"
+    results = list(run([file], rule_set, families=frozenset({"pdb", "taints"}), limit=14))
+    every = [r.id for r in run([file], rule_set) if r.family in {"pdb", "taints"}]
+    assert [r.id for r in results] == every[:14]
+    assert {r.family for r in results} == {"pdb", "taints"}
