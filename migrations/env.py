@@ -41,7 +41,7 @@ if given is not None:
     run(given)
 else:
     url = context.get_x_argument(as_dictionary=True).get("db") or os.environ.get("POLICY_DB")
-    engine = make_engine(parse_url(url or "policy.db"))
+    engine = make_engine(parse_url(url or "policy.db"), migrating=True)
     with engine.connect() as own, own.begin():
         run(own)
     engine.dispose()

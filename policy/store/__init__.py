@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.importing import Progress
+from policy.store.ledger import LedgerHead
 from policy.store.migrate import Schema, current, downgrade, upgrade
 from policy.store.model import (
+    ActivationRow,
     Cause,
     Change,
+    ChangedState,
     ChangesSince,
     ClusterRow,
     Counts,
     DecisionRow,
+    EnvironmentRow,
     ImportResult,
     LoadedState,
     NominationEnd,
@@ -22,26 +26,39 @@ from policy.store.model import (
     PruneScope,
     QueueInfo,
     Recorded,
+    RecordedSession,
     RevisionRow,
+    SessionRecord,
+    SessionRow,
+    SessionStep,
     StoredCandidate,
     StoredDecision,
     StoredFilter,
     StoredRule,
+    StoredSession,
     StoredVictim,
 )
 from policy.store.recording import Keep
+from policy.store.sql import SqlResult
 from policy.store.store import Store
+from policy.store.verify import Finding, Harm, VerifyResult
 
 __all__ = [
+    "ActivationRow",
     "Cause",
     "Change",
+    "ChangedState",
     "ChangesSince",
     "ClusterRow",
     "Counts",
     "DecisionRow",
+    "EnvironmentRow",
+    "Finding",
+    "Harm",
     "ImportConflict",
     "ImportResult",
     "Keep",
+    "LedgerHead",
     "LoadedState",
     "NominationEnd",
     "NominationRow",
@@ -50,8 +67,13 @@ __all__ = [
     "PruneScope",
     "QueueInfo",
     "Recorded",
+    "RecordedSession",
     "RevisionRow",
     "Schema",
+    "SessionRecord",
+    "SessionRow",
+    "SessionStep",
+    "SqlResult",
     "StaleRevision",
     "Store",
     "StoreError",
@@ -59,7 +81,9 @@ __all__ = [
     "StoredDecision",
     "StoredFilter",
     "StoredRule",
+    "StoredSession",
     "StoredVictim",
+    "VerifyResult",
     "current",
     "downgrade",
     "upgrade",

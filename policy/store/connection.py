@@ -66,12 +66,17 @@ def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
         raise StoreError(f"there is no folder `{path.absolute().parent}` for the database file")
 
 
-def make_engine(url: URL, *, read_only: bool = False, create: bool = True) -> Engine:
-    """An engine whose connections carry the settings above; nothing is connected yet."""
+def make_engine(
+    url: URL, *, read_only: bool = False, create: bool = True, migrating: bool = False
+) -> Engine:
+    """An engine whose connections carry the settings above; nothing is connected yet.
+
+    migrating: for schema work, where SQLAlchemy reads the catalogue and wants JSON parsed.
+    """
     if url.get_backend_name() == "sqlite":
         _check_file(url, read_only=read_only, create=create)
         return _sqlite_engine(url, read_only=read_only)
-    return _postgres_engine(url, read_only=read_only)
+    return _postgres_engine(url, read_only=read_only, json_as_text=not migrating)
 
 
 def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
@@ -107,7 +112,7 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     return engine
 
 
-def _postgres_engine(url: URL, *, read_only: bool) -> Engine:
+def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine:
     from psycopg.types.string import TextLoader
 
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "policy"}
@@ -116,9 +121,13 @@ def _postgres_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def settings(connection: Any, _: object) -> None:
-        # JSON stays the text that was stored: its bytes are hashed.
-        connection.adapters.register_loader("json", TextLoader)
-        connection.read_only = read_only
+        if json_as_text:
+            # JSON stays the text that was stored: its bytes are hashed.
+            connection.adapters.register_loader("json", TextLoader)
+        if read_only:
+            connection.execute("SET default_transaction_read_only = on")
+            connection.commit()
+            connection.read_only = True
 
     return engine
 

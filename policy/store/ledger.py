@@ -7,14 +7,15 @@ and `subject_digest`: of the decision, session, revision or rule set that it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from policy.store import rows
-from policy.store.tables import LEDGER
+from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT
 from policy.store.versions import Head
 
@@ -31,6 +32,7 @@ _HASHED: Final = (
     "session_id",
     "environment_id",
     "activation_id",
+    "pruning_id",
     "subject_digest",
     "rows_digest",
     "at_ms",
@@ -48,9 +50,10 @@ class EntryKind(StrEnum):
     SESSION = "session"
     ENVIRONMENT = "environment"
     ACTIVATION = "activation"
+    PRUNING = "pruning"
 
 
-def hash_of(cluster_id: int, cluster: str, entry: Mapping[str, Any]) -> str:
+def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
     """The hash of an entry of the cluster."""
     return rows.digest_of_values([cluster_id, cluster, *[entry[name] for name in _HASHED]])
 
@@ -70,6 +73,7 @@ def append(
     session_id: int | None = None,
     environment_id: int | None = None,
     activation_id: int | None = None,
+    pruning_id: int | None = None,
 ) -> str:
     """Write the cluster's next entry and give its hash; the caller holds the cluster's lock."""
     last = connection.execute(
@@ -88,6 +92,7 @@ def append(
         "session_id": session_id,
         "environment_id": environment_id,
         "activation_id": activation_id,
+        "pruning_id": pruning_id,
         "subject_digest": subject_digest,
         "rows_digest": rows.digest_of(lines),
         "at_ms": at_ms,
@@ -100,12 +105,35 @@ def append(
     return str(entry["hash"])
 
 
-def head_hash(connection: Connection, cluster_id: int) -> str:
-    """Hash of the newest entry, the genesis value before the first."""
-    found = connection.execute(
-        select(LEDGER.c.hash)
-        .where(LEDGER.c.cluster_id == cluster_id)
-        .order_by(LEDGER.c.sequence.desc())
-        .limit(1)
-    ).scalar()
-    return GENESIS if found is None else str(found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerHead:
+    """The newest entry of a cluster's ledger; who keeps its hash elsewhere misses nothing."""
+
+    cluster: str
+    sequence: int
+    hash: str
+    at_ms: int
+
+
+def heads(connection: Connection, cluster: str | None) -> list[LedgerHead]:
+    """The newest entry of every cluster, or of one."""
+    newest = (
+        select(LEDGER.c.cluster_id, func.max(LEDGER.c.sequence).label("sequence"))
+        .group_by(LEDGER.c.cluster_id)
+        .subquery()
+    )
+    query = (
+        select(CLUSTERS.c.name, LEDGER.c.sequence, LEDGER.c.hash, LEDGER.c.at_ms)
+        .join(newest, newest.c.cluster_id == CLUSTERS.c.id)
+        .join(
+            LEDGER,
+            (LEDGER.c.cluster_id == CLUSTERS.c.id) & (LEDGER.c.sequence == newest.c.sequence),
+        )
+        .order_by(CLUSTERS.c.name)
+    )
+    if cluster is not None:
+        query = query.where(CLUSTERS.c.name == cluster)
+    return [
+        LedgerHead(cluster=row.name, sequence=row.sequence, hash=row.hash, at_ms=row.at_ms)
+        for row in connection.execute(query)
+    ]

@@ -102,7 +102,7 @@ def config(connection: Connection | None = None) -> Config:
 
 def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
     """Run one step in one transaction, alone on the database."""
-    engine = make_engine(url)
+    engine = make_engine(url, migrating=True)
     try:
         with translated(url), engine.connect() as connection:
             sqlite = connection.dialect.name == "sqlite"

@@ -91,6 +91,14 @@ class ChangesSince:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedState:
+    """Where a cluster stands after changes were written."""
+
+    revision: int
+    state_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRow:
     """One step of a cluster's history."""
 
@@ -255,3 +263,100 @@ class NominationRow:
     ended_revision: int | None
     ended_decision: int | None
     ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationRow:
+    """A rule set that was made the active one of an environment."""
+
+    id: int
+    environment: str
+    rule_set: str
+    rule_set_digest: str
+    previous_digest: str | None  #: what was active before; None for the first
+    at_ms: int
+    actor: str
+    reason: str
+    source: str  #: file that the rule set was read from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRow:
+    """An environment: a cluster and the rule set that is active for it."""
+
+    name: str
+    cluster: str
+    created_ms: int
+    created_by: str
+    active: ActivationRow | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStep:
+    """One operation of a batch session, in the order in which it was done."""
+
+    action: str  #: allocate, preempt, reclaim, ...
+    operation: str  #: allocate, pipeline, evict, commit, discard, ...
+    queue: str = ""
+    job: str = ""
+    task: str = ""
+    node: str = ""
+    for_task: str = ""  #: the task for whose sake a victim leaves
+    reason: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A batch session as it is recorded."""
+
+    digest: str
+    now_ms: int
+    snapshot_digest: str
+    seed: int
+    engine_version: str
+    bound_count: int
+    evicted_count: int
+    steps: Sequence[SessionStep]
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSession:
+    """A session that is in the database."""
+
+    session_id: int
+    revision: int  #: head of the cluster afterwards
+    state_digest: str
+    ledger_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A batch session as lists show it."""
+
+    id: int
+    cluster: str
+    digest: str
+    at_ms: int
+    now_ms: int
+    actor: str
+    environment: str
+    rule_set: str
+    rule_set_digest: str
+    snapshot_digest: str
+    base_revision: int
+    revision: int | None
+    seed: int
+    bound_count: int
+    evicted_count: int
+    engine_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSession:
+    """Everything that the database keeps of a session."""
+
+    row: SessionRow
+    steps: tuple[SessionStep, ...]
+    document: Mapping[str, Any]

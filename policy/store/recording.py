@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, Table, insert, select
+from sqlalchemy import Connection, Table, insert
 
 from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.preemption.decision import Decision, NodeStatuses, Outcome, Status
-from policy.store import ledger, rows
+from policy.store import ledger, rows, rule_sets
 from policy.store.errors import StaleRevision, StoreError
 from policy.store.model import Cause, QueueInfo, Recorded
+from policy.store.rule_sets import RuleSetText
 from policy.store.tables import (
     CANDIDATES,
     CYCLES,
@@ -37,51 +37,12 @@ Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSetText:
-    """A rule set as it is kept: whole, under the digest of its canonical form."""
-
-    digest: str
-    name: str
-    canonical: str
-
-    def __post_init__(self) -> None:
-        actual = "sha256:" + hashlib.sha256(self.canonical.encode()).hexdigest()
-        if actual != self.digest:
-            raise StoreError(
-                f"the text of rule set `{self.name}` does not have the digest {self.digest}"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """Who decided, when, and for which environment."""
 
     actor: str
     at_ms: int
     environment: str = ""
-
-
-def rule_set_row(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> Row:
-    """The stored row of a rule set, written where it is used for the first time."""
-    query = select(
-        RULE_SETS.c.id, RULE_SETS.c.digest, RULE_SETS.c.name, RULE_SETS.c.first_used_ms
-    ).where(RULE_SETS.c.digest == rule_set.digest)
-    found = connection.execute(query).first()
-    if found is None:
-        values = {
-            "digest": rule_set.digest,
-            "name": rule_set.name,
-            "canonical": rule_set.canonical,
-            "first_used_ms": at_ms,
-        }
-        if connection.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as insert_or_skip
-
-            connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
-        else:
-            connection.execute(insert(RULE_SETS), values)
-        found = connection.execute(query).one()
-    return dict(found._mapping)
 
 
 def record(
@@ -104,7 +65,7 @@ def record(
     head = lock_head(connection, cluster)
     if head.number != expected_revision:
         raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
-    rules = rule_set_row(connection, rule_set, at_ms=envelope.at_ms)
+    rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     revision = head.number + 1 if changes else None
     cycle = _cycle(head, decision, envelope, queue, revision)
     inserted = connection.execute(insert(CYCLES).returning(CYCLES.c.id), cycle)
@@ -293,19 +254,19 @@ def _rules(
 
 
 def _candidates(decision: Decision, decision_id: int, kept: int) -> list[Row]:
-    found = decision.candidates
+    criteria = decision.candidates.criteria
     return [
         {
             "decision_id": decision_id,
-            "position": i,
-            "node": found.nodes[i],
-            "victim_count": len(found.victims[i]),
-            "pdb_violations": found.pdb_violations[i],
-            "left_behind_at": found.left_behind_at[i],
-            "criteria_values": rows.to_json([column[i] for column in found.values]),
-            "victims": rows.to_json(found.victims[i]),
+            "position": found.position,
+            "node": found.node,
+            "victim_count": len(found.victims),
+            "pdb_violations": found.pdb_violations,
+            "left_behind_at": found.left_behind_at,
+            "criteria_values": rows.to_json([found.values[name] for name in criteria]),
+            "victims": rows.to_json(found.victims),
         }
-        for i in range(kept)
+        for found in decision.candidates[:kept]
     ]
 
 

@@ -6,13 +6,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from sqlalchemy import Table
+from sqlalchemy import RowMapping, Table
 
 from policy.store.tables import covered
 from policy.store.tables.base import LEDGER_FORMAT
+
+Values: TypeAlias = Mapping[str, Any] | RowMapping
+"""A row by column name: as it is written, or as it was read."""
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder()
@@ -33,11 +36,11 @@ def sha256(data: bytes) -> str:
 
 
 @lru_cache(maxsize=256)
-def _reader(table: Table, ledger_format: int) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def _reader(table: Table, ledger_format: int) -> Callable[[Values], tuple[Any, ...]]:
     return itemgetter(*covered(table, ledger_format))
 
 
-def line(table: Table, row: Mapping[str, Any], *, ledger_format: int = LEDGER_FORMAT) -> bytes:
+def line(table: Table, row: Values, *, ledger_format: int = LEDGER_FORMAT) -> bytes:
     """One row as entries of that format cover it."""
     values = _reader(table, ledger_format)(row)
     return _ENCODER.encode([str(table.name), *values])

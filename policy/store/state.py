@@ -111,6 +111,10 @@ def changes_between(
             f"cluster `{cluster}` has no changes between revision {since} and {number}",
             help=f"its newest revision is {head.number}",
         )
+    if since > 0:
+        _revision(connection, head, since)
+    elif number > 0:
+        _revision(connection, head, 1)
     state = GENESIS if number == 0 else str(_revision(connection, head, number).digest)
     changes: list[Change] = []
     if since < number:

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.preemption.decision import Decision
-from policy.store import importing, migrate, queries, recording, state
+from policy.store import (
+    changing,
+    environments,
+    importing,
+    ledger,
+    migrate,
+    queries,
+    recording,
+    sessions,
+    sql,
+    state,
+    verify,
+)
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
 from policy.store.importing import Progress
+from policy.store.ledger import LedgerHead
 from policy.store.model import (
+    ActivationRow,
     Cause,
+    ChangedState,
     ChangesSince,
     ClusterRow,
     DecisionRow,
+    EnvironmentRow,
     ImportResult,
     LoadedState,
     NominationRow,
     PruneScope,
     QueueInfo,
     Recorded,
+    RecordedSession,
     RevisionRow,
+    SessionRecord,
+    SessionRow,
     StoredDecision,
+    StoredSession,
 )
 from policy.store.queries import DecisionFilter
-from policy.store.recording import Envelope, Keep, RuleSetText
+from policy.store.recording import Envelope, Keep
+from policy.store.rule_sets import RuleSetText
+from policy.store.sql import SqlResult
+from policy.store.verify import VerifyResult
 
 DEFAULT_CANDIDATES_KEPT = 10
 
@@ -122,6 +145,33 @@ class Store:
         """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
         with self._database.reading() as connection:
             return state.changes_between(connection, cluster, revision, until)
+
+    def change(
+        self,
+        cluster: str,
+        changes: Sequence[Change],
+        *,
+        at_ms: int,
+        source: str,
+        cause: Cause,
+        actor: str = "",
+        expected_revision: int | None = None,
+    ) -> ChangedState:
+        """Write changes that no decision made (live events, simulation steps) as one revision.
+
+        Raises StaleRevision where `expected_revision` is given and is no longer the newest.
+        """
+        with self._database.writing() as connection:
+            return changing.write(
+                connection,
+                cluster,
+                changes,
+                at_ms=at_ms,
+                source=source,
+                cause=cause,
+                actor=actor,
+                expected_revision=expected_revision,
+            )
 
     def head_revision(self, cluster: str) -> int:
         """Number of the newest revision. Raises NotFound."""
@@ -229,6 +279,52 @@ class Store:
         with self._database.reading() as connection:
             return queries.rule_set_text(connection, digest)[2]
 
+    def record_session(
+        self,
+        cluster: str,
+        session: SessionRecord,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rule_set_canonical: str,
+        rule_set_name: str,
+        rule_set_digest: str,
+        environment: str = "",
+        actor: str,
+        at_ms: int,
+    ) -> RecordedSession:
+        """Keep a batch session together with the state changes that it causes.
+
+        Raises StaleRevision where the cluster is no longer at `expected_revision`.
+        """
+        rule_set = RuleSetText(
+            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
+        )
+        with self._database.writing() as connection:
+            return sessions.record(
+                connection,
+                cluster,
+                session,
+                changes,
+                expected_revision=expected_revision,
+                rule_set=rule_set,
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+            )
+
+    def sessions(
+        self, cluster: str | None = None, *, limit: int | None = None, before_id: int | None = None
+    ) -> list[SessionRow]:
+        """Batch sessions, newest first."""
+        with self._database.reading() as connection:
+            return sessions.sessions(
+                connection, cluster=cluster, session_id=None, limit=limit, before_id=before_id
+            )
+
+    def session(self, session_id: int) -> StoredSession:
+        """A batch session with its steps. Raises NotFound."""
+        with self._database.reading() as connection:
+            return sessions.session(connection, session_id)
+
     def nominations(
         self,
         cluster: str | None = None,
@@ -243,3 +339,90 @@ class Store:
             return queries.nominations(
                 connection, cluster=cluster, pod=pod, node=node, standing=standing, limit=limit
             )
+
+    # --- environments ----------------------------------------------------------------------------
+
+    def create_environment(
+        self, name: str, cluster: str, *, at_ms: int, actor: str
+    ) -> EnvironmentRow:
+        """A name for a cluster and the rule set that is active for it. Raises StoreError."""
+        with self._database.writing() as connection:
+            return environments.create(connection, name, cluster, at_ms=at_ms, actor=actor)
+
+    def activate(
+        self,
+        environment: str,
+        *,
+        rule_set_canonical: str,
+        rule_set_name: str,
+        rule_set_digest: str,
+        reason: str,
+        source: str,
+        at_ms: int,
+        actor: str,
+    ) -> ActivationRow:
+        """Make a rule set the active one of an environment. Raises NotFound."""
+        rule_set = RuleSetText(
+            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
+        )
+        with self._database.writing() as connection:
+            return environments.activate(
+                connection,
+                environment,
+                rule_set,
+                reason=reason,
+                source=source,
+                at_ms=at_ms,
+                actor=actor,
+            )
+
+    def environments(self) -> list[EnvironmentRow]:
+        """All environments by name."""
+        with self._database.reading() as connection:
+            return environments.environments(connection)
+
+    def environment(self, name: str) -> EnvironmentRow:
+        """An environment with what is active in it. Raises NotFound."""
+        with self._database.reading() as connection:
+            return environments.environment(connection, name)
+
+    def activations(self, environment: str, *, limit: int | None = None) -> list[ActivationRow]:
+        """What was active in an environment, newest first. Raises NotFound."""
+        with self._database.reading() as connection:
+            return environments.activations(connection, environment, limit=limit)
+
+    # --- the record itself -----------------------------------------------------------------------
+
+    def ledger_heads(self, cluster: str | None = None) -> list[LedgerHead]:
+        """The newest ledger entry of every cluster, or of one."""
+        with self._database.reading() as connection:
+            return ledger.heads(connection, cluster)
+
+    def ledger_head(self, cluster: str) -> LedgerHead:
+        """The newest ledger entry of a cluster. Raises NotFound."""
+        with self._database.reading() as connection:
+            state.require_head(connection, cluster)
+            return ledger.heads(connection, cluster)[0]
+
+    def verify_ledger(
+        self,
+        cluster: str | None = None,
+        *,
+        from_hash: str | None = None,
+        progress: Progress | None = None,
+    ) -> VerifyResult:
+        """Compute everything again from the rows and name what was changed, first things first.
+
+        from_hash: begin after the entry with this hash, which must be there.
+        """
+        with self._database.reading() as connection:
+            return verify.verify(
+                connection, cluster=cluster, from_hash=from_hash, progress=progress
+            )
+
+    def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> SqlResult:
+        """Run one statement that reads; `:name` stands for a parameter.
+
+        The database refuses everything else. Close the result. Raises StoreError.
+        """
+        return sql.run(self._database.url, query, parameters or {})

@@ -192,7 +192,7 @@ def write_revision(
         "number": number,
         "at_ms": at_ms,
         "source": source,
-        "cause": cause.value,
+        "cause": str(cause),
         "put_count": len(puts),
         "deleted_count": len(gone),
         "previous": head.digest,

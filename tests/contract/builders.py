@@ -95,7 +95,7 @@ def a_pod(
     )
 
 
-def a_budget(key: str, *, allowed: int = 1) -> PodDisruptionBudget:
+def a_budget(key: str) -> PodDisruptionBudget:
     namespace, _, name = key.rpartition("/")
     return PodDisruptionBudget(
         metadata=ObjectMeta(name=name, namespace=namespace),
@@ -173,7 +173,8 @@ def a_decision(
         victims=taken,
         candidates=Candidates(
             nodes=nodes,
-            victims=(pods, *((f"jobs/batch-{i}",) for i in range(1, candidates))),
+            victims=(*pods, *(f"jobs/batch-{i}" for i in range(1, candidates))),
+            offsets=(0, *(len(pods) + i for i in range(candidates))),
             pdb_violations=(violations, *(2 for _ in nodes[1:])),
             criteria=("fewest-pdb-violations", "lowest-top-priority"),
             values=(

@@ -6,6 +6,7 @@ from policy.store.tables.audit import (
     ACTIVATIONS,
     ENVIRONMENTS,
     LEDGER,
+    PRUNINGS,
     SESSION_STEPS,
     SESSIONS,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "NOMINATIONS",
     "NOMINATION_ENDS",
     "PODS",
+    "PRUNINGS",
     "REVISIONS",
     "RULE_SETS",
     "SESSIONS",

@@ -30,6 +30,7 @@ ACTIVATIONS: Final = table(
     text("reason"),
     text("source"),
     Index(None, "environment_id", "id"),
+    Index(None, "rule_set_id"),
 )
 
 SESSIONS: Final = table(
@@ -51,6 +52,7 @@ SESSIONS: Final = table(
     text("engine_version"),
     json("document"),
     Index(None, "cluster_id", "id"),
+    Index(None, "rule_set_id"),
 )
 
 SESSION_STEPS: Final = table(
@@ -64,11 +66,26 @@ SESSION_STEPS: Final = table(
     text("task"),
     text("node"),
     text("for_task"),
-    text("plugin"),
     text("reason"),
     json("detail"),
     PrimaryKeyConstraint("session_id", "position"),
     clustered=True,
+)
+
+PRUNINGS: Final = table(
+    "prunings",
+    identity(),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    millis("at_ms"),
+    text("actor"),
+    millis("older_than_ms"),
+    int64("last_sequence"),
+    text("last_hash"),
+    int64("last_revision"),
+    int64("decision_count"),
+    int64("version_count"),
+    text("checkpoint_digest"),
+    Index(None, "cluster_id", "id"),
 )
 
 LEDGER: Final = table(
@@ -82,6 +99,7 @@ LEDGER: Final = table(
     int64("session_id", ForeignKey("sessions.id"), nullable=True),
     int64("environment_id", ForeignKey("environments.id"), nullable=True),
     int64("activation_id", ForeignKey("activations.id"), nullable=True),
+    int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
     text("subject_digest"),
     text("rows_digest"),
     millis("at_ms"),
@@ -93,4 +111,5 @@ LEDGER: Final = table(
     UniqueConstraint("cluster_id", "previous"),
     UniqueConstraint("hash"),
     UniqueConstraint("decision_id"),
+    Index(None, "cluster_id", "revision"),
 )

@@ -140,7 +140,7 @@ VERSIONS: Final[Mapping[str, Table]] = {
 
 NOMINATIONS: Final = table(
     "nominations",
-    int64("cluster_id"),
+    int64("cluster_id", ForeignKey("clusters.id")),
     int64("made_revision"),
     text("pod"),
     text("uid"),
@@ -149,9 +149,6 @@ NOMINATIONS: Final = table(
     int64("made_decision", nullable=True),
     millis("made_ms"),
     PrimaryKeyConstraint("cluster_id", "made_revision", "pod"),
-    ForeignKeyConstraint(
-        ["cluster_id", "made_revision"], ["revisions.cluster_id", "revisions.number"]
-    ),
     Index(None, "cluster_id", "pod", "made_revision"),
     Index(None, "cluster_id", "node"),
     clustered=True,

@@ -1,0 +1,162 @@
+"""Environments and the rule sets that are active in them, as part of the audited chain."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, insert, select
+
+from policy.store import ledger, rows, rule_sets
+from policy.store.errors import NotFound, StoreError
+from policy.store.model import ActivationRow, EnvironmentRow
+from policy.store.rule_sets import RuleSetText
+from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
+from policy.store.versions import lock_head
+
+_BEFORE: Final = RULE_SETS.alias("before")
+
+
+def create(
+    connection: Connection, name: str, cluster: str, *, at_ms: int, actor: str
+) -> EnvironmentRow:
+    """Raises StoreError where the name is taken."""
+    if not name:
+        raise StoreError("an environment needs a name")
+    head = lock_head(connection, cluster)
+    taken = connection.execute(select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)).first()
+    if taken is not None:
+        raise StoreError(f"there is an environment `{name}` already")
+    row: dict[str, Any] = {
+        "cluster_id": head.cluster_id,
+        "name": name,
+        "created_ms": at_ms,
+        "created_by": actor,
+    }
+    inserted = connection.execute(insert(ENVIRONMENTS).returning(ENVIRONMENTS.c.id), row)
+    row["id"] = inserted.scalar_one()
+    ledger.append(
+        connection,
+        head,
+        ledger.EntryKind.ENVIRONMENT,
+        [rows.line(ENVIRONMENTS, row)],
+        subject_digest="",
+        at_ms=at_ms,
+        actor=actor,
+        environment=name,
+        environment_id=row["id"],
+    )
+    return environment(connection, name)
+
+
+def activate(
+    connection: Connection,
+    name: str,
+    rule_set: RuleSetText,
+    *,
+    reason: str,
+    source: str,
+    at_ms: int,
+    actor: str,
+) -> ActivationRow:
+    """Make a rule set the active one. Raises NotFound for an unknown environment."""
+    head = lock_head(connection, environment(connection, name).cluster)
+    found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
+    used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
+    last = connection.execute(
+        select(ACTIVATIONS.c.rule_set_id)
+        .where(ACTIVATIONS.c.environment_id == found.id)
+        .order_by(ACTIVATIONS.c.id.desc())
+        .limit(1)
+    ).scalar()
+    row: dict[str, Any] = {
+        "environment_id": found.id,
+        "rule_set_id": used["id"],
+        "previous_rule_set_id": last,
+        "at_ms": at_ms,
+        "actor": actor,
+        "reason": reason,
+        "source": source,
+    }
+    inserted = connection.execute(insert(ACTIVATIONS).returning(ACTIVATIONS.c.id), row)
+    row["id"] = inserted.scalar_one()
+    ledger.append(
+        connection,
+        head,
+        ledger.EntryKind.ACTIVATION,
+        [rows.line(ACTIVATIONS, row), rows.line(RULE_SETS, used)],
+        subject_digest=rule_set.digest,
+        at_ms=at_ms,
+        actor=actor,
+        environment=name,
+        activation_id=row["id"],
+    )
+    return activations(connection, name, limit=1)[0]
+
+
+def environments(connection: Connection) -> list[EnvironmentRow]:
+    """All environments by name, each with what is active in it."""
+    query = (
+        select(ENVIRONMENTS, CLUSTERS.c.name.label("cluster"))
+        .join(CLUSTERS, CLUSTERS.c.id == ENVIRONMENTS.c.cluster_id)
+        .order_by(ENVIRONMENTS.c.name)
+    )
+    return [_environment(connection, row) for row in connection.execute(query).all()]
+
+
+def environment(connection: Connection, name: str) -> EnvironmentRow:
+    """Raises NotFound."""
+    for row in environments(connection):
+        if row.name == name:
+            return row
+    names = ", ".join(f"`{row.name}`" for row in environments(connection))
+    raise NotFound(
+        f"there is no environment `{name}` in this database",
+        help=f"it holds {names}" if names else "create one: `policy env create NAME`",
+    )
+
+
+def _environment(connection: Connection, row: Row[Any]) -> EnvironmentRow:
+    last = _activations(connection, row.id, row.name, limit=1)
+    return EnvironmentRow(
+        name=row.name,
+        cluster=row.cluster,
+        created_ms=row.created_ms,
+        created_by=row.created_by,
+        active=last[0] if last else None,
+    )
+
+
+def activations(
+    connection: Connection, name: str, *, limit: int | None = None
+) -> list[ActivationRow]:
+    """The history of an environment, newest first. Raises NotFound."""
+    environment(connection, name)
+    found = connection.execute(
+        select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)
+    ).scalar_one()
+    return _activations(connection, found, name, limit=limit)
+
+
+def _activations(
+    connection: Connection, environment_id: int, name: str, *, limit: int | None
+) -> list[ActivationRow]:
+    a = ACTIVATIONS.c
+    query = (
+        select(
+            a.id,
+            RULE_SETS.c.name.label("rule_set"),
+            RULE_SETS.c.digest.label("rule_set_digest"),
+            _BEFORE.c.digest.label("previous_digest"),
+            a.at_ms,
+            a.actor,
+            a.reason,
+            a.source,
+        )
+        .join(RULE_SETS, RULE_SETS.c.id == a.rule_set_id)
+        .outerjoin(_BEFORE, _BEFORE.c.id == a.previous_rule_set_id)
+        .where(a.environment_id == environment_id)
+        .order_by(a.id.desc())
+    )
+    if limit is not None:
+        query = query.limit(limit)
+    return [ActivationRow(environment=name, **row._mapping) for row in connection.execute(query)]

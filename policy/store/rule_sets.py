@@ -1,0 +1,54 @@
+"""Rule sets, kept whole under the digest of their canonical form."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from policy.store.errors import StoreError
+from policy.store.tables import RULE_SETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSetText:
+    """A rule set as it is kept. Raises StoreError where the text does not have the digest."""
+
+    digest: str
+    name: str
+    canonical: str
+
+    def __post_init__(self) -> None:
+        if digest_of(self.canonical) != self.digest:
+            raise StoreError(
+                f"the text of rule set `{self.name}` does not have the digest {self.digest}"
+            )
+
+
+def digest_of(canonical: str) -> str:
+    """The digest of a canonical text."""
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
+    """The covered columns of a rule set's row, written where it is used for the first time."""
+    c = RULE_SETS.c
+    query = select(c.id, c.digest, c.name, c.first_used_ms).where(c.digest == rule_set.digest)
+    found = connection.execute(query).first()
+    if found is None:
+        values = {
+            "digest": rule_set.digest,
+            "name": rule_set.name,
+            "canonical": rule_set.canonical,
+            "first_used_ms": at_ms,
+        }
+        if connection.dialect.name == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert as insert_or_skip
+
+            connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
+        else:
+            connection.execute(insert(RULE_SETS), values)
+        found = connection.execute(query).one()
+    return dict(found._mapping)

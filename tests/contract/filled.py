@@ -1,0 +1,133 @@
+"""A store in which every table has rows of every sort."""
+
+from __future__ import annotations
+
+from policy.cluster.objects import (
+    ClaimReference,
+    CSINode,
+    Namespace,
+    ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    PodGroup,
+    PodGroupSpec,
+    Queue,
+    QueueSpec,
+)
+from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
+from tests.contract.builders import (
+    NOW,
+    RULES,
+    RULES_DIGEST,
+    a_budget,
+    a_cluster,
+    a_decision,
+    a_node,
+    a_pod,
+    a_priority_class,
+    a_victim,
+    the_changes,
+)
+
+RULE_SET = {"rule_set_canonical": RULES, "rule_set_name": "by-hand"}
+
+
+def other_kinds():
+    return [
+        Namespace(metadata=ObjectMeta(name="shop", labels={"tier": "gold"})),
+        PodGroup(
+            metadata=ObjectMeta(name="gang", namespace="jobs"),
+            spec=PodGroupSpec(min_member=2, queue="q"),
+        ),
+        Queue(metadata=ObjectMeta(name="q"), spec=QueueSpec(weight=3)),
+        PersistentVolume(
+            metadata=ObjectMeta(name="pv"),
+            spec=PersistentVolumeSpec(claim_ref=ClaimReference(namespace="shop", name="pvc")),
+        ),
+        PersistentVolumeClaim(
+            metadata=ObjectMeta(name="pvc", namespace="shop"),
+            spec=PersistentVolumeClaimSpec(volume_name="pv", storage_class_name="fast"),
+        ),
+        CSINode(metadata=ObjectMeta(name="n1")),
+    ]
+
+
+def a_session(revision: int) -> SessionRecord:
+    return SessionRecord(
+        digest=f"sha256:{revision:064d}",
+        now_ms=NOW,
+        snapshot_digest="sha256:" + 64 * "6",
+        seed=1,
+        engine_version="1",
+        bound_count=1,
+        evicted_count=1,
+        steps=(
+            SessionStep(action="allocate", operation="allocate", task="jobs/a", node="n1"),
+            SessionStep(action="reclaim", operation="evict", task="jobs/b", detail={"share": 3}),
+        ),
+        document={"shares": {"q": 1}},
+    )
+
+
+def fill(store: Store, cluster: str = "default") -> None:
+    """Imports, decisions with and without effect, nominations made and ended, a session."""
+    store.import_objects(
+        cluster, [*a_cluster(), *other_kinds()], at_ms=NOW, source="dump.json", actor="ann"
+    )
+    store.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
+    activation = {"source": "rules/prod.yaml", "actor": "ann", "rule_set_digest": RULES_DIGEST}
+    for at in (2, 3):
+        store.activate(
+            f"prod-{cluster}", reason="go live", at_ms=NOW + at, **RULE_SET, **activation
+        )
+    record = {"environment": f"prod-{cluster}", "actor": "bob", **RULE_SET}
+    store.record(
+        cluster,
+        a_decision(clear=("lab/waiting",)),
+        the_changes(clear=("lab/waiting",)),
+        expected_revision=1,
+        at_ms=NOW + 10,
+        queue=QueueInfo(attempt=1, queued_ms=NOW),
+        **record,
+    )
+    store.record(cluster, a_decision(seed=8), [], expected_revision=2, at_ms=NOW + 11, **record)
+    store.record(
+        cluster,
+        a_decision(a_victim("jobs/batch", node="n2", start_ms=None or NOW), seed=9),
+        [("Pod", "jobs/batch", None), ("Pod", "team/urgent", a_pod("team/urgent", node="n2"))],
+        expected_revision=2,
+        at_ms=NOW + 12,
+        **record,
+    )
+    store.change(
+        cluster,
+        [
+            ("Node", "n1", a_node("n1", cpu="9")),
+            ("PodDisruptionBudget", "shop/web", None),
+            ("PriorityClass", "p100", a_priority_class("p100", 101)),
+            *((type(o).__name__, _key(o), None) for o in other_kinds()),
+        ],
+        at_ms=NOW + 13,
+        source="watch",
+        cause=Cause.LIVE,
+    )
+    again = [a_budget("shop/web"), a_pod("lab/next", nominated="n2"), *other_kinds()]
+    store.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
+    store.record_session(
+        cluster,
+        a_session(5),
+        [("Pod", "jobs/a", a_pod("jobs/a", node="n1"))],
+        expected_revision=5,
+        at_ms=NOW + 15,
+        rule_set_digest=RULES_DIGEST,
+        environment="",
+        actor="carl",
+        **RULE_SET,
+    )
+
+
+def _key(obj) -> str:
+    namespace = obj.metadata.namespace
+    return f"{namespace}/{obj.metadata.name}" if namespace else obj.metadata.name

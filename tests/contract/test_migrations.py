@@ -1,0 +1,127 @@
+"""The schema: from nothing to the newest and back, on filled databases, and equal to the tables."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import inspect, text
+
+from policy.store import Store, StoreError, current, downgrade, migrate, upgrade
+from policy.store.connection import make_engine, parse_url
+from tests.contract.filled import fill
+
+VIEWS = {
+    "v_cluster_at",
+    "v_nominations",
+    "v_pdb_violations",
+    "v_preemptions",
+    "v_preemptions_hourly",
+    "v_rule_usage",
+    "v_tie_breakers",
+    "v_victims",
+    "v_who_preempts_whom",
+}
+
+
+def run(url, query):
+    engine = make_engine(parse_url(url))
+    with engine.connect() as connection, connection.begin():
+        result = connection.execute(text(query))
+        rows = list(result) if result.returns_rows else []
+    engine.dispose()
+    return rows
+
+
+def test_the_newest_schema_equals_the_tables(empty_database_url):
+    """Autogenerate finds nothing to change, and every view is there."""
+    upgrade(empty_database_url)
+    engine = make_engine(parse_url(empty_database_url), migrating=True)
+    with engine.connect() as connection:
+        assert migrate.differences(connection) == []
+        assert set(inspect(connection).get_view_names()) == VIEWS
+    engine.dispose()
+
+
+def test_the_revisions_are_those_of_the_scripts(empty_database_url):
+    """The list that is known without Alembic is what Alembic finds, oldest first."""
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(migrate.config())
+    found = [script.revision for script in scripts.walk_revisions()]
+    assert tuple(reversed(found)) == migrate.REVISIONS
+
+
+def test_a_filled_database_goes_down_and_up_again(empty_database_url):
+    """Every step down and up runs on a database with rows of every sort."""
+    with Store.open(empty_database_url) as store:
+        fill(store)
+        before = store.decisions()
+    for revision in reversed(migrate.REVISIONS[:-1]):
+        assert downgrade(empty_database_url, revision).revision == revision
+    assert upgrade(empty_database_url).up_to_date
+    with Store.open(empty_database_url) as store:
+        assert store.decisions() == before
+        assert store.verify_ledger().ok
+    assert downgrade(empty_database_url, "base").revision is None
+    with Store.open(empty_database_url) as store:
+        assert store.clusters() == []
+
+
+def test_upgrade_of_the_newest_schema_changes_nothing(empty_database_url):
+    """It may be run any number of times."""
+    assert upgrade(empty_database_url) == upgrade(empty_database_url)
+
+
+def test_an_older_schema_is_not_migrated_by_itself(empty_database_url):
+    """Opening it says what to do; `upgrade` does it."""
+    upgrade(empty_database_url)
+    downgrade(empty_database_url, migrate.REVISIONS[0])
+    with pytest.raises(StoreError, match="this version needs") as caught:
+        Store.open(empty_database_url)
+    assert caught.value.help == "run `policy db upgrade`"
+    upgrade(empty_database_url)
+    Store.open(empty_database_url).close()
+
+
+def test_a_newer_schema_is_left_alone(database_url):
+    """A database of a later version is neither read nor changed."""
+    run(database_url, f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'")
+    with pytest.raises(StoreError, match="written by a newer version"):
+        Store.open(database_url)
+    with pytest.raises(StoreError, match="written by a newer version"):
+        upgrade(database_url)
+
+
+def test_a_database_of_something_else_is_left_alone(empty_database_url):
+    """Tables that are not ours: nothing is added to them."""
+    run(empty_database_url, "CREATE TABLE invoices (id INTEGER PRIMARY KEY)")
+    for attempt in (Store.open, upgrade, current):
+        with pytest.raises(StoreError, match="holds tables of something else"):
+            attempt(empty_database_url)
+
+
+def test_an_unknown_schema_revision_is_named(database_url):
+    """`downgrade` to what does not exist lists what does."""
+    with pytest.raises(StoreError, match="no schema revision `0815`") as caught:
+        downgrade(database_url, "0815")
+    assert "base, 0001" in caught.value.help
+
+
+def test_a_failing_migration_leaves_the_schema_as_it_was(database_url, monkeypatch):
+    """A migration is one transaction."""
+    from alembic import op
+
+    before = current(database_url)
+    calls = []
+    drop = op.drop_table
+
+    def failing(name, *args, **options):
+        calls.append(name)
+        if len(calls) == 3:
+            raise StoreError("no further")
+        drop(name, *args, **options)
+
+    monkeypatch.setattr(op, "drop_table", failing)
+    with pytest.raises(StoreError, match="no further"):
+        downgrade(database_url, "base")
+    assert current(database_url) == before
+    Store.open(database_url).close()
