@@ -26,6 +26,7 @@ from policy.preemption.messages import fit_error
 
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot
+    from policy.preemption.importance import Ties
     from policy.rules import RuleSet
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
@@ -95,7 +96,7 @@ class _Comparison:
         self.apart: list[str] = []  #: nodes whose victims are not the recorded ones
         self.decision = self._decide(None)
 
-    def _decide(self, tie_order: Mapping[str, int] | None) -> Decision:
+    def _decide(self, ties: Ties | None) -> Decision:
         from policy.preemption.decide import decide
 
         return decide(
@@ -103,7 +104,7 @@ class _Comparison:
             self.rules,
             self.scenario.pod,
             evaluate_all=True,
-            tie_order=tie_order,
+            ties=ties,
         )
 
     def differences(self) -> Iterator[str]:
@@ -160,10 +161,18 @@ class _Comparison:
         self, nodes: Iterable[str], recorded: Mapping[str, RecordedCandidate]
     ) -> set[str]:
         """The nodes whose recorded victims no order among equal pods explains."""
+        from policy.preemption.importance import Ties
+
+        # The real list of victims comes out of an unstable sort: equals may stand in any order.
+        listing = {
+            pod: place
+            for candidate in recorded.values()
+            for place, pod in enumerate(candidate.victims)
+        }
         return witness.unexplained(
             self.scenario,
             {node: recorded[node] for node in nodes},
-            lambda order: _victims_by_node(self._decide(order)),
+            lambda order: _victims_by_node(self._decide(Ties(order=order, listing=listing))),
         )
 
     # --- choice ----------------------------------------------------------------------------

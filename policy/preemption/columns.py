@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster import times
+from policy.cluster.budgets import BudgetIndex
 from policy.cluster.objects import Pod
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Snapshot
@@ -211,7 +212,7 @@ def run_seconds(snapshot: Snapshot) -> NDArray[np.int64]:
     return np.maximum(0, (snapshot.now_ms - starts_or_now(snapshot)) // 1000)
 
 
-def victim_variables(snapshot: Snapshot, pdb_matches: Provider) -> dict[str, Provider]:
+def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
     """victim.* and node.* (the node that the pod is on), one row per pod of the snapshot."""
     names = snapshot.pools
     column = snapshot.column
@@ -222,6 +223,10 @@ def victim_variables(snapshot: Snapshot, pdb_matches: Provider) -> dict[str, Pro
         if position is None:
             return IntColumn(np.zeros(len(snapshot.pods), dtype=np.int64))
         return IntColumn(np.ascontiguousarray(matrix[:, position]))
+
+    def pdb_matches() -> Values:
+        labels = np.maximum(column(LABELS), 0).astype(np.int64)
+        return IntColumn(BudgetIndex.of(snapshot).counts(labels) if len(names.labels) else labels)
 
     def created() -> Values:
         found = column(_CREATED)

@@ -7,7 +7,7 @@ follows. Everything that is policy comes from the rule set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,16 @@ from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Incoming, 
 from policy.filters.pipeline import Judged, Pipeline, Use, narrowing
 from policy.filters.registry import FILTERS
 from policy.preemption import messages
-from policy.preemption.columns import FrozenHistory, Lazy, Provider, owner_of, run_seconds, scalar
+from policy.preemption.columns import (
+    FrozenHistory,
+    Lazy,
+    Provider,
+    owner_of,
+    preemptor_variables,
+    run_seconds,
+    scalar,
+    victim_variables,
+)
 from policy.preemption.decision import (
     NO_CANDIDATES,
     NO_EFFECTS,
@@ -48,7 +57,7 @@ from policy.preemption.decision import (
     Trace,
     Victim,
 )
-from policy.preemption.importance import importance_order
+from policy.preemption.importance import Importance, Ties
 from policy.preemption.ranking import Field, Ranked, draw, rank
 from policy.preemption.victims import (
     Allowed,
@@ -57,7 +66,6 @@ from policy.preemption.victims import (
     allowed_victims,
     attempts,
     dry_run,
-    pod_variables,
     potential_victims,
 )
 from policy.rules.expressions import Columns, Scalar
@@ -75,15 +83,15 @@ def decide(
     *,
     seed: int = 0,
     evaluate_all: bool = False,
-    tie_order: Mapping[str, int] | None = None,
+    ties: Ties | None = None,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
     A pure function: equal arguments give equal decisions, on every machine. `seed` feeds the
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
-    happen). `tie_order` gives pods that are equal in importance another order than that of the
-    snapshot, by place. Raises DecisionError for a pod that is unknown or already placed.
+    happen). `ties` gives pods that are equal in importance another order than that of the
+    snapshot. Raises DecisionError for a pod that is unknown or already placed.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -98,7 +106,7 @@ def decide(
         rules=rules,
         seed=seed,
         evaluate_all=evaluate_all,
-        tie_order=tie_order,
+        ties=ties,
     )
     return cycle.run()
 
@@ -143,20 +151,22 @@ class _Cycle:
         rules: RuleSet,
         seed: int,
         evaluate_all: bool,
-        tie_order: Mapping[str, int] | None,
+        ties: Ties | None,
     ) -> None:
         self.incoming = incoming
         self.snapshot = incoming.snapshot
         self.rules = rules
         self.seed = seed
         self.evaluate_all = evaluate_all
-        self.tie_order = tie_order
         self.uses = [
             Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
             for u in rules.filters
         ]
         self.history = FrozenHistory(self.snapshot.history or {})
-        self.variables: Lazy = pod_variables(self.snapshot, incoming)
+        self.variables = Lazy({**victim_variables(self.snapshot), **preemptor_variables(incoming)})
+        self.importance = Importance(
+            self.snapshot, rules.victims.importance, self.variables, self.history, ties=ties
+        )
         self.names = self.snapshot.nodes.names
         self._allowed: Allowed | None = None
 
@@ -351,12 +361,7 @@ class _Cycle:
             potential = np.flatnonzero(tried & ~((filtered.codes == SUCCESS) & filtered.filtered))
         if not potential.size:
             return _Found(potential=potential)
-        order = importance_order(
-            self.snapshot,
-            rules.victims.importance,
-            self.variables,
-            tie_order=self.tie_order,
-        )
+        order = self.importance.order()
         found, examined, sampling = self._sample(potential, order)
         statuses = self._dry_run_statuses(found)
         fired = self._victim_rules(examined, order)
@@ -409,7 +414,7 @@ class _Cycle:
             variables=self.variables,
             history=self.history,
         )
-        return dry_run(self.pipeline, potential, self.rules.victims)
+        return dry_run(self.pipeline, potential, self.rules.victims, self.importance)
 
     def _sample(self, potential: Rows, order: NodeOrder) -> tuple[DryRun, Rows, Sampling]:
         """Dry-run potential nodes, one by one in cyclic name order, until enough is found.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +14,8 @@ from policy.cluster import times
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
-from policy.preemption.columns import Lazy
-from policy.rules.expressions import Columns
+from policy.preemption.columns import Lazy, victim_variables
+from policy.rules.expressions import Columns, History
 from policy.rules.ruleset import ImportanceKey
 
 #: What these read never changes while a pod stays as it is, so an order by them can be kept.
@@ -43,93 +45,122 @@ _LASTING: Final = frozenset(
 _LAST: Final = np.iinfo(np.int64).max
 
 
-class _Keys:
-    """Sort keys of one importance list."""
-
-    def __init__(self, keys: Sequence[ImportanceKey], variables: Lazy | None) -> None:
-        self._keys = keys
-        self._variables = variables
-
-    def __call__(self, snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]]:
-        arrays = []
-        for key in self._keys:
-            values = self._values(snapshot, key, rows)
-            # Bitwise not reverses the order without overflow at the smallest integer.
-            arrays.append(~values if key.descending else values)
-        arrays.append(snapshot.rank[rows])
-        return arrays
-
-    def _values(self, snapshot: Snapshot, key: ImportanceKey, rows: Rows) -> NDArray[np.int64]:
-        source = key.expression.source.strip()
-        if source == "victim.key":
-            return snapshot.rank[rows]
-        if source == "victim.startTime":
-            start = snapshot.column(START)[rows]
-            return np.where(start == times.MISSING, _LAST, start)
-        variables = self._variables
-        if variables is None:
-            from policy.preemption.victims import pod_variables
-
-            variables = pod_variables(snapshot)
-        columns = Columns(len(snapshot.pods), variables).take(rows)
-        found = key.expression.evaluate(columns)
-        return np.broadcast_to(found.order_keys(), (rows.size,))
+#: Keys that tell pods apart and mean nothing else: equals stay equals without them.
+_IDENTITY: Final = frozenset({"victim.key", "victim.uid", "victim.name"})
 
 
-def importance_order(
-    snapshot: Snapshot,
-    keys: tuple[ImportanceKey, ...],
-    variables: Lazy,
-    *,
-    tie_order: Mapping[str, int] | None,
-) -> NodeOrder:
-    """Pods of each node from the most important down; snapshot order ends every order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """Other orders among pods that are equal but for their name (to look for witnesses).
 
-    tie_order: place of some pods among pods that are equal but for their key, instead of
-    snapshot order (used to look for witnesses of ties).
+    The original sorts with an unstable sort, once before the reprieve (`order`) and once when the
+    victims are listed (`listing`); both map pods (namespace/name) to places.
     """
-    if tie_order is not None:
-        return _with_ties(snapshot, keys, variables, tie_order)
-    lasting = all(
-        key.expression.source.strip() == "victim.startTime"
-        or (set(key.expression.variables) <= _LASTING and not key.expression.history_needs)
-        for key in keys
-    )
-    # A pod without start time counts as started now: behind every other, unless one of them
-    # starts in the future.
-    start = snapshot.column(START)
-    if lasting and (not start.size or int(start.max()) <= snapshot.now_ms):
-        return NodeOrder.of(snapshot, ("importance", keys), _Keys(keys, None))
-    return _fresh(snapshot, keys, variables)
+
+    order: Mapping[str, int]
+    listing: Mapping[str, int]
 
 
-def _fresh(snapshot: Snapshot, keys: tuple[ImportanceKey, ...], variables: Lazy) -> NodeOrder:
-    def sort_keys(of: Snapshot, rows: Rows) -> list[NDArray[Any]]:
-        columns = Columns(len(of.pods), variables).take(rows)
-        arrays = []
-        for key in keys:
-            values = np.broadcast_to(key.expression.evaluate(columns).order_keys(), (rows.size,))
-            arrays.append(~values if key.descending else values)
-        return [*arrays, of.rank[rows]]
+class Importance:
+    """The importance order of one rule set on one snapshot."""
 
-    return NodeOrder.build(snapshot, sort_keys)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        keys: tuple[ImportanceKey, ...],
+        variables: Lazy,
+        history: History,
+        *,
+        ties: Ties | None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._keys = keys
+        self._columns = Columns(len(snapshot.pods), variables, history)
+        self._ties = ties
+
+    def order(self) -> NodeOrder:
+        """Pods of each node from the most important down; snapshot order ends every order."""
+        if self._ties is None and self._lasting():
+            return NodeOrder.of(
+                self._snapshot, ("importance", self._keys), partial(_lasting_keys, self._keys)
+            )
+        return NodeOrder.build(self._snapshot, lambda _, rows: self._sort_keys(rows))
+
+    def listed(self, rows: Rows, groups: Rows) -> Rows:
+        """Positions that list pods by importance within their groups.
+
+        rows: pods in the order of their reprieve; groups: (rows,) ascending. Pods that are equal
+        but for their name stay in that order: the sort of the original is stable for up to twelve.
+        """
+        plain = [key for key in self._keys if key.expression.source.strip() not in _IDENTITY]
+        arrays = [self._values(key, rows) for key in plain]
+        ties = np.arange(rows.size)
+        if self._ties is not None:
+            ties = _places(self._snapshot, self._ties.listing)[rows]
+        return np.lexsort((ties, *reversed(arrays), groups))
+
+    def _lasting(self) -> bool:
+        """Does the order hold for as long as the pods stay as they are?
+
+        A pod without start time counts as started now: behind every other, unless one of them
+        starts in the future.
+        """
+        start = self._snapshot.column(START)
+        return (not start.size or int(start.max()) <= self._snapshot.now_ms) and all(
+            key.expression.source.strip() == "victim.startTime"
+            or (set(key.expression.variables) <= _LASTING and not key.expression.history_needs)
+            for key in self._keys
+        )
+
+    def _sort_keys(self, rows: Rows) -> list[NDArray[Any]]:
+        keys = self._keys
+        if self._ties is None:
+            return [*(self._values(key, rows) for key in keys), self._snapshot.rank[rows]]
+        plain = [key for key in keys if key.expression.source.strip() not in _IDENTITY]
+        place = _places(self._snapshot, self._ties.order)
+        arrays = [self._values(key, rows) for key in plain]
+        return [*arrays, place[rows], self._snapshot.rank[rows]]
+
+    def _values(self, key: ImportanceKey, rows: Rows) -> NDArray[np.int64]:
+        return _directed(key, _plain_values(self._snapshot, key, self._columns, rows))
 
 
-def _with_ties(
-    snapshot: Snapshot,
-    keys: tuple[ImportanceKey, ...],
-    variables: Lazy,
-    tie_order: Mapping[str, int],
-) -> NodeOrder:
-    place = snapshot.rank.copy()
-    for key, rank in tie_order.items():
+def _places(snapshot: Snapshot, order: Mapping[str, int]) -> NDArray[np.int64]:
+    places = snapshot.rank.copy()
+    for key, place in order.items():
         row = snapshot.row(key)
         if row is not None:
-            place[row] = rank
-    plain = _Keys([k for k in keys if k.expression.source.strip() != "victim.key"], variables)
+            places[row] = place
+    return places
 
-    def sort_keys(of: Snapshot, rows: Rows) -> list[NDArray[Any]]:
-        arrays = plain(of, rows)
-        return [*arrays[:-1], place[rows], arrays[-1]]
 
-    return NodeOrder.build(snapshot, sort_keys)
+def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    # Bitwise not reverses the order without overflow at the smallest integer.
+    return ~values if key.descending else values
+
+
+def _plain_values(
+    snapshot: Snapshot, key: ImportanceKey, columns: Columns, rows: Rows
+) -> NDArray[np.int64]:
+    source = key.expression.source.strip()
+    if source == "victim.key":
+        return np.asarray(snapshot.rank[rows])
+    found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
+    return np.broadcast_to(found.order_keys(), (rows.size,))
+
+
+def _lasting_keys(
+    keys: tuple[ImportanceKey, ...], snapshot: Snapshot, rows: Rows
+) -> list[NDArray[Any]]:
+    """Sort keys that can be asked of every snapshot that follows."""
+    arrays = []
+    for key in keys:
+        if key.expression.source.strip() == "victim.startTime":
+            start = snapshot.column(START)[rows]
+            values = np.where(start == times.MISSING, _LAST, start)
+        else:
+            variables = Lazy(victim_variables(snapshot))
+            columns = Columns(len(snapshot.pods), variables)
+            values = _plain_values(snapshot, key, columns, rows)
+        arrays.append(_directed(key, values))
+    return [*arrays, snapshot.rank[rows]]

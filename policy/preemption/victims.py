@@ -12,31 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.budgets import BudgetIndex, violating
+from policy.cluster.budgets import violating
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import LABELS, Bools, Ints
-from policy.filters.base import Incoming
+from policy.cluster.tables import Bools, Ints
 from policy.filters.pipeline import Judged, Pipeline
-from policy.preemption.columns import Lazy, preemptor_variables, victim_variables
-from policy.rules.expressions import BoolColumn, Columns, History, IntColumn
+from policy.preemption.columns import Lazy
+from policy.preemption.importance import Importance
+from policy.rules.expressions import BoolColumn, Columns, History
 from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
 
 _NO_RULE = -1
-
-
-def pod_variables(snapshot: Snapshot, incoming: Incoming | None = None) -> Lazy:
-    """Variables with one row per pod of the snapshot."""
-
-    def pdb_matches() -> IntColumn:
-        labels = np.maximum(snapshot.column(LABELS), 0).astype(np.int64)
-        index = BudgetIndex.of(snapshot)
-        return IntColumn(index.counts(labels) if len(snapshot.pools.labels) else labels)
-
-    providers = victim_variables(snapshot, pdb_matches)
-    if incoming is not None:
-        providers |= preemptor_variables(incoming)
-    return Lazy(providers)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -163,7 +149,9 @@ def _segments(demand: Ints, counts: Rows) -> tuple[Ints, Rows]:
     return sums, starts
 
 
-def dry_run(pipeline: Pipeline, potential: Potential, rules: VictimRules) -> DryRun:
+def dry_run(
+    pipeline: Pipeline, potential: Potential, rules: VictimRules, importance: Importance
+) -> DryRun:
     """Victims on each of `potential.nodes`."""
     nodes, counts = potential.nodes, potential.counts
     order = _reprieve_order(potential, rules.reprieve)
@@ -182,10 +170,9 @@ def dry_run(pipeline: Pipeline, potential: Potential, rules: VictimRules) -> Dry
     else:
         slack = ceiling - load[active]
         evicted = _put_back_below(slack, demand, sums, starts, counts, active)
-    # Relisting sorts by importance once more; that is the order in which the rows stand.
     listed = order[evicted]
     if rules.relist:
-        listed = np.sort(listed)
+        listed = listed[importance.listed(potential.rows[listed], potential.group[listed])]
     return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
 
 
