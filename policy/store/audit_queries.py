@@ -6,24 +6,24 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, or_, select, text
+from sqlalchemy import Connection, func, select
 
-from policy.cluster.digest import GENESIS, Change, chain_state
+from policy.cluster.digest import Change, chain_state
 from policy.cluster.objects import ClusterObject
+from policy.store import rows
 from policy.store.connection import Database
 from policy.store.errors import NotFound
 from policy.store.model import StoredVictim
-from policy.store.queries import victim_of
 from policy.store.state import decode, require_head, true_at
 from policy.store.tables import METADATA, REVISIONS, VERSIONS, VICTIMS
 from policy.store.types import Bool, Json, Millis, Str
 
 _BATCH: Final = 1000
 _IDS: Final = 500
-"""Bound parameters per statement stay below every database's limit."""
+"""Numbers per statement: bound parameters stay below every database's limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class RevisionStep:
 
     @property
     def intact(self) -> bool:
-        """Do the rows have the digest that was recorded for them?"""
+        """Whether the rows have the digest that was recorded for them."""
         return self.computed_digest == self.state_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnInfo:
-    """A column of a table, as exports and documentation need it."""
+    """A column of a table."""
 
     name: str
     type: str  #: `int64`, `millis`, `bool`, `text` or `json`
@@ -54,13 +54,28 @@ class ColumnInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object as it was at a revision, with the revisions between which that was so."""
+    """An object as it was at a revision, and for how long it was so."""
 
     kind: str
     key: str
     valid_from: int
-    valid_to: int | None  #: None while it is still so
+    valid_to: int | None  #: the revision that changed it; None while it is still so
     object: ClusterObject
+
+
+class TableReader:
+    """Whole tables out of one consistent view of the database."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rows(self, table: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """All rows in batches, in the order of the primary key."""
+        found = METADATA.tables[table]
+        query = select(found).order_by(*found.primary_key.columns)
+        result = self._connection.execute(query.execution_options(yield_per=_BATCH))
+        for part in result.partitions():
+            yield [tuple(row) for row in part]
 
 
 class AuditQueries:
@@ -80,29 +95,39 @@ class AuditQueries:
     def objects_at(
         self, cluster: str, kind: str, *, at: int, key: str | None = None
     ) -> list[StoredObject]:
-        """The objects of one kind (or the one of a key) at a revision, by key.
+        """The objects of one kind, or the one of a key, at a revision; by key.
 
         Raises NotFound for a revision that is not kept.
         """
         with self._database.reading() as connection:
-            return _objects_at(connection, cluster, kind, at, key)
+            cluster_id = _kept(connection, cluster, at)
+            table = VERSIONS[kind]
+            query = select(table).where(true_at(table, cluster_id, at)).order_by(table.c.key)
+            if key is not None:
+                query = query.where(table.c.key == key)
+            return [
+                StoredObject(
+                    kind=kind,
+                    key=row.key,
+                    valid_from=row.valid_from,
+                    valid_to=row.valid_to,
+                    object=decode(kind, row.manifest),
+                )
+                for row in connection.execute(query)
+            ]
 
     def counts_at(self, cluster: str, *, at: int) -> dict[str, int]:
-        """Number of objects per kind at a revision, kinds without any left out."""
+        """Number of objects per kind at a revision; kinds without any are left out."""
         with self._database.reading() as connection:
-            head = require_head(connection, cluster)
-            _require_revision(connection, head.cluster_id, cluster, at)
-            found = {}
+            cluster_id = _kept(connection, cluster, at)
+            counts = {}
             for kind, table in VERSIONS.items():
-                query = select(table.c.key).where(true_at(table, head.cluster_id, at))
-                count = connection.execute(
-                    text("SELECT 1").select_from(query.subquery())  # pragma: no cover
-                )
-                found[kind] = len(count.all())
-            return {kind: n for kind, n in found.items() if n}
+                query = select(func.count()).where(true_at(table, cluster_id, at))
+                counts[kind] = int(connection.execute(query).scalar_one())
+            return {kind: count for kind, count in counts.items() if count}
 
     def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[StoredVictim, ...]]:
-        """The victims of many decisions; those without any are left out."""
+        """The victims of many decisions by number; decisions without any are left out."""
         found: dict[int, list[StoredVictim]] = defaultdict(list)
         with self._database.reading() as connection:
             for start in range(0, len(decisions), _IDS):
@@ -111,6 +136,94 @@ class AuditQueries:
                     .where(VICTIMS.c.decision_id.in_(decisions[start : start + _IDS]))
                     .order_by(VICTIMS.c.decision_id, VICTIMS.c.position)
                 )
-                for row in connection.execute(query):
-                    found[row.decision_id].append(victim_of(row))
+                for row in connection.execute(query).mappings():
+                    values = {name: row[name] for name in _VICTIM_FIELDS}
+                    values["reasons"] = tuple(rows.from_json(row["reasons"]))
+                    found[row["decision_id"]].append(StoredVictim(**values))
         return {decision: tuple(victims) for decision, victims in found.items()}
+
+    @contextmanager
+    def reading_tables(self) -> Iterator[TableReader]:
+        """Whole tables, all as they are at one instant."""
+        with self._database.reading() as connection:
+            yield TableReader(connection)
+
+
+_VICTIM_FIELDS: Final = tuple(f.name for f in fields(StoredVictim))
+
+
+def tables() -> Mapping[str, Sequence[ColumnInfo]]:
+    """The tables by name with their columns in order."""
+    return {
+        name: tuple(
+            ColumnInfo(name=c.name, type=_type_name(c.type), nullable=bool(c.nullable))
+            for c in table.columns
+        )
+        for name, table in sorted(METADATA.tables.items())
+    }
+
+
+def _type_name(of: object) -> str:
+    names = ((Millis, "millis"), (Bool, "bool"), (Json, "json"), (Str, "text"))
+    return next((name for kind, name in names if isinstance(of, kind)), "int64")
+
+
+def _kept(connection: Connection, cluster: str, number: int) -> int:
+    """The cluster's number in the database. Raises NotFound for a revision that is not there."""
+    head = require_head(connection, cluster)
+    r = REVISIONS.c
+    query = select(r.number).where(r.cluster_id == head.cluster_id, r.number == number)
+    if number and connection.execute(query).first() is None:
+        raise NotFound(
+            f"cluster `{cluster}` has no revision {number}",
+            help=f"its newest is {head.number}; `policy state revisions` lists them",
+        )
+    return head.cluster_id
+
+
+def _steps(connection: Connection, cluster: str, since: int, until: int) -> list[RevisionStep]:
+    head = require_head(connection, cluster)
+    r = REVISIONS.c
+    query = (
+        select(REVISIONS)
+        .where(r.cluster_id == head.cluster_id, r.number > since, r.number <= until)
+        .order_by(r.number)
+    )
+    found = connection.execute(query).all()
+    lacking = set(range(since + 1, until + 1)) - {row.number for row in found}
+    if lacking:
+        raise NotFound(
+            f"cluster `{cluster}` has no revision {min(lacking)}",
+            help=f"its newest is {head.number}; `policy state revisions` lists them",
+        )
+    changes: dict[int, list[Change]] = defaultdict(list)
+    entries: dict[int, list[tuple[str, str, str | None]]] = defaultdict(list)
+    for kind, table in VERSIONS.items():
+        c = table.c
+        begun = select(c.key, c.valid_from, c.manifest).where(
+            c.cluster_id == head.cluster_id, c.valid_from > since, c.valid_from <= until
+        )
+        put: set[tuple[int, str]] = set()
+        for row in connection.execute(begun):
+            put.add((row.valid_from, row.key))
+            digest = hashlib.sha256(row.manifest.encode()).hexdigest()
+            entries[row.valid_from].append((kind, row.key, digest))
+            changes[row.valid_from].append((kind, row.key, decode(kind, row.manifest)))
+        ended = select(c.key, c.valid_to).where(
+            c.cluster_id == head.cluster_id, c.valid_to > since, c.valid_to <= until
+        )
+        for end in connection.execute(ended):
+            if (end.valid_to, end.key) not in put:
+                entries[end.valid_to].append((kind, end.key, None))
+                changes[end.valid_to].append((kind, end.key, None))
+    return [
+        RevisionStep(
+            revision=row.number,
+            at_ms=row.at_ms,
+            state_digest=row.digest,
+            previous=row.previous,
+            computed_digest=chain_state(row.previous, entries[row.number]),
+            changes=sorted(changes[row.number], key=lambda change: change[:2]),
+        )
+        for row in found
+    ]

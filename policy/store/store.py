@@ -22,6 +22,7 @@ from policy.store import (
     state,
     verify,
 )
+from policy.store.audit_queries import AuditQueries
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
 from policy.store.importing import Progress
@@ -426,3 +427,7 @@ class Store:
         The database refuses everything else. Close the result. Raises StoreError.
         """
         return sql.run(self._database.url, query, parameters or {})
+
+    def audit_queries(self) -> AuditQueries:
+        """Reading in bulk: revisions with their changes, victims of many decisions, tables."""
+        return AuditQueries(self._database)
