@@ -101,10 +101,8 @@ def _print(stored: StoredDecision, rules: RuleSet) -> None:
 def _print_facts(console: Console, stored: StoredDecision) -> None:
     row = stored.row
     facts = (
-        (
-            "preemptor",
-            f"{row.preemptor}, priority {row.preemptor_priority}, uid {row.preemptor_uid}",
-        ),
+        ("preemptor", f"{row.preemptor}, priority {row.preemptor_priority}"),
+        ("uid", row.preemptor_uid),
         ("outcome", row.outcome + (f" on {row.node}" if row.node else "")),
         ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
         ("made for", session.instant(row.now_ms)),
@@ -115,7 +113,8 @@ def _print_facts(console: Console, stored: StoredDecision) -> None:
         ("digest", row.digest),
     )
     for name, value in facts:
-        console.print(f"{name:<10} {value}")
+        if value:
+            console.print(f"{name:<10} {value}")
 
 
 def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
@@ -175,7 +174,6 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
                 name: session.instant(value) if name in times_of else value
                 for name, value in candidate.values.items()
             },
-            "victims": candidate.victims,
             "left behind at": candidate.left_behind_at or "chosen",
         }
         for candidate in stored.candidates

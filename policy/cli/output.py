@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 Row: TypeAlias = Mapping[str, Any]
 
-_WIDE: Final = 2000
+_KEPT_WHOLE: Final = 24
+"""Cells up to this length are not folded."""
+
+_WIDE: Final = 10_000
 """Columns of a table that no terminal limits: a pipe or a file cuts nothing off."""
 
 
@@ -59,29 +63,35 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _WIDE
-    return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
+    return Console(
+        file=stream,
+        width=width,
+        highlight=False,
+        markup=False,  # `[NodeAffinity]` in a message is no markup
+        emoji=False,
+    )
 
 
-def table(
-    found: Iterable[Row],
-    *,
-    columns: Sequence[str],
-    right: Iterable[str] = (),
-    title: str | None = None,
-) -> Table:
-    """A table whose cells are folded, never cut off."""
+def table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable[str] = ()) -> Table:
+    """A table whose cells are folded, never cut off; instants are shown to the second."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False
-    )
+    made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     to_the_right = set(right)
-    for column in columns:
-        justify: Any = "right" if column in to_the_right else "left"
-        made.add_column(column, justify=justify, overflow="fold")
-    for row in found:
-        made.add_row(*(_text(cell(row.get(column))) for column in columns))
+    cells = [[_brief(cell(row.get(column))) for column in columns] for row in found]
+    for i, column in enumerate(columns):
+        longest = max((len(line[i]) for line in cells), default=0)
+        made.add_column(
+            # Words of a heading may stand below each other where the terminal is narrow.
+            Text(column.replace("-", " ") if sys.stdout.isatty() else column),
+            justify="right" if column in to_the_right else "left",
+            overflow="fold",
+            min_width=min(longest, _KEPT_WHOLE),
+        )
+    for line in cells:
+        made.add_row(*map(Text, line))  # not markup: `[a]` in a value stays as it is
     return made
 
 
@@ -93,10 +103,12 @@ def print_table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable
     console().print(table(found, columns=columns, right=right))
 
 
-def _text(content: str) -> Any:
-    from rich.text import Text
+_MILLISECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z")
 
-    return Text(content)  # not markup: `[a]` in a value stays as it is
+
+def _brief(content: str) -> str:
+    found = _MILLISECONDS.fullmatch(content)
+    return f"{found[1]}Z" if found else content
 
 
 def cell(value: Any) -> str:
