@@ -572,7 +572,7 @@ class _Cycle:
             node = self._place(passing)
             return Outcome.BIND, node, _bind(node), ""
         if not eligibility.eligible:
-            text = messages.PREFIX + eligibility.fired.reason
+            text = self._told(messages.PREFIX + eligibility.fired.reason)
             return Outcome.NOT_ELIGIBLE, None, NO_EFFECTS, text
         if not len(found.candidates):
             errors = [s.reasons[0] for s in found.statuses.statuses if s.code is Code.ERROR]
@@ -588,9 +588,13 @@ class _Cycle:
             effects = Effects(
                 bind="", mark_disrupted=(), evict=(), clear_nominations=(), nomination=change
             )
-            return outcome, None, effects, message
+            return outcome, None, effects, self._told(message)
         node = found.candidates.nodes[0]
         return Outcome.PREEMPT, node, self._preempt(node, found.victims), ""
+
+    def _told(self, message: str) -> str:
+        """The message, where this generation gives one."""
+        return message if self.rules.effects.failure_message else ""
 
     def _place(self, passing: Rows) -> str:
         """The node for a pod that fits: the one it is nominated to, else the first by name."""

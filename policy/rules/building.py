@@ -85,6 +85,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
             disruption_condition=effects.disruptionCondition,
             delete_terminating_victims=effects.deleteTerminatingVictims,
             on_no_candidate=effects.onNoCandidate,
+            failure_message=effects.failureMessage,
         ),
         scoring=scoring,
         extenders=tuple(_extender(extender) for extender in spec.extenders),

@@ -161,6 +161,7 @@ class EffectRules:
     disruption_condition: bool
     delete_terminating_victims: bool
     on_no_candidate: OnNoCandidate
+    failure_message: bool  #: the result says why the pod cannot preempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

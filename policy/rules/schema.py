@@ -133,6 +133,9 @@ class EffectsModel(Model):
     disruptionCondition: bool = True  # noqa: N815
     deleteTerminatingVictims: bool = False  # noqa: N815
     onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
+    failureMessage: bool = Field(  # noqa: N815
+        True, description="say in the result why the pod cannot preempt"
+    )
 
 
 class FilterModel(BaseModel):

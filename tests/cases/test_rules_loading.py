@@ -169,6 +169,7 @@ def test_scalars_and_mappings_merge_by_key() -> None:
             disruption_condition=True,
             delete_terminating_victims=False,
             on_no_candidate=OnNoCandidate.LEAVE,
+            failure_message=True,
         ),
     )
 
