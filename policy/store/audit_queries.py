@@ -13,10 +13,11 @@ from sqlalchemy import Connection, func, select
 
 from policy.cluster.digest import Change, chain_state
 from policy.cluster.objects import ClusterObject
-from policy.store import rows
+from policy.store import queries, rows
 from policy.store.connection import Database
 from policy.store.errors import NotFound
-from policy.store.model import StoredVictim
+from policy.store.model import DecisionRow, StoredVictim
+from policy.store.queries import DecisionFilter
 from policy.store.state import decode, require_head, true_at
 from policy.store.tables import METADATA, REVISIONS, VERSIONS, VICTIMS
 from policy.store.types import Bool, Json, Millis, Str
@@ -125,6 +126,23 @@ class AuditQueries:
                 query = select(func.count()).where(true_at(table, cluster_id, at))
                 counts[kind] = int(connection.execute(query).scalar_one())
             return {kind: count for kind, count in counts.items() if count}
+
+    def decision_ids(
+        self, cluster: str, *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[int]:
+        """Numbers of the cluster's decisions made for that time, hypothetical ones left out."""
+        wanted = DecisionFilter(cluster=cluster, since_ms=since_ms, until_ms=until_ms)
+        with self._database.reading() as connection:
+            return queries.decision_ids(connection, wanted)
+
+    def decisions(self, ids: Sequence[int]) -> list[DecisionRow]:
+        """Decisions by number, oldest first; numbers that are none are left out."""
+        with self._database.reading() as connection:
+            return [
+                row
+                for start in range(0, len(ids), _IDS)
+                for row in queries.decisions_by_id(connection, ids[start : start + _IDS])
+            ]
 
     def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[StoredVictim, ...]]:
         """The victims of many decisions by number; decisions without any are left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -169,6 +170,18 @@ def decisions(
         query = query.order_by(DECISIONS.c.id.desc())
     if limit is not None:
         query = query.limit(limit)
+    return [_decision_row(row) for row in connection.execute(query)]
+
+
+def decision_ids(connection: Connection, wanted: DecisionFilter) -> list[int]:
+    """Numbers of decisions, oldest first."""
+    query = _filtered(connection, select(DECISIONS.c.id), wanted).order_by(DECISIONS.c.id)
+    return list(connection.execute(query).scalars())
+
+
+def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[DecisionRow]:
+    """Decisions by number, oldest first; numbers that are none are left out."""
+    query = _base().where(DECISIONS.c.id.in_(ids)).order_by(DECISIONS.c.id)
     return [_decision_row(row) for row in connection.execute(query)]
 
 
