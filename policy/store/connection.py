@@ -8,6 +8,7 @@ Postgres gives the same with its default `synchronous_commit=on`.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,7 +49,11 @@ def parse_url(text: str) -> URL:
 
 def _sqlite_uri(url: URL, *, read_only: bool) -> str:
     path = Path(url.database or "").absolute()
-    return path.as_uri() + ("?mode=ro" if read_only else "?mode=rwc")
+    if not read_only:
+        return path.as_uri() + "?mode=rwc"
+    # Where nobody can write, no journal can be made, and none is needed.
+    frozen = not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
+    return path.as_uri() + ("?mode=ro&immutable=1" if frozen else "?mode=ro")
 
 
 def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
