@@ -182,6 +182,10 @@ class ISCSISource(_Object, frozen=True):
     read_only: bool = False
 
 
+class ImageVolumeSource(_Object, frozen=True):
+    reference: str = ""
+
+
 class Volume(_Object, frozen=True):
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -189,6 +193,7 @@ class Volume(_Object, frozen=True):
     aws_elastic_block_store: AWSElasticBlockStoreSource | None = None
     rbd: RBDSource | None = None
     iscsi: ISCSISource | None = None
+    image: ImageVolumeSource | None = None
     #: presence alone matters: the claim is then `<pod>-<volume>`
     ephemeral: dict[str, Any] | None = None
 

@@ -70,6 +70,7 @@ from policy.preemption.victims import (
 )
 from policy.rules.expressions import Columns, Scalar
 from policy.rules.ruleset import CandidateNodes, OnNoCandidate, Rule, RuleSet, StartAt, Verdict
+from policy.scoring.placing import Placement, place
 
 
 class DecisionError(ValueError):
@@ -186,8 +187,9 @@ class _Cycle:
         eligibility = self._eligibility(filtered)
         search = self.evaluate_all or (not fits and eligibility.eligible)
         found = self._search(filtered) if search else _Found(potential=np.zeros(0, np.int64))
+        placement = self._place(passing) if fits else None
         outcome, node, effects, message = self._conclude(
-            passing, eligibility, found, rejected=bool(rejected)
+            placement, eligibility, found, rejected=bool(rejected)
         )
         return self._decision(
             outcome=outcome,
@@ -207,6 +209,7 @@ class _Cycle:
                 decided_by=found.decided_by,
                 checks=found.checks,
                 message=message,
+                scores=placement.scores if placement is not None else (),
             ),
         )
 
@@ -566,10 +569,15 @@ class _Cycle:
         return tuple(victims)
 
     def _conclude(
-        self, passing: Rows, eligibility: _Eligibility, found: _Found, *, rejected: bool
+        self,
+        placement: Placement | None,
+        eligibility: _Eligibility,
+        found: _Found,
+        *,
+        rejected: bool,
     ) -> tuple[Outcome, str | None, Effects, str]:
-        if passing.size:
-            node = self._place(passing)
+        if placement is not None:
+            node = self.names[placement.node]
             return Outcome.BIND, node, _bind(node), ""
         if not eligibility.eligible:
             text = self._told(messages.PREFIX + eligibility.fired.reason)
@@ -596,12 +604,14 @@ class _Cycle:
         """The message, where this generation gives one."""
         return message if self.rules.effects.failure_message else ""
 
-    def _place(self, passing: Rows) -> str:
-        """The node for a pod that fits: the one it is nominated to, else the first by name."""
+    def _place(self, passing: Rows) -> Placement:
+        """The node for a pod that fits: the one it is nominated to, else the best by score."""
         nominated = self.snapshot.nodes.index.get(
             self.incoming.pod.status.nominated_node_name, NOWHERE
         )
-        return self.names[nominated if nominated in passing else int(passing[0])]
+        if nominated in passing:
+            return Placement(node=nominated, scores=())
+        return place(self.incoming, self.rules.scoring, passing)
 
     def _preempt(self, node: str, victims: Sequence[Victim]) -> Effects:
         rules = self.rules.effects

@@ -303,6 +303,8 @@ class Trace:
     decided_by: str  #: id of the criterion that left one candidate; "" with fewer than two
     checks: tuple[PodCheck, ...]  #: potential victims of the best candidate's node
     message: str  #: text of the cycle's result as kube-scheduler words it
+    #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
+    scores: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +387,7 @@ def _document(decision: Decision) -> dict[str, Any]:
             "decidedBy": trace.decided_by,
             "checks": [_fields(c) for c in trace.checks],
             "message": trace.message,
+            "scores": trace.scores,
         },
         "effects": _fields(decision.effects),
     }

@@ -21,6 +21,7 @@ from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
+from policy.scoring.registry import SCORERS
 
 MAX_EXTENDS = 10
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -33,7 +34,7 @@ def known_filters() -> Registry:
 
 def known_scorers() -> Registry:
     """Scorers that rule files may name, with their parameters."""
-    return {}
+    return SCORERS
 
 
 # -- shipped rule sets -----------------------------------------------------------------------

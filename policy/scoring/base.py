@@ -1,0 +1,41 @@
+"""What a scorer is: a value from 0 to 100 for every node on which the pod fits.
+
+Values are integers. Where kube-scheduler computes in float64 before it cuts off the fraction, so
+do the scorers: with quotients and products alone, IEEE 754 gives the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from policy.cluster.tables import Ints
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+
+MAX: Final = 100
+"""The best value that a scorer gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerInfo:
+    """A scorer as the registry knows it."""
+
+    name: str  #: as rule files write it
+    plugin: str  #: kube-scheduler's name
+    doc: str  #: what it prefers
+    #: values of the nodes, parallel to them; None where the pod gives it nothing to go by
+    score: Callable[[Incoming, Parameters, Nodes], Ints | None]
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+    def defaults(self) -> dict[str, str | int | bool]:
+        return {name: p.default for name, p in self.parameters.items()}
+
+
+def normalised(counts: Ints, *, reverse: bool) -> Ints:
+    """Counts (not negative) brought to 0..100, the largest to 100; reversed, to 0."""
+    largest = int(counts.max(initial=0))
+    scaled = counts * MAX // largest if largest else np.zeros_like(counts)
+    return MAX - scaled if reverse else scaled

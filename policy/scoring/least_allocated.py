@@ -1,0 +1,53 @@
+"""least-allocated: nodes of which the largest part of cpu and memory stays free.
+
+Source: NodeResourcesFit's LeastAllocated strategy (1.35).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from policy.cluster.requests import CPU, MEMORY
+from policy.cluster.tables import Ints
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+from policy.scoring.base import MAX, ScorerInfo
+from policy.scoring.resource_use import use_of
+
+WEIGHTS: Final = {
+    CPU: Parameter(doc="weight of cpu in the mean; 0 leaves it out", default=1),
+    MEMORY: Parameter(doc="weight of memory in the mean; 0 leaves it out", default=1),
+}
+
+
+def weighted_mean(incoming: Incoming, parameters: Parameters, nodes: Nodes, *, most: bool) -> Ints:
+    """Mean over the resources of the part that is used (`most`) or free, 0..100.
+
+    A resource of which a node has nothing is left out there.
+    """
+    total = np.zeros(nodes.size, dtype=np.int64)
+    weights = np.zeros(nodes.size, dtype=np.int64)
+    for name in (CPU, MEMORY):
+        weight = max(0, parameters[name])
+        use = use_of(incoming, name, nodes, assume=True)
+        # Pods without requests count for something, so a node may seem more than full.
+        used = np.minimum(use.used, use.room)
+        part = (used if most else use.room - used) * MAX // np.maximum(use.room, 1)
+        known = use.room > 0
+        total += np.where(known, part * weight, 0)
+        weights += np.where(known, weight, 0)
+    return total // np.maximum(weights, 1)
+
+
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints:
+    return weighted_mean(incoming, parameters, nodes, most=False)
+
+
+INFO = ScorerInfo(
+    name="least-allocated",
+    plugin="NodeResourcesFit",
+    doc="Prefers nodes with the largest part of cpu and memory free: pods spread out.",
+    score=score,
+    parameters=WEIGHTS,
+)

@@ -1,0 +1,196 @@
+"""pod-affinity: preferred affinity and anti-affinity between pods, both ways.
+
+The incoming pod's preferred terms draw it to (or away from) pods that are there, and theirs draw
+it to (or away from) them; the required affinity of pods that are there draws it, too.
+
+Source: InterPodAffinity's PreScore, Score and NormalizeScore (1.35).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from policy.cluster.objects import Pod, PodAffinityTerm, WeightedPodAffinityTerm
+from policy.cluster.tables import NOWHERE, Column, Ints, LabelSet, Pools
+from policy.filters.affinity_terms import Term, compile_term, unrolled
+from policy.filters.base import (
+    Incoming,
+    Nodes,
+    Parameter,
+    Parameters,
+    label_matches,
+    pods_matching,
+)
+from policy.scoring.base import MAX, ScorerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """A term with the weight by which it draws; negative where it drives away."""
+
+    term: Term
+    weight: int
+    required: bool  #: its weight is a parameter
+
+
+def _weighted(
+    terms: list[WeightedPodAffinityTerm] | None, *, namespace: str, sign: int
+) -> list[Pull]:
+    return [
+        Pull(
+            term=compile_term(w.pod_affinity_term, namespace=namespace),
+            weight=sign * w.weight,
+            required=False,
+        )
+        for w in terms or ()
+    ]
+
+
+def preferred_pulls(pod: Pod) -> list[Pull]:
+    """The pod's preferred terms, drawing and driving."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return []
+    namespace = pod.metadata.namespace or "default"
+    to, away = affinity.pod_affinity, affinity.pod_anti_affinity
+    return [
+        *_weighted(to.preferred if to else None, namespace=namespace, sign=1),
+        *_weighted(away.preferred if away else None, namespace=namespace, sign=-1),
+    ]
+
+
+def _required_pulls(terms: list[PodAffinityTerm] | None, *, namespace: str) -> list[Pull]:
+    return [
+        Pull(term=compile_term(t, namespace=namespace), weight=0, required=True)
+        for t in terms or ()
+    ]
+
+
+def _pulls_id(pod: Pod, pools: Pools) -> int:
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NOWHERE
+    to, away = affinity.pod_affinity, affinity.pod_anti_affinity
+    parts = (to, away.preferred if away else None)
+    namespace = pod.metadata.namespace or "default"
+    key = (namespace, msgspec.json.encode(parts))
+    pool = pools.named("affinity pulls")
+    found = pool.ids.get(key)
+    if found is not None:
+        return found
+    required = _required_pulls(to.required if to else None, namespace=namespace)
+    pulls = (*required, *preferred_pulls(pod))
+    return pool.intern(key, pulls)
+
+
+PULLS: Final = Column("affinity_pulls", np.int32, _pulls_id)
+
+
+class _Fields:
+    """Weight per topology key and domain."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._snapshot = incoming.snapshot
+        self._totals: dict[str, Ints] = {}
+
+    def add(self, key: str, rows: Ints, weights: Ints | int) -> None:
+        """Pods `rows` pull their whole domain by the weights."""
+        if not rows.size:
+            return
+        domain, domains = self._snapshot.nodes.domains(key)
+        totals = self._totals.setdefault(key, np.zeros(domains + 1, dtype=np.int64))
+        # Pods on nodes without the label fall into the last slot, which is never read.
+        np.add.at(totals, domain[self._snapshot.node[rows]], weights)
+
+    @property
+    def empty(self) -> bool:
+        return not self._totals
+
+    def at(self, nodes: Nodes) -> Ints:
+        found = np.zeros(nodes.size, dtype=np.int64)
+        for key, totals in self._totals.items():
+            domain = self._snapshot.nodes.domains(key)[0][nodes]
+            found += np.where(domain >= 0, totals[domain], 0)
+        return found
+
+
+def _selects(term: Term, pod: LabelSet) -> bool:
+    return term.selects(pod, {})
+
+
+def _own(incoming: Incoming, pulls: list[Pull], fields: _Fields, *, keep_selector: bool) -> None:
+    """Pods that the incoming pod's terms select pull it."""
+    snapshot = incoming.snapshot
+    for pull in pulls:
+        term = unrolled(pull.term, snapshot.namespace_labels, keep_selector=keep_selector)
+        matches = label_matches(snapshot, ("preferred", term), partial(_selects, term))
+        rows = np.flatnonzero(pods_matching(snapshot, matches) & (snapshot.node >= 0))
+        fields.add(term.topology_key, rows, pull.weight)
+
+
+def _of_others(incoming: Incoming, fields: _Fields, *, required_weight: int) -> None:
+    """Pods whose terms select the incoming pod pull it."""
+    snapshot = incoming.snapshot
+    column = snapshot.column(PULLS)
+    sets = snapshot.pools.named("affinity pulls").values
+    labels = snapshot.namespace_labels.get(incoming.namespace, {})
+    weights: dict[str, Ints] = {}
+    for i, pulls in enumerate(sets):
+        for pull in pulls:
+            weight = required_weight if pull.required else pull.weight
+            if weight and pull.term.selects(incoming.label_set, labels):
+                of_key = weights.setdefault(
+                    pull.term.topology_key, np.zeros(len(sets), dtype=np.int64)
+                )
+                of_key[i] += weight
+    carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
+    for key, of_key in weights.items():
+        of_pod = of_key[column[carriers]]
+        fields.add(key, carriers[of_pod != 0], of_pod[of_pod != 0])
+
+
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+    pulls = preferred_pulls(incoming.pod)
+    if not pulls and parameters["ignoreTermsOfOthers"]:
+        return None
+    fields = _Fields(incoming)
+    _own(incoming, pulls, fields, keep_selector=parameters["namespaceSelector"] == "kept")
+    _of_others(incoming, fields, required_weight=parameters["requiredWeight"])
+    if fields.empty:
+        return None
+    raw = fields.at(nodes)
+    smallest, largest = int(raw.min()), int(raw.max())
+    if largest == smallest:
+        return np.zeros_like(raw)
+    return (MAX * ((raw - smallest) / (largest - smallest))).astype(np.int64)
+
+
+INFO = ScorerInfo(
+    name="pod-affinity",
+    plugin="InterPodAffinity",
+    doc="Prefers nodes near pods that the pod's preferred affinity names, or whose affinity names "
+    "the pod, and far from those that anti-affinity names.",
+    score=score,
+    parameters={
+        "requiredWeight": Parameter(
+            doc="weight of the required affinity of pods that are there (hardPodAffinityWeight)",
+            default=1,
+        ),
+        "ignoreTermsOfOthers": Parameter(
+            doc="a pod without preferred terms of its own is not scored "
+            "(ignorePreferredTermsOfExistingPods)",
+            default=False,
+        ),
+        "namespaceSelector": Parameter(
+            doc="the incoming pod's namespace selectors become names of namespaces; afterwards "
+            "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35)",
+            default="kept",
+            choices=("kept", "dropped"),
+        ),
+    },
+)

@@ -1,0 +1,139 @@
+"""What a node's pods and the incoming pod use, as the resource scorers count it.
+
+A container that does not say how much it needs counts as if it asked for a little of it:
+otherwise any number of such pods would pile up on the emptiest node.
+
+Source: NodeInfo's NonZeroRequested, PodRequests with NonMissingContainerRequests (1.35).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from policy.cluster.objects import Container, Pod, ResourceRequirements
+from policy.cluster.occupancy import Occupancy
+from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
+from policy.cluster.snapshot import Delta, Snapshot
+from policy.cluster.tables import Column, Ints, Pools
+from policy.filters.base import Incoming, Nodes
+
+ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
+"""Milli cpu and bytes that a container without a request counts for."""
+_ASSUMED_QUANTITY: Final = {CPU: "100m", MEMORY: "200Mi"}
+
+
+def _names(container: Container, name: str) -> bool:
+    """Does the container say how much of the resource it needs?"""
+    requests = container.resources.requests if container.resources else None
+    return requests is not None and name in requests
+
+
+def _filled(container: Container, name: str) -> Container:
+    if _names(container, name):
+        return container
+    resources = container.resources or ResourceRequirements()
+    requests = {**(resources.requests or {}), name: _ASSUMED_QUANTITY[name]}
+    return replace(container, resources=replace(resources, requests=requests))
+
+
+def assumed(pod: Pod, name: str, *, on_node: bool) -> int:
+    """What has to be added to the pod's request for containers that name none.
+
+    on_node: as the scheduler counts a pod that occupies a node.
+    """
+    spec = pod.spec
+    of_pod = spec.resources
+    if of_pod is not None and name in (of_pod.requests or {}):
+        return 0  # the pod's own figure replaces those of its containers
+    known = set()
+    if on_node:
+        known = {
+            status.name
+            for status in pod.status.container_statuses or ()
+            if status.resources is not None and name in (status.resources.requests or {})
+        }
+    containers = spec.containers or []
+    lacking = sum(not _names(c, name) and c.name not in known for c in containers)
+    init = spec.init_containers or []
+    if not lacking and all(_names(c, name) for c in init):
+        return 0
+    bare = pod_requests(pod, on_node=on_node)
+    limited = of_pod is not None and bool(of_pod.requests or of_pod.limits)
+    if on_node and limited and name in bare:
+        return 0
+    if not init:
+        return ASSUMED[name] * lacking
+    whole = replace(
+        spec,
+        containers=[c if c.name in known else _filled(c, name) for c in containers],
+        init_containers=[_filled(c, name) for c in init],
+    )
+    full = pod_requests(replace(pod, spec=whole), on_node=on_node)
+    return full.get(name, 0) - bare.get(name, 0)
+
+
+def _column(name: str) -> Column:
+    def of(pod: Pod, _: Pools) -> int:
+        return assumed(pod, name, on_node=True)
+
+    return Column(f"assumed {name}", np.int64, of, gone=0)
+
+
+_ASSUMED_COLUMNS: Final = {name: _column(name) for name in ASSUMED}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _AssumedSums:
+    """Per node, what its pods count for beyond what they ask for; kept up to date by deltas."""
+
+    name: str
+    sums: Ints  #: (nodes,)
+
+    @staticmethod
+    def build(snapshot: Snapshot, *, name: str) -> _AssumedSums:
+        values = snapshot.column(_ASSUMED_COLUMNS[name])
+        rows = np.flatnonzero((values != 0) & (snapshot.node >= 0))
+        sums = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        np.add.at(sums, snapshot.node[rows], values[rows])
+        return _AssumedSums(name=name, sums=sums)
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _AssumedSums | None:
+        if delta.nodes_changed and after.nodes.names != before.nodes.names:
+            return None
+        column = _ASSUMED_COLUMNS[self.name]
+        sums = self.sums.copy()
+        left, came = delta.old_node >= 0, delta.new_node >= 0
+        np.subtract.at(sums, delta.old_node[left], before.column(column)[delta.rows[left]])
+        np.add.at(sums, delta.new_node[came], after.column(column)[delta.rows[came]])
+        return _AssumedSums(name=self.name, sums=sums)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Use:
+    """One resource on some nodes, the incoming pod included."""
+
+    room: Ints  #: (n,) allocatable
+    used: Ints  #: (n,)
+    asked: int  #: by the incoming pod
+
+
+def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
+    """assume: containers without a request count for a little."""
+    snapshot = incoming.snapshot
+    asked = incoming.requests(CURRENT).get(name, 0)
+    if assume:
+        asked += assumed(incoming.pod, name, on_node=False)
+    column = snapshot.pools.resources.ids.get(name)
+    if column is None:
+        nothing = np.zeros(nodes.size, dtype=np.int64)
+        return Use(room=nothing, used=nothing, asked=asked)
+    used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
+    if assume:
+        build = partial(_AssumedSums.build, name=name)
+        used = used + snapshot.derived(("assumed", name), build).sums[nodes]
+    return Use(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
