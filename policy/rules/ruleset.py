@@ -64,6 +64,13 @@ class OnNoCandidate(StrEnum):
     CLEAR_IF_NO_POTENTIAL_NODE = "clear-if-no-potential-node"
 
 
+class QueueKind(StrEnum):
+    """Which pod is tried next."""
+
+    PRIORITY = "priority"  # the one of the highest priority, then the one that waits longest
+    FIFO = "fifo"  # the one that waits longest; there is no backoff (1.13 without the feature)
+
+
 class ReprieveGroup(StrEnum):
     """Potential victims that are tried together."""
 
@@ -188,6 +195,16 @@ class Extender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """How pods that could not be placed wait for their next cycle."""
+
+    kind: QueueKind
+    initial_backoff_seconds: int  #: after the first failure; it doubles. 0: no backoff
+    max_backoff_seconds: int
+    unschedulable_seconds: int  #: after which a pod is tried again though nothing has happened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
     """Everything that decides a preemption.
 
@@ -206,6 +223,7 @@ class RuleSet:
     candidates: CandidateRules = field(repr=False)
     ranking: tuple[RankingCriterion, ...] = field(repr=False)
     effects: EffectRules = field(repr=False)
+    queue: QueueRules = field(repr=False)
     scoring: tuple[ScorerUse, ...] = field(default=(), repr=False)
     extenders: tuple[Extender, ...] = field(default=(), repr=False)
     audit_candidates: int | Literal["all", "chosen"] = field(default=10, repr=False)

@@ -15,6 +15,7 @@ from policy.rules.ruleset import (
     NoneEligible,
     OnNoCandidate,
     Pick,
+    QueueKind,
     StartAt,
 )
 
@@ -174,6 +175,15 @@ class ExtenderModel(Model):
     managedResources: list[ManagedResourceModel] = []  # noqa: N815
 
 
+class QueueModel(Model):
+    """How pods that could not be placed wait for their next cycle."""
+
+    kind: Annotated[QueueKind, Word] = QueueKind.PRIORITY
+    initialBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 1  # noqa: N815
+    maxBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 10  # noqa: N815
+    unschedulableSeconds: Annotated[int, Field(ge=1, le=604_800)] = 300  # noqa: N815
+
+
 class AuditModel(Model):
     """What is stored of a decision; the rest stays recomputable."""
 
@@ -191,6 +201,7 @@ class SpecModel(Model):
     effects: EffectsModel = EffectsModel.model_validate({})
     scoring: list[ScorerModel] = []
     extenders: list[ExtenderModel] = []
+    queue: QueueModel = QueueModel.model_validate({})
     audit: AuditModel = AuditModel.model_validate({})
 
 
