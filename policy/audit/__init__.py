@@ -1,0 +1,1 @@
+"""Answering for past decisions: replay, comparison with other rules, what-if, export."""

@@ -1,0 +1,203 @@
+"""Replay: decide again what was decided, on the state and under the rules of then.
+
+Nothing else is ever replayed: where a part of what a decision was made from is not there, or is
+not what it was, that is said, and no decision is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from policy.audit.differences import Difference, first_difference
+from policy.audit.past import Damaged, Past
+from policy.cluster.digest import snapshot_digest
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import DecisionError, decide
+from policy.preemption.decision import ENGINE_VERSION, Decision
+from policy.rules import RulesError, RuleSet
+from policy.store import DecisionRow, NotFound, Store, StoreError
+
+_BATCH: Final = 500
+
+
+class Lack(StrEnum):
+    """What a replay would need and does not have. Values are part of the output."""
+
+    ENGINE = "engine-version"  # made by another version of the decision procedure
+    RULE_SET = "rule-set"  # its text is not there
+    RULE_SET_DIGEST = "rule-set-digest"  # its text is not the one that was used
+    RULE_SET_UNREADABLE = "rule-set-unreadable"  # this version cannot read it
+    STATE = "state"  # the revision it was made on is not kept
+    STATE_DIGEST = "state-digest"  # the rows of the state are not those that were written
+    HYPOTHETICAL = "hypothetical-state"  # made on a state that never was
+    HISTORY = "history"  # the history figures that its rules read are not recorded
+    SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
+
+
+class Verdict(StrEnum):
+    """How a replay ended. Values are part of the output."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The result of one replay."""
+
+    id: int
+    cluster: str
+    preemptor: str
+    verdict: Verdict
+    recorded_digest: str
+    replayed_digest: str = ""  #: "" where nothing could be decided
+    difference: Difference | None = None
+    lacks: tuple[Lack, ...] = ()
+    detail: str = ""
+
+
+class Incomplete(Exception):  # what happened, with all that lacks
+    """A decision cannot be made again."""
+
+    def __init__(self, lacks: Sequence[Lack], detail: str = "") -> None:
+        super().__init__(", ".join(lacks))
+        self.lacks = tuple(lacks)
+        self.detail = detail
+
+
+class Replayer:
+    """Makes decisions of one store again; ascending order within a cluster is cheap."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pasts: dict[str, Past] = {}
+        self._rules: dict[str, RuleSet | Incomplete] = {}
+
+    def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
+        """The decisions with these numbers; what the next ones need is read together."""
+        for start in range(0, len(ids), _BATCH):
+            batch = self._store.audit_queries().decisions(ids[start : start + _BATCH])
+            for row in batch:
+                self._past(row.cluster).expect(row.base_revision)
+            yield from batch
+
+    def _past(self, cluster: str) -> Past:
+        if cluster not in self._pasts:
+            self._pasts[cluster] = Past(self._store, cluster)
+        return self._pasts[cluster]
+
+    def situation(self, row: DecisionRow) -> tuple[Snapshot, RuleSet]:
+        """The snapshot and the rules that a decision was made with. Raises Incomplete."""
+        lacks: list[Lack] = []
+        details: list[str] = []
+        if row.engine_version != ENGINE_VERSION:
+            lacks.append(Lack.ENGINE)
+            details.append(f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}")
+        rules = self._rule_set(row.rule_set_digest)
+        if isinstance(rules, Incomplete):
+            lacks += rules.lacks
+            details.append(rules.detail)
+        snapshot = self._snapshot(row, rules, lacks, details)
+        if lacks or snapshot is None or isinstance(rules, Incomplete):
+            raise Incomplete(lacks, "; ".join(text for text in details if text))
+        return snapshot, rules
+
+    def again(self, row: DecisionRow) -> Decision:
+        """The decision made again. Raises Incomplete, DecisionError."""
+        snapshot, rules = self.situation(row)
+        return decide(snapshot, rules, row.preemptor, seed=row.seed, evaluate_all=row.evaluate_all)
+
+    def replay(self, row: DecisionRow) -> Replayed:
+        """Make a decision again and compare it with the record."""
+        try:
+            decision = self.again(row)
+        except Incomplete as exc:
+            return _replayed(row, Verdict.INCOMPLETE, lacks=exc.lacks, detail=exc.detail)
+        except DecisionError as exc:
+            found = Difference(path="preemptor", recorded=row.preemptor, replayed=None)
+            return _replayed(row, Verdict.DIFFERENT, difference=found, detail=str(exc))
+        if decision.digest == row.digest:
+            return _replayed(row, Verdict.EQUAL, digest=decision.digest)
+        difference = first_difference(self._store.decision(row.id), decision)
+        return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
+
+    def _rule_set(self, digest: str) -> RuleSet | Incomplete:
+        found = self._rules.get(digest)
+        if found is None:
+            try:
+                text = self._store.rule_set(digest)
+                found = _read_rules(text, digest)
+            except NotFound as exc:
+                found = Incomplete((Lack.RULE_SET,), exc.message)
+            self._rules[digest] = found
+        return found
+
+    def _snapshot(
+        self,
+        row: DecisionRow,
+        rules: RuleSet | Incomplete,
+        lacks: list[Lack],
+        details: list[str],
+    ) -> Snapshot | None:
+        try:
+            snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
+        except NotFound as exc:
+            lacks.append(Lack.STATE)
+            details.append(exc.message)
+            return None
+        except (Damaged, StoreError) as exc:
+            lacks.append(Lack.STATE_DIGEST)
+            details.append(str(exc))
+            return None
+        if snapshot_digest(snapshot.state_digest, now_ms=row.now_ms) == row.snapshot_digest:
+            return snapshot
+        if row.hypothetical:
+            lacks.append(Lack.HYPOTHETICAL)
+        elif isinstance(rules, RuleSet) and rules.history_needs:
+            lacks.append(Lack.HISTORY)
+        else:
+            lacks.append(Lack.SNAPSHOT)
+        return None
+
+
+def _read_rules(text: str, digest: str) -> RuleSet | Incomplete:
+    if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
+        return Incomplete((Lack.RULE_SET_DIGEST,), f"the stored text is not that of {digest}")
+    try:
+        return RuleSet.from_canonical(text)
+    except RulesError as exc:
+        return Incomplete((Lack.RULE_SET_UNREADABLE,), str(exc).partition("\n")[0])
+
+
+def _replayed(
+    row: DecisionRow,
+    verdict: Verdict,
+    *,
+    digest: str = "",
+    difference: Difference | None = None,
+    lacks: tuple[Lack, ...] = (),
+    detail: str = "",
+) -> Replayed:
+    return Replayed(
+        id=row.id,
+        cluster=row.cluster,
+        preemptor=row.preemptor,
+        verdict=verdict,
+        recorded_digest=row.digest,
+        replayed_digest=digest,
+        difference=difference,
+        lacks=lacks,
+        detail=detail,
+    )
+
+
+def replay_all(store: Store, ids: Sequence[int]) -> Iterator[Replayed]:
+    """Replay decisions by number; in ascending order they share the most work."""
+    replayer = Replayer(store)
+    for row in replayer.rows(ids):
+        yield replayer.replay(row)
