@@ -11,6 +11,7 @@ stand behind the volumes; a node that fails them is no candidate either way.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from policy.filters.base import (
     Filter,
     FilterInfo,
     Incoming,
+    Parameter,
     Parameters,
     StaticFilter,
     Verdicts,
@@ -32,6 +34,15 @@ NO_NETWORK = "node(s) had unavailable network"
 MEMORY = "node(s) had memory pressure"
 DISK = "node(s) had disk pressure"
 PID = "node(s) had pid pressure"
+
+
+_SWITCHES: Final = {
+    "outOfDisk": OUT_OF_DISK,
+    "memoryPressure": MEMORY,
+    "diskPressure": DISK,
+    "pidPressure": PID,
+}
+"""Parameter -> reason of the condition that it switches off."""
 
 
 def best_effort(pod: Pod) -> bool:
@@ -75,11 +86,13 @@ def _problems(node: Node) -> Hashable:
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     conditions = incoming.snapshot.nodes.coded("conditions", _problems)
     spared = not best_effort(incoming.pod)
+    unread = {reason for name, reason in _SWITCHES.items() if not parameters[name]}
     texts: list[tuple[str, ...]] = [()]
     reason_of = []
     for found, pressure in conditions.values:
+        found = tuple(r for r in found if r not in unread)
         # Memory pressure keeps only best-effort pods away.
-        short = tuple(r for r in pressure if not (spared and r == MEMORY))
+        short = tuple(r for r in pressure if r not in unread and not (spared and r == MEMORY))
         reasons = found or short[:1]
         if reasons not in texts:
             texts.append(reasons)
@@ -102,4 +115,8 @@ INFO = FilterInfo(
     doc="Ready, OutOfDisk, NetworkUnavailable, and memory, disk and pid pressure (1.14). Eviction "
     "cannot resolve it.",
     build=build,
+    parameters={
+        name: Parameter(doc=f"whether the condition counts: {reason}", default=True)
+        for name, reason in _SWITCHES.items()
+    },
 )

@@ -10,6 +10,7 @@ from policy.filters.base import (
     Filter,
     FilterInfo,
     Incoming,
+    Parameter,
     Parameters,
     StaticFilter,
     Verdicts,
@@ -19,7 +20,9 @@ REASON = "node(s) were unschedulable"
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
-    if any(tolerates(t, UNSCHEDULABLE_TAINT) for t in incoming.pod.spec.tolerations or ()):
+    tolerations = incoming.pod.spec.tolerations or ()
+    respected = parameters["tolerations"] == "respected"
+    if respected and any(tolerates(t, UNSCHEDULABLE_TAINT) for t in tolerations):
         return None
     cordoned = incoming.snapshot.nodes.coded("unschedulable", lambda n: n.spec.unschedulable)
     if True not in cordoned.values:
@@ -33,4 +36,11 @@ INFO = FilterInfo(
     plugin="NodeUnschedulable",
     doc="`spec.unschedulable`, unless tolerated. Eviction cannot resolve it.",
     build=build,
+    parameters={
+        "tolerations": Parameter(
+            doc="`ignored`: not even a pod that tolerates it goes to a cordoned node (kube-batch)",
+            default="respected",
+            choices=("respected", "ignored"),
+        ),
+    },
 )

@@ -7,6 +7,8 @@ Load, in columns: for each own affinity term the number of pods in the node's to
 match *all* own terms, then the number of such pods over all terms and domains; for each own
 anti-affinity term the number of pods in the domain that it selects; last, the number of
 anti-affinity terms of pods there that select the incoming pod and share a topology with the node.
+Where own terms count together (1.16 without precomputed metadata, as kube-batch asks), they are one
+term: a pod matters that all of them select and whose node shares all their labels at once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from policy.cluster.tables import ANTI_AFFINITY, Bools, Ints, LabelSet, TermSet
+from policy.cluster.objects import PodAffinityTerm
+from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, LabelSet, TermSet
 from policy.filters.affinity_terms import (
     Term,
     compile_term,
@@ -47,12 +50,17 @@ GENERAL = "node(s) didn't match pod affinity/anti-affinity"
 
 
 class _Topology:
-    """Counts per topology domain of one key."""
+    """Counts per topology domain of one key, or of several keys at once."""
 
-    def __init__(self, incoming: Incoming, key: str) -> None:
-        snapshot = incoming.snapshot
-        self._node = snapshot.node
-        self.domain, self.domains = snapshot.nodes.domains(key)
+    def __init__(self, incoming: Incoming, keys: tuple[str, ...]) -> None:
+        nodes = incoming.snapshot.nodes
+        self._node = incoming.snapshot.node
+        self.domain, self.domains = nodes.domains(keys[0])
+        for key in keys[1:]:
+            domain, domains = nodes.domains(key)
+            both = np.asarray((self.domain >= 0) & (domain >= 0))
+            self.domain = np.where(both, self.domain * domains + domain, NOWHERE)
+            self.domains *= domains
 
     def count(self, rows: Ints, weights: Ints | None = None) -> Ints:
         """Per node, the weight of pods `rows` in its domain; 0 without the label."""
@@ -78,6 +86,7 @@ class PodAffinityFilter(LinearFilter):
         reasons: dict[str, tuple[str, ...]],
         anywhere_if_first: bool,
         existing_first: bool,
+        together: bool,
     ) -> None:
         snapshot = incoming.snapshot
         self._snapshot = snapshot
@@ -85,11 +94,16 @@ class PodAffinityFilter(LinearFilter):
         self._reasons = reasons
         self._anywhere_if_first = anywhere_if_first
         self._existing_first = existing_first
-        keys = {t.topology_key for t in (*affinity, *anti)} | existing_terms.keys()
-        topologies = {key: _Topology(incoming, key) for key in keys}
-        self._affinity = [topologies[t.topology_key] for t in affinity]
-        self._anti = [topologies[t.topology_key] for t in anti]
-        self._existing = {topologies[key]: terms for key, terms in existing_terms.items()}
+        self._together = together
+        affinity_groups = _grouped(affinity, together=together)
+        anti_groups = _grouped(anti, together=together)
+        keys = {_keys(g) for g in (*affinity_groups, *anti_groups)}
+        topologies = {
+            key: _Topology(incoming, key) for key in keys | {(key,) for key in existing_terms}
+        }
+        self._affinity = [topologies[_keys(g)] for g in affinity_groups]
+        self._anti = [topologies[_keys(g)] for g in anti_groups]
+        self._existing = {topologies[key,]: terms for key, terms in existing_terms.items()}
         nothing = np.zeros(len(snapshot.pods), dtype=np.bool_)
         self._matches_all = (
             pods_matching(snapshot, _selected(incoming, affinity, together=True))
@@ -97,11 +111,12 @@ class PodAffinityFilter(LinearFilter):
             else nothing
         )
         self._matches_anti = [
-            pods_matching(snapshot, _selected(incoming, [t], together=False)) for t in anti
+            pods_matching(snapshot, _selected(incoming, group, together=False))
+            for group in anti_groups
         ]
         self._self_match = bool(affinity) and _all_select(affinity, incoming.label_set)
-        self._first_anti = len(affinity) + (1 if affinity else 0)
-        self.width = self._first_anti + len(anti) + 1
+        self._first_anti = len(self._affinity) + (1 if affinity else 0)
+        self.width = self._first_anti + len(self._anti) + 1
 
     def base(self) -> Ints:
         snapshot = self._snapshot
@@ -112,7 +127,7 @@ class PodAffinityFilter(LinearFilter):
             load[:, i] = topology.count(rows)
             total += int(topology.has(snapshot.node[rows].astype(np.int64)).sum())
         if self._affinity:
-            load[:, len(self._affinity)] = total
+            load[:, len(self._affinity)] = rows.size if self._together else total
         for i, topology in enumerate(self._anti):
             rows = np.flatnonzero(self._matches_anti[i] & self._on_node)
             load[:, self._first_anti + i] = topology.count(rows)
@@ -130,7 +145,7 @@ class PodAffinityFilter(LinearFilter):
             demand[:, i] = matches & topology.has(nodes)
         if self._affinity:
             own = len(self._affinity)
-            demand[:, own] = demand[:, :own].sum(axis=1)
+            demand[:, own] = matches if self._together else demand[:, :own].sum(axis=1)
         for i, topology in enumerate(self._anti):
             demand[:, self._first_anti + i] = self._matches_anti[i][rows] & topology.has(nodes)
         column = self._snapshot.column(ANTI_AFFINITY)[rows]
@@ -179,6 +194,17 @@ class PodAffinityFilter(LinearFilter):
         return Verdicts(codes=codes, reasons=reasons, texts=tuple(texts))
 
 
+def _grouped(terms: Sequence[Term], *, together: bool) -> list[tuple[Term, ...]]:
+    """The terms that are judged as one."""
+    if together:
+        return [tuple(terms)] if terms else []
+    return [(term,) for term in terms]
+
+
+def _keys(terms: Sequence[Term]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.topology_key for t in terms))
+
+
 def _all_select(terms: Sequence[Term], pod: LabelSet) -> bool:
     return all(t.selects(pod, {}) for t in terms)
 
@@ -190,7 +216,7 @@ def _selected(incoming: Incoming, terms: Sequence[Term], *, together: bool) -> B
     return label_matches(incoming.snapshot, key, match)
 
 
-def _existing_terms(incoming: Incoming) -> dict[str, Ints]:
+def _existing_terms(incoming: Incoming, *, namespace_selectors: bool) -> dict[str, Ints]:
     """Topology key -> per set of anti-affinity terms, how many of them select the incoming pod.
 
     Arrays have one slot more than term sets: index NOWHERE reads a 0.
@@ -201,7 +227,8 @@ def _existing_terms(incoming: Incoming) -> dict[str, Ints]:
     sets: Sequence[TermSet] = snapshot.pools.terms.values
     for i, term_set in enumerate(sets):
         for term in term_set.terms:
-            compiled = compile_term(term, namespace=term_set.namespace)
+            known = term if namespace_selectors else _without_selector(term)
+            compiled = compile_term(known, namespace=term_set.namespace)
             if compiled.selects(incoming.label_set, labels):
                 counts = found.setdefault(
                     compiled.topology_key, np.zeros(len(sets) + 1, dtype=np.int64)
@@ -210,13 +237,21 @@ def _existing_terms(incoming: Incoming) -> dict[str, Ints]:
     return found
 
 
+def _without_selector(term: PodAffinityTerm) -> PodAffinityTerm:
+    """The term as generations read it that know no namespace selectors."""
+    return msgspec.structs.replace(term, namespace_selector=None)
+
+
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     snapshot = incoming.snapshot
     keep = parameters["namespaceSelector"] == "kept"
+    selectors = parameters["namespaceSelector"] != "ignored"
     own = [
         [
             unrolled(
-                compile_term(t, namespace=incoming.namespace),
+                compile_term(
+                    t if selectors else _without_selector(t), namespace=incoming.namespace
+                ),
                 snapshot.namespace_labels,
                 keep_selector=keep,
             )
@@ -224,12 +259,12 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         ]
         for anti in (False, True)
     ]
-    existing_terms = _existing_terms(incoming)
+    existing_terms = _existing_terms(incoming, namespace_selectors=selectors)
     column = snapshot.column(ANTI_AFFINITY)
     carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
     if not own[0] and not own[1]:
         seen = any(
-            _Topology(incoming, key)
+            _Topology(incoming, (key,))
             .has(snapshot.node[carriers].astype(np.int64))[terms[column[carriers]] > 0]
             .any()
             for key, terms in existing_terms.items()
@@ -252,6 +287,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         },
         anywhere_if_first=parameters["firstOfGroup"] == "anywhere",
         existing_first=parameters["order"] == "existing-first",
+        together=parameters["terms"] == "together",
     )
 
 
@@ -279,9 +315,10 @@ INFO = FilterInfo(
         ),
         "namespaceSelector": Parameter(
             doc="the incoming pod's namespace selectors become names of namespaces; afterwards "
-            "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35)",
+            "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35); `ignored` "
+            "where the generation knows none",
             default="kept",
-            choices=("kept", "dropped"),
+            choices=("kept", "dropped", "ignored"),
         ),
         "skip": Parameter(
             doc="skip the filter where neither own terms nor running pods' terms matter, or never",
@@ -292,6 +329,12 @@ INFO = FilterInfo(
             doc="which rule is checked first: the pod's own, or that of pods there (1.14)",
             default="own-first",
             choices=("own-first", "existing-first"),
+        ),
+        "terms": Parameter(
+            doc="whether the pod's own terms are judged each on its own or `together`, as one: "
+            "a pod that all of them select, in all their topologies (kube-batch)",
+            default="each",
+            choices=("each", "together"),
         ),
         "firstOfGroup": Parameter(
             doc="where the first pod of a self-affine group may go: nodes that have the topology "
