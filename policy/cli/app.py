@@ -18,6 +18,9 @@ COMMANDS: Final = {
     "run": "policy.cli.run:command",
     "decisions": "policy.cli.decisions:command",
     "explain": "policy.cli.explain:command",
+    "state": "policy.cli.state:group",
+    "replay": "policy.cli.replay:command",
+    "audit": "policy.cli.audit:group",
     "sql": "policy.cli.sql:command",
     "rules": "policy.cli.rules:group",
     "db": "policy.cli.db:group",
@@ -93,8 +96,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)  # noqa: T201  # words go to standard error
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        return _pipe_closed()
+    except SystemExit as exc:  # click ends so where nobody reads on, and after a completion
+        return Exit.OK if isinstance(exc.__context__, BrokenPipeError) else int(exc.code or 0)
     except Exception as exc:
         message = _known(exc)
         if message is None:
@@ -123,12 +126,5 @@ _KNOWN: Final = (
     ("policy.preemption.decide", "DecisionError"),
     ("policy.scheduling.cycle", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
+    ("policy.audit.processes", "WorkerLost"),
 )
-
-
-def _pipe_closed() -> int:
-    """`policy ... | head` is no error: what nobody reads need not be written."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return Exit.OK

@@ -11,6 +11,8 @@ class Exit(IntEnum):
     OK = 0
     ERROR = 1
     USAGE = 2
+    DIFFERS = 5
+    LEDGER = 6
     INTERRUPTED = 130
 
     @property
@@ -27,5 +29,7 @@ _MEANINGS = {
         " they found what they look for."
     ),
     Exit.USAGE: "The command line is wrong.",
+    Exit.DIFFERS: "`replay`: a decision that was made again differs from the recorded one.",
+    Exit.LEDGER: "`audit verify`: the record is not what was written.",
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). What was committed before stays.",
 }

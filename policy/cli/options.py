@@ -78,6 +78,23 @@ def seed_option(function: _Function) -> _Function:
     )(function)
 
 
+def jobs_option(function: _Function) -> _Function:
+    """`--jobs N`"""
+    return click.option(
+        "--jobs",
+        metavar="N",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Processes that share the work.",
+    )(function)
+
+
+def decision_id(text: str) -> int | str:
+    """The number of a decision, or the beginning of its digest."""
+    return int(text) if text.isdecimal() and len(text) < 19 else text
+
+
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
     """Callback of an option that takes an ISO 8601 time; without a zone it is UTC."""
     if text is None:

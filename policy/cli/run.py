@@ -14,6 +14,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.scheduling.cycle import Step
+    from policy.scheduling.settle import Settled
 
 
 @click.command("run")
@@ -30,6 +31,20 @@ if TYPE_CHECKING:
     help="Only pods that name this scheduler.",
 )
 @click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
+@click.option(
+    "--settle",
+    is_flag=True,
+    help="Go on, on a virtual clock, until nothing changes any more: victims leave after their "
+    "grace period and come back as new pods, preemptors are tried again.",
+)
+@click.option(
+    "--max-cycles",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    help="With --settle: end after so many decisions.",
+)
 @options.output_option
 def command(
     db: str,
@@ -39,21 +54,26 @@ def command(
     now: datetime | None,
     scheduler: str,
     dry_run: bool,
+    settle: bool,
+    max_cycles: int,
     form: str,
 ) -> int:
     """Decide for all pending pods, in the order of the queue.
 
     Higher priority first, then the earlier arrival. Each decision sees what the ones before it
     changed: placed pods take room, nominated pods hold theirs, evicted pods are leaving. Every
-    decision is recorded as soon as it is made.
+    decision is recorded as soon as it is made. With --settle the time that passes is simulated,
+    and every departure and return is recorded like the decisions.
 
     \b
     Example:
       policy run
       policy run --dry-run --output csv > decisions.csv
+      policy run --settle --dry-run
     """
     from policy.rules import RuleSet
     from policy.scheduling.cycle import Scheduler
+    from policy.scheduling.settle import Settler, VirtualClock
     from policy.store.journal import StoreJournal
 
     rule_set = RuleSet.load(rules)
@@ -61,13 +81,28 @@ def command(
     outcomes: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:
         journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
-        cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
-        steps = _counted(cycle.run(scheduler=scheduler), outcomes)
-        _print(steps, form)
+        if settle:
+            start = clock()
+            virtual = VirtualClock(start)
+            cycle = Scheduler(journal, rule_set, clock=virtual, seed=seed, dry_run=dry_run)
+            settler = Settler(cycle, rule_set, virtual, name=scheduler, max_cycles=max_cycles)
+            _print(_counted(settler, outcomes), form)
+            output.say(_settled(settler.result, since_ms=start))
+        else:
+            cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
+            _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
     output.say(f"{outcomes.total()} pods {done}" + (f": {told}" if told else ""))
     return Exit.OK
+
+
+def _settled(result: Settled, *, since_ms: int) -> str:
+    """How the simulation ended, in one sentence."""
+    left = len(result.waiting)
+    end = "settled" if result.finished else "stopped by --max-cycles"
+    passed = (result.end_ms - since_ms) // 1000
+    return f"{end} after {result.cycles} cycles and {passed} s of virtual time; {left} pods wait on"
 
 
 def _counted(steps: Iterable[Step], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:

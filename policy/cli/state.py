@@ -1,0 +1,269 @@
+"""`policy state`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.cluster.objects import ClusterObject
+    from policy.store import Store
+    from policy.store.audit_queries import StoredObject
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_DECISION: Final = "decision:"
+
+KINDS: Final[Mapping[str, str]] = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "pdb": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "namespaces": "Namespace",
+    "podgroups": "PodGroup",
+    "queues": "Queue",
+    "pv": "PersistentVolume",
+    "pvc": "PersistentVolumeClaim",
+    "csinodes": "CSINode",
+}
+"""Kinds as kubectl names them."""
+
+_SHORT: Final = {"no": "Node", "po": "Pod", "pc": "PriorityClass", "ns": "Namespace"}
+
+
+def at_option(function: _Function) -> _Function:
+    """`--at REVISION|TIME|decision:ID`"""
+    return click.option(
+        "--at",
+        metavar="REVISION|TIME|decision:ID",
+        help="The state at a revision, at a time (ISO 8601, or `7d`, `2h` before now), or the one"
+        " that a decision was made on; the newest by default.",
+    )(function)
+
+
+def revision_at(store: Store, cluster: str, text: str | None) -> int:
+    """The revision that `--at` means. Raises StoreError, click.BadParameter."""
+    from policy.store import StoreError
+
+    if text is None:
+        return store.head_revision(cluster)
+    if text.startswith(_DECISION):
+        row = store.decision(options.decision_id(text.removeprefix(_DECISION))).row
+        if row.cluster != cluster:
+            raise StoreError(
+                f"decision {row.id} is one of cluster `{row.cluster}`",
+                help=f"give `--cluster {row.cluster}`",
+            )
+        return row.base_revision
+    if text.isdecimal() and len(text) < 19:
+        return int(text)
+    context = click.get_current_context()
+    param = next(p for p in context.command.params if p.name == "at")
+    instant = options.millis(options.past_instant(context, param, text))
+    assert instant is not None  # the text is there
+    found = store.revision_at(cluster, instant)
+    if found == 0:
+        raise StoreError(
+            f"cluster `{cluster}` had no state yet at `{text}`",
+            help="`policy state revisions` lists since when it is known",
+        )
+    return found
+
+
+@click.group("state")
+def group() -> None:
+    """Look at the cluster as it is, or as it was at any revision.
+
+    \b
+    Example:
+      policy state show
+    """
+
+
+@group.command("show")
+@click.argument("kind", metavar="[KIND]", required=False)
+@click.argument("name", metavar="[NAME]", required=False)
+@at_option
+@options.db_option
+@options.cluster_option
+@click.option("-n", "--namespace", metavar="NAME", help="Only objects of this namespace.")
+@options.output_option
+def show(
+    kind: str | None,
+    name: str | None,
+    at: str | None,
+    db: str,
+    cluster: str,
+    namespace: str | None,
+    form: str,
+) -> int:
+    """Print the cluster as it was: how much there is, the objects of a kind, or one of them.
+
+    KIND is a name that kubectl knows (pods, nodes, pdb, ...); a namespaced NAME is
+    NAMESPACE/NAME, or a name in the namespace of `--namespace` (else `default`). JSON and YAML
+    hold whole objects, in a List that `policy import` reads again.
+
+    \b
+    Example:
+      policy state show
+      policy state show nodes --at 1
+      policy state show pods --namespace default --at decision:1 --output yaml
+    """
+    wanted = None if kind is None else _kind(kind)
+    with session.open_store(db) as store:
+        revision = revision_at(store, cluster, at)
+        queries = store.audit_queries()
+        if wanted is None and form in ("table", "csv"):
+            counts = queries.counts_at(cluster, at=revision)
+            lines = [{"kind": k, "objects": n} for k, n in counts.items()]
+            output.rows(lines, form, columns=("kind", "objects"), right=("objects",))
+            output.say(f"cluster {cluster} at revision {revision}")
+            return Exit.OK
+        kinds = KINDS.values() if wanted is None else [wanted]
+        key = None if name is None or wanted is None else _key(wanted, name, namespace)
+        found = [
+            stored
+            for one in kinds
+            for stored in queries.objects_at(cluster, one, at=revision, key=key)
+            if namespace is None or stored.object.metadata.namespace == namespace
+        ]
+    if key is not None and not found:
+        output.say(f"no {wanted} `{key}` in cluster {cluster} at revision {revision}")
+        return Exit.ERROR
+    _print(found, form, one=key is not None)
+    output.say(f"cluster {cluster} at revision {revision}")
+    return Exit.OK
+
+
+def _kind(text: str) -> str:
+    """Raises click.BadParameter for a word that names no kind."""
+    import difflib
+
+    lowered = text.lower()
+    names = {**KINDS, **_SHORT, **{kind.lower(): kind for kind in KINDS.values()}}
+    names |= {f"{name}s": kind for name, kind in names.items() if f"{name}s" not in names}
+    if lowered in names:
+        return names[lowered]
+    close = difflib.get_close_matches(lowered, names, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(KINDS)}"
+    raise click.BadParameter(f"`{text}` is no kind that is kept\n  help: {hint}")
+
+
+def _key(kind: str, name: str, namespace: str | None) -> str:
+    from policy.cluster.objects import NAMESPACED
+
+    if kind not in NAMESPACED or "/" in name:
+        return name
+    return f"{namespace or 'default'}/{name}"
+
+
+def _print(found: Sequence[StoredObject], form: str, *, one: bool) -> None:
+    if form in ("json", "yaml"):
+        items = [_manifest(stored.object) for stored in found]
+        if one:
+            output.document(items[0], form)
+        else:
+            output.document({"apiVersion": "v1", "kind": "List", "items": items}, form)
+    elif form == "jsonl":
+        for stored in found:
+            output.document(_manifest(stored.object), form)
+    else:
+        lines = [_line(stored) for stored in found]
+        columns = tuple(lines[0]) if lines else ("name",)
+        numbers = [name for name in columns if any(type(line[name]) is int for line in lines)]
+        output.rows(lines, form, columns=columns, right=numbers)
+
+
+_API_VERSIONS: Final = {
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "PodGroup": "scheduling.incubator.k8s.io/v1alpha1",
+    "Queue": "scheduling.incubator.k8s.io/v1alpha1",
+}
+
+
+def _manifest(obj: ClusterObject) -> dict[str, Any]:
+    """The object as kubectl would print it."""
+    import msgspec
+
+    kind = type(obj).__name__
+    head = {"apiVersion": _API_VERSIONS.get(kind, "v1"), "kind": kind}
+    content: dict[str, Any] = msgspec.to_builtins(obj)
+    return {**head, **content}
+
+
+def _line(stored: StoredObject) -> dict[str, Any]:
+    """What people look for first, by kind."""
+    obj: Any = stored.object
+    meta = obj.metadata
+    names = (
+        {"namespace": meta.namespace, "name": meta.name} if meta.namespace else {"name": meta.name}
+    )
+    more: dict[str, Any] = {}
+    if stored.kind == "Pod":
+        more = {
+            "node": obj.spec.node_name,
+            "nominated": obj.status.nominated_node_name,
+            "priority": obj.spec.priority,
+            "phase": obj.status.phase,
+            "leaving": bool(meta.deletion_timestamp),
+        }
+    elif stored.kind == "Node":
+        allocatable = obj.status.allocatable or {}
+        more = {
+            "cpu": str(allocatable.get("cpu", "")),
+            "memory": str(allocatable.get("memory", "")),
+            "unschedulable": obj.spec.unschedulable,
+        }
+    elif stored.kind == "PriorityClass":
+        more = {"value": obj.value}
+    elif stored.kind == "PodDisruptionBudget":
+        more = {"disruptions_allowed": obj.status.disruptions_allowed}
+    return {**names, **more, "since": stored.valid_from}
+
+
+@group.command("revisions")
+@options.db_option
+@options.cluster_option
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@options.output_option
+def revisions(db: str, cluster: str, limit: int, form: str) -> int:
+    """List the revisions of the cluster, the newest first: when, from what, how much changed.
+
+    \b
+    Example:
+      policy state revisions
+      policy state revisions --limit 5 --output json
+    """
+    with session.open_store(db) as store:
+        found = store.revisions(cluster, limit=limit)
+    lines = [
+        {
+            "revision": row.number,
+            "at": session.instant(row.at_ms),
+            "cause": row.cause,
+            "source": row.source,
+            "put": row.put_count,
+            "deleted": row.deleted_count,
+            "digest": row.digest,
+        }
+        for row in found
+    ]
+    columns = ("revision", "at", "cause", "source", "put", "deleted", "digest")
+    output.rows(lines, form, columns=columns, right=("revision", "put", "deleted"))
+    if len(found) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    return Exit.OK
