@@ -58,6 +58,14 @@ class Journal(Protocol):
     ) -> Recording:
         """Keep the decision and make its changes, both or neither. Raises StateMoved."""
 
+    def change(
+        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+    ) -> tuple[int, str]:
+        """Make changes that no decision made; the revision and its state digest.
+
+        Raises StateMoved.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -118,6 +126,17 @@ class Scheduler:
         raise Contended(
             f"the cluster changed {_ATTEMPTS} times while `{pod}` was decided; nothing was recorded"
         )
+
+    def change(self, changes: Sequence[Change], *, source: str) -> None:
+        """Change the cluster without a decision (a simulation's step). Raises StateMoved."""
+        at_ms = self._clock()
+        if self._dry_run:
+            self._snapshot = self._snapshot.apply(changes)
+            return
+        self._revision, state_digest = self._journal.change(
+            changes, source=source, at_ms=at_ms, expected_revision=self._revision
+        )
+        self._snapshot = self._snapshot.apply(changes, state_digest=state_digest)
 
     def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
         """Decide every pod that waits now, in queue order.

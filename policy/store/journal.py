@@ -10,6 +10,7 @@ from policy.preemption.decision import Decision
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Recording, StateMoved
 from policy.store.errors import StaleRevision
+from policy.store.model import Cause
 from policy.store.store import Store
 
 
@@ -71,3 +72,20 @@ class StoreJournal:
             revision=recorded.revision,
             state_digest=recorded.state_digest,
         )
+
+    def change(
+        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+    ) -> tuple[int, str]:
+        try:
+            changed = self._store.change(
+                self._cluster,
+                changes,
+                at_ms=at_ms,
+                source=source,
+                cause=Cause.SIMULATION,
+                actor=self._actor,
+                expected_revision=expected_revision,
+            )
+        except StaleRevision as stale:
+            raise StateMoved(str(stale)) from stale
+        return changed.revision, changed.state_digest

@@ -1,0 +1,201 @@
+"""The scheduling queue: which pod is tried next, and which ones wait for what.
+
+Three parts: *active* pods are tried, the most important first; pods in *backoff* failed lately;
+*unschedulable* pods wait until something happens that may help. The clock is the caller's: every
+method that depends on time is told the instant, in milliseconds.
+
+Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, section 8.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import count
+
+from policy.rules.ruleset import QueueKind, QueueRules
+from policy.scheduling.nominator import Nominator
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    pod: str
+    priority: int
+    queued_ms: int  #: when it entered the queue, or returned to it
+    attempts: int = 0
+    failed_ms: int = 0  #: when its last cycle failed
+
+
+@dataclass(order=True, slots=True)
+class _Place:
+    sort_key: tuple[int, int, int]
+    entry: _Entry = field(compare=False)
+
+
+class SchedulingQueue:
+    """Pods of one scheduler between their cycles."""
+
+    def __init__(self, rules: QueueRules) -> None:
+        self.nominator = Nominator()
+        self._rules = rules
+        self._sequence = count()
+        self._active: dict[str, _Entry] = {}
+        self._heap: list[_Place] = []
+        self._backoff: dict[str, _Entry] = {}
+        self._unschedulable: dict[str, _Entry] = {}
+        self._attempts: dict[str, int] = {}
+        self._move_requested = False
+
+    # --- pods come and go ----------------------------------------------------------------------
+
+    def add(self, pod: str, *, priority: int, now_ms: int, nominated: str = "") -> None:
+        """A new pod is active; a copy of it in another part is forgotten."""
+        self._backoff.pop(pod, None)
+        self._unschedulable.pop(pod, None)
+        self._activate(_Entry(pod=pod, priority=priority, queued_ms=now_ms))
+        self.nominator.add(pod, status_node=nominated)
+
+    def add_if_not_present(
+        self, pod: str, *, priority: int, now_ms: int, nominated: str = ""
+    ) -> None:
+        """`add`, but a pod that is in the queue already stays as it is."""
+        if pod not in self:
+            self.add(pod, priority=priority, now_ms=now_ms, nominated=nominated)
+
+    def update(
+        self,
+        pod: str,
+        *,
+        priority: int,
+        may_help: bool,
+        now_ms: int,
+        nominated: str = "",
+        was_nominated: str = "",
+    ) -> None:
+        """The pod changed; `may_help`: in a way that may make it schedulable.
+
+        An unschedulable pod is moved only then; elsewhere the pod keeps its place.
+        """
+        self.nominator.update(pod, status_node=nominated, was_status_node=was_nominated)
+        if pod in self._active:
+            self._activate(
+                _Entry(pod=pod, priority=priority, queued_ms=self._active[pod].queued_ms)
+            )
+        elif pod in self._backoff:
+            self._backoff[pod].priority = priority
+        elif pod in self._unschedulable:
+            entry = self._unschedulable[pod]
+            entry.priority = priority
+            if may_help:
+                self._move([entry], now_ms)
+        else:
+            self.add(pod, priority=priority, now_ms=now_ms, nominated=nominated)
+
+    def delete(self, pod: str) -> None:
+        """The pod is placed or gone: no part of the queue and no nomination keeps it."""
+        for part in (self._active, self._backoff, self._unschedulable):
+            part.pop(pod, None)
+        self._attempts.pop(pod, None)
+        self.nominator.delete(pod)
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in self._active or pod in self._backoff or pod in self._unschedulable
+
+    # --- cycles --------------------------------------------------------------------------------
+
+    def pop(self) -> str | None:
+        """The pod to try next, None while no pod is active. Clears the move-request mark."""
+        while self._heap:
+            entry = heapq.heappop(self._heap).entry
+            if self._active.get(entry.pod) is entry:
+                del self._active[entry.pod]
+                self._attempts[entry.pod] = self._attempts.get(entry.pod, 0) + 1
+                self._move_requested = False
+                return entry.pod
+        return None
+
+    def attempts(self, pod: str) -> int:
+        """How often the pod has been popped."""
+        return self._attempts.get(pod, 0)
+
+    def failed(self, pod: str, *, priority: int, now_ms: int, nominated: str = "") -> None:
+        """The pod's cycle ended without a place.
+
+        It waits until something happens; if something happened during the cycle it is tried again
+        (after its backoff, where there is one). A nomination survives the return.
+        """
+        self.nominator.add(pod, node=nominated)
+        entry = _Entry(
+            pod=pod,
+            priority=priority,
+            queued_ms=now_ms,
+            attempts=self.attempts(pod),
+            failed_ms=now_ms,
+        )
+        if self._rules.kind is QueueKind.FIFO:
+            self._activate(entry)
+        elif self._move_requested:
+            self._move([entry], now_ms)
+        else:
+            self._unschedulable[pod] = entry
+
+    # --- events --------------------------------------------------------------------------------
+
+    def move_all(self, *, now_ms: int) -> None:
+        """Something happened that may help any pod: a node or a deletion, a budget, a volume."""
+        self._move_requested = True
+        self._move(list(self._unschedulable.values()), now_ms)
+
+    def move(self, pods: Collection[str], *, now_ms: int) -> None:
+        """An assigned pod came or changed: pods whose affinity it matches may now fit."""
+        self._move_requested = True
+        self._move([e for e in self._unschedulable.values() if e.pod in pods], now_ms)
+
+    def flush(self, *, now_ms: int) -> None:
+        """Timers: backoffs that are over, and pods that have been unschedulable for too long."""
+        for entry in [e for e in self._backoff.values() if self._backoff_ends(e) <= now_ms]:
+            del self._backoff[entry.pod]
+            self._activate(entry)
+        self._move([e for e in self._unschedulable.values() if self._timeout(e) <= now_ms], now_ms)
+
+    def next_timer(self, *, unschedulable: bool = True) -> int | None:
+        """The next instant at which `flush` moves a pod; None without any.
+
+        unschedulable: count the pods that only time moves, beside those in backoff.
+        """
+        instants = [self._backoff_ends(e) for e in self._backoff.values()]
+        if unschedulable:
+            instants += [self._timeout(e) for e in self._unschedulable.values()]
+        return min(instants, default=None)
+
+    def waiting(self) -> tuple[str, ...]:
+        """Unschedulable pods, by name."""
+        return tuple(sorted(self._unschedulable))
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _activate(self, entry: _Entry) -> None:
+        by_priority = self._rules.kind is QueueKind.PRIORITY
+        key = (-entry.priority if by_priority else 0, entry.queued_ms, next(self._sequence))
+        self._active[entry.pod] = entry
+        heapq.heappush(self._heap, _Place(key, entry))
+
+    def _move(self, entries: list[_Entry], now_ms: int) -> None:
+        for entry in entries:
+            self._unschedulable.pop(entry.pod, None)
+            if self._backoff_ends(entry) > now_ms:
+                self._backoff[entry.pod] = entry
+            else:
+                self._activate(entry)
+
+    def _backoff_ends(self, entry: _Entry) -> int:
+        initial = self._rules.initial_backoff_seconds
+        if not initial or not entry.attempts:
+            return entry.failed_ms
+        # Doubling is cut off where it passes the limit: attempts may be many.
+        doubled = initial << min(entry.attempts - 1, 32)
+        return entry.failed_ms + 1000 * min(doubled, self._rules.max_backoff_seconds)
+
+    def _timeout(self, entry: _Entry) -> int:
+        return entry.failed_ms + 1000 * self._rules.unschedulable_seconds
