@@ -28,8 +28,16 @@ branch_labels = None
 depends_on = None
 
 
-def table(name: str, *items: SchemaItem, clustered: bool = False) -> None:
-    op.create_table(name, *items, sqlite_strict=True, sqlite_with_rowid=not clustered)
+def table(
+    name: str, *items: SchemaItem, clustered: bool = False, unique_for_ever: bool = False
+) -> None:
+    op.create_table(
+        name,
+        *items,
+        sqlite_strict=True,
+        sqlite_with_rowid=not clustered,
+        sqlite_autoincrement=unique_for_ever,
+    )
 
 
 def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:
@@ -213,6 +221,7 @@ def create_decisions() -> None:
         int64("base_revision"),
         int64("revision", nullable=True),
         Index(None, "cluster_id", "id"),
+        unique_for_ever=True,
     )
     table(
         "decisions",
@@ -370,6 +379,7 @@ def create_audit() -> None:
         json("document"),
         Index(None, "cluster_id", "id"),
         Index(None, "rule_set_id"),
+        unique_for_ever=True,
     )
     table(
         "session_steps",
@@ -401,6 +411,7 @@ def create_audit() -> None:
         int64("version_count"),
         text("checkpoint_digest"),
         Index(None, "cluster_id", "id"),
+        unique_for_ever=True,
     )
     table(
         "ledger",

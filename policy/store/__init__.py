@@ -38,6 +38,7 @@ from policy.store.model import (
     StoredSession,
     StoredVictim,
 )
+from policy.store.pruning import PrunedCluster, PrunePlan
 from policy.store.recording import Keep
 from policy.store.sql import SqlResult
 from policy.store.store import Store
@@ -64,7 +65,9 @@ __all__ = [
     "NominationRow",
     "NotFound",
     "Progress",
+    "PrunePlan",
     "PruneScope",
+    "PrunedCluster",
     "QueueInfo",
     "Recorded",
     "RecordedSession",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Select, and_, or_, select
 
 from policy.store import rows
-from policy.store.covering import manifest_defect
+from policy.store.covering import RuleSetLines, manifest_defect
 from policy.store.state import true_at
 from policy.store.tables import (
     ACTIVATIONS,
@@ -20,6 +20,7 @@ from policy.store.tables import (
     REVISIONS,
     VERSIONS,
 )
+from policy.store.tables.base import LEDGER_FORMAT
 
 _BATCH = 5000
 
@@ -88,10 +89,10 @@ def _lines(
     )
     for row in connection.execute(standing).mappings():
         yield rows.line(NOMINATIONS, row)
-    yield from _without_entry(connection, cluster_id)
+    yield from _without_entry(connection, cluster_id, defects)
 
 
-def _without_entry(connection: Connection, cluster_id: int) -> Iterator[bytes]:
+def _without_entry(connection: Connection, cluster_id: int, defects: list[str]) -> Iterator[bytes]:
     """Environments and activations whose entries are pruned: they themselves stay."""
     environments = (
         select(ENVIRONMENTS)
@@ -106,5 +107,12 @@ def _without_entry(connection: Connection, cluster_id: int) -> Iterator[bytes]:
         .outerjoin(LEDGER, LEDGER.c.activation_id == ACTIVATIONS.c.id)
         .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
     )
+    rule_sets = RuleSetLines(connection)
     for row in connection.execute(activations).mappings():
         yield rows.line(ACTIVATIONS, row)
+        for rule_set_id in {row["rule_set_id"], row["previous_rule_set_id"]} - {None}:
+            line = rule_sets.line(rule_set_id, LEDGER_FORMAT)
+            if line is not None:
+                yield line
+            if rule_sets.defect(rule_set_id):
+                defects.append(rule_sets.defect(rule_set_id))

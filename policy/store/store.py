@@ -15,6 +15,7 @@ from policy.store import (
     importing,
     ledger,
     migrate,
+    pruning,
     queries,
     recording,
     sessions,
@@ -48,6 +49,7 @@ from policy.store.model import (
     StoredDecision,
     StoredSession,
 )
+from policy.store.pruning import PrunePlan
 from policy.store.queries import DecisionFilter
 from policy.store.recording import Envelope, Keep
 from policy.store.rule_sets import RuleSetText
@@ -419,6 +421,20 @@ class Store:
         with self._database.reading() as connection:
             return verify.verify(
                 connection, cluster=cluster, from_hash=from_hash, progress=progress
+            )
+
+    def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
+        """What `prune` would take out: its decisions could no longer be shown or replayed."""
+        with self._database.reading() as connection:
+            return pruning.plan(connection, older_than_ms, cluster=cluster)
+
+    def prune(
+        self, older_than_ms: int, *, actor: str, at_ms: int, cluster: str | None = None
+    ) -> PrunePlan:
+        """Take out whole stretches of the past; what stays can be verified from `last_hash` on."""
+        with self._database.writing() as connection:
+            return pruning.prune(
+                connection, older_than_ms, cluster=cluster, actor=actor, at_ms=at_ms
             )
 
     def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> SqlResult:

@@ -53,6 +53,7 @@ SESSIONS: Final = table(
     json("document"),
     Index(None, "cluster_id", "id"),
     Index(None, "rule_set_id"),
+    unique_for_ever=True,
 )
 
 SESSION_STEPS: Final = table(
@@ -86,6 +87,7 @@ PRUNINGS: Final = table(
     int64("version_count"),
     text("checkpoint_digest"),
     Index(None, "cluster_id", "id"),
+    unique_for_ever=True,
 )
 
 LEDGER: Final = table(

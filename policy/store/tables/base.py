@@ -24,9 +24,22 @@ METADATA: Final = MetaData(
 )
 
 
-def table(name: str, *items: SchemaItem, clustered: bool = False) -> Table:
-    """A STRICT table; `clustered` keeps SQLite's rows in the primary key itself."""
-    return Table(name, METADATA, *items, sqlite_strict=True, sqlite_with_rowid=not clustered)
+def table(
+    name: str, *items: SchemaItem, clustered: bool = False, unique_for_ever: bool = False
+) -> Table:
+    """A STRICT table.
+
+    clustered: SQLite keeps the rows in the primary key itself. unique_for_ever: the identity of a
+    deleted row is not given again on SQLite either.
+    """
+    return Table(
+        name,
+        METADATA,
+        *items,
+        sqlite_strict=True,
+        sqlite_with_rowid=not clustered,
+        sqlite_autoincrement=unique_for_ever,
+    )
 
 
 def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:

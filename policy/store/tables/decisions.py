@@ -31,6 +31,7 @@ CYCLES: Final = table(
     int64("base_revision"),
     int64("revision", nullable=True),
     Index(None, "cluster_id", "id"),
+    unique_for_ever=True,
 )
 
 DECISIONS: Final = table(

@@ -1,0 +1,123 @@
+"""Old stretches go; what stays is whole, can be verified, and can still be tampered-evident."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from policy.store import Harm, NotFound, PrunedCluster, Store
+from tests.contract.builders import NOW
+from tests.contract.filled import fill
+from tests.contract.test_ledger import tampering
+
+CUT = NOW + 12
+"""Before the third decision: entries 1 to 6 are older, revisions 1 and 2."""
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        fill(opened)
+        yield opened
+
+
+def prune(store, older_than_ms=CUT):
+    return store.prune(older_than_ms, actor="ann", at_ms=NOW + 100)
+
+
+def test_the_plan_says_what_can_no_longer_be_replayed(store):
+    """Nothing is taken by looking; pruning takes what the plan named."""
+    heads = store.ledger_heads()
+    plan = store.plan_prune(CUT)
+    assert plan.clusters == (
+        PrunedCluster(
+            cluster="default",
+            last_sequence=6,
+            last_hash=plan.clusters[0].last_hash,
+            last_revision=2,
+            decisions=2,
+            first_decision=1,
+            last_decision=2,
+            first_ms=NOW,
+            last_ms=NOW + 11,
+            sessions=0,
+            versions=4,
+        ),
+    )
+    assert store.ledger_heads() == heads
+    assert prune(store) == plan
+
+
+def test_what_stays_is_as_before_and_verifies(store):
+    """Later decisions, states and the ledger from the signed-off head on."""
+    later = store.decision(3)
+    states = {n: store.load_state("default", at=n).objects for n in range(2, 7)}
+    plan = prune(store)
+    assert store.verify_ledger().findings == ()
+    assert store.verify_ledger(from_hash=plan.clusters[0].last_hash).ok
+    assert store.decision(3) == later
+    assert {n: store.load_state("default", at=n).objects for n in range(2, 7)} == states
+    assert [d.id for d in store.decisions()] == [3]
+
+
+def test_what_is_gone_is_gone(store):
+    """Older decisions and states are not found, and nobody gets their numbers again."""
+    prune(store)
+    with pytest.raises(NotFound, match="there is no decision `1`"):
+        store.decision(1)
+    with pytest.raises(NotFound) as caught:
+        store.load_state("default", at=1)
+    assert caught.value.help == "it has revisions 2 to 6"
+    with pytest.raises(NotFound):
+        store.changes_since("default", 1)
+
+
+def test_pruning_goes_on_from_pruning(store):
+    """A second time, further; the newest entry stays in any case."""
+    prune(store)
+    prune(store, NOW + 10**9)
+    assert store.verify_ledger().findings == ()
+    assert [(h.cluster, h.sequence) for h in store.ledger_heads()] == [("default", 12)]
+    assert store.decisions() == []
+    assert store.load_state("default").revision == 6
+    assert store.plan_prune(NOW).clusters == ()
+    fill(store, "other")
+    assert store.decisions("other")[0].id > 3
+    assert store.verify_ledger().ok
+
+
+def test_nothing_old_nothing_pruned(store):
+    """Where no entry is older than the instant, nothing is written."""
+    assert prune(store, NOW).clusters == ()
+    assert store.ledger_head("default").sequence == 10
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE pods SET priority = 77 WHERE valid_from <= 2 AND valid_to IS NULL",
+        "UPDATE pods SET valid_from = 1 WHERE valid_from = 2",
+        "UPDATE nodes SET manifest = '{}' WHERE name = 'n2'",
+        "UPDATE revisions SET at_ms = 0 WHERE number = 2",
+        "DELETE FROM nodes WHERE name = 'n2'",
+        "UPDATE activations SET reason = 'none'",
+        "UPDATE environments SET created_by = 'nobody'",
+        "UPDATE rule_sets SET canonical = '{}'",
+        "UPDATE prunings SET last_sequence = 7",
+        "UPDATE prunings SET last_revision = 3",
+        "UPDATE prunings SET checkpoint_digest = 'x'",
+        "DELETE FROM prunings",
+        "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
+        "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
+        " environment_id, activation_id, pruning_id, subject_digest, rows_digest, at_ms, actor,"
+        " environment, 'a', 'b' FROM ledger WHERE sequence = 9",
+    ],
+)
+def test_what_pruning_left_is_still_guarded(store, database_url, harm):
+    """Changes to the state that the pruning left are found as before."""
+    prune(store)
+    with tampering(database_url) as connection:
+        assert connection.execute(text(harm)).rowcount > 0
+        connection.commit()
+    found = store.verify_ledger().findings
+    assert {f.harm for f in found} & {Harm.CHANGED, Harm.INSERTED, Harm.REMOVED}

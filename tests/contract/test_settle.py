@@ -1,0 +1,126 @@
+"""Settling: time passes, victims leave, preemptors are tried again, everything is recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.preemption.decision import Outcome
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.scheduling.settle import Settled, Settler, VirtualClock
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.support.builders import NOW_MS, Builder, a_node, a_pod, objects
+
+Told = tuple[str, Outcome, str | None]
+
+
+@pytest.fixture
+def store(database_url: str) -> Store:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def settled(
+    store: Store, *parts: Builder, max_cycles: int = 100, rules: str = "kube-1.35"
+) -> tuple[list[Told], Settled]:
+    """Every cycle (pod, outcome, node), and how it ended."""
+    store.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
+    clock = VirtualClock(NOW_MS)
+    rule_set = RuleSet.load(rules)
+    journal = StoreJournal(store, "default", actor="test", clock=clock)
+    settler = Settler(
+        Scheduler(journal, rule_set, clock=clock, seed=0), rule_set, clock, max_cycles=max_cycles
+    )
+    told = [(s.decision.preemptor, s.decision.outcome, s.decision.node) for s in settler]
+    return told, settler.result
+
+
+def test_a_preemptor_gets_its_node_once_the_victims_have_left(store: Store) -> None:
+    """A preemption is a promise: the pod is bound in a later cycle, and the victim comes back."""
+    told, result = settled(
+        store,
+        a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
+        a_pod("high").priority(9).cpu(4),
+    )
+    assert (told, result.finished, result.waiting, result.end_ms - NOW_MS) == (
+        [
+            ("default/high", Outcome.PREEMPT, "n1"),
+            ("default/high", Outcome.BIND, "n1"),
+            ("default/low", Outcome.NO_CANDIDATE, None),
+        ],
+        True,
+        ("default/low",),
+        30_000,
+    )
+
+
+def test_a_more_important_preemptor_takes_the_nomination_away(store: Store) -> None:
+    """The room that was made goes to the pod of higher priority; the first one loses its node."""
+    store.import_objects(
+        "default",
+        objects(
+            a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
+            a_pod("middle").priority(5).cpu(4),
+        ),
+        at_ms=NOW_MS,
+        source="test",
+    )
+    clock = VirtualClock(NOW_MS)
+    rules = RuleSet.load("kube-1.35")
+    journal = StoreJournal(store, "default", actor="test", clock=clock)
+    first = Scheduler(journal, rules, clock=clock, seed=0)
+    first.decide("default/middle")
+    store.import_objects(
+        "default", objects(a_pod("high").priority(9).cpu(4)), at_ms=NOW_MS, source="test"
+    )
+    settler = Settler(Scheduler(journal, rules, clock=clock, seed=0), rules, clock, max_cycles=100)
+    steps = list(settler)
+    assert (
+        steps[0].decision.effects.clear_nominations,
+        [(s.decision.preemptor, s.decision.node) for s in steps if s.decision.node],
+        settler.result.waiting,
+    ) == (
+        ("default/middle",),
+        [("default/high", "n1"), ("default/high", "n1")],
+        ("default/low", "default/middle"),
+    )
+
+
+def test_a_node_that_frees_up_first_is_used(store: Store) -> None:
+    """A nominated pod goes to another node where room appears earlier."""
+    told, _ = settled(
+        store,
+        a_node("n1").cpu(4).running(a_pod("slow").priority(1).cpu(4).grace(60)),
+        a_node("n2").cpu(4).running(a_pod("leaving").priority(9).cpu(4).terminating()),
+        a_pod("high").priority(9).cpu(4),
+    )
+    assert told[:2] == [
+        ("default/high", Outcome.PREEMPT, "n1"),
+        ("default/high", Outcome.BIND, "n2"),
+    ]
+
+
+def test_the_limit_of_cycles_ends_a_simulation(store: Store) -> None:
+    """A simulation that is cut off says so."""
+    told, result = settled(
+        store,
+        a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
+        a_pod("high").priority(9).cpu(4),
+        max_cycles=1,
+    )
+    assert (len(told), result.finished) == (1, False)
+
+
+def test_every_cycle_and_every_departure_is_a_revision_of_its_own(store: Store) -> None:
+    """Decisions and simulated events stand in the history with their causes, in order."""
+    settled(
+        store,
+        a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
+        a_pod("high").priority(9).cpu(4),
+    )
+    causes = [r.cause for r in reversed(store.revisions("default"))]
+    assert (causes, len(store.decisions("default"))) == (
+        ["import", "decision", "simulation", "decision", "simulation", "decision"],
+        3,
+    )
