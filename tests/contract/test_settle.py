@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
+import pytest
+from msgspec.structs import replace
+
+from policy.cluster import times
 from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.settle import Settled, Settler, VirtualClock
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from tests.support.builders import NOW_MS, Builder, a_node, a_pod, objects
+from tests.support.builders import NOW_MS, Builder, PodBuilder, a_node, a_pod, objects
 
 Told = tuple[str, Outcome, str | None]
 
 
 @pytest.fixture
-def store(database_url: str) -> Store:
+def store(database_url: str) -> Iterator[Store]:
     with Store.open(database_url) as opened:
         yield opened
+
+
+def leaving_slowly(pod: PodBuilder) -> PodBuilder:
+    """The pod with a minute of grace."""
+    spec = replace(pod.pod.spec, termination_grace_period_seconds=60)
+    return PodBuilder(replace(pod.pod, spec=spec))
+
+
+def gone_after(pod: PodBuilder, *, seconds: int) -> PodBuilder:
+    """The pod terminating, to be gone so many seconds from now."""
+    gone = times.to_text(NOW_MS + seconds * 1000)
+    meta = replace(pod.pod.metadata, deletion_timestamp=gone)
+    return PodBuilder(replace(pod.pod, metadata=meta))
 
 
 def settled(
@@ -91,8 +108,8 @@ def test_a_node_that_frees_up_first_is_used(store: Store) -> None:
     """A nominated pod goes to another node where room appears earlier."""
     told, _ = settled(
         store,
-        a_node("n1").cpu(4).running(a_pod("slow").priority(1).cpu(4).grace(60)),
-        a_node("n2").cpu(4).running(a_pod("leaving").priority(9).cpu(4).terminating()),
+        a_node("n1").cpu(4).running(leaving_slowly(a_pod("slow").priority(1).cpu(4))),
+        a_node("n2").cpu(4).running(gone_after(a_pod("leaving").priority(8).cpu(4), seconds=5)),
         a_pod("high").priority(9).cpu(4),
     )
     assert told[:2] == [
