@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import click
 
@@ -52,6 +53,16 @@ class _LazyGroup(click.Group):
         module, _, name = home.partition(":")
         return cast("click.Command", getattr(import_module(module), name))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # `policy ... | head` is no error: what nobody reads need not be written.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.OK
+        return result
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -96,8 +107,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)  # noqa: T201  # words go to standard error
         return Exit.INTERRUPTED
-    except SystemExit as exc:  # click ends so where nobody reads on, and after a completion
-        return Exit.OK if isinstance(exc.__context__, BrokenPipeError) else int(exc.code or 0)
     except Exception as exc:
         message = _known(exc)
         if message is None:
