@@ -1,0 +1,706 @@
+"""One scheduling cycle, slowly: one pod, one node at a time, straight from the specification.
+
+The twin that the engine is compared with (`told` brings both into one form). It shares no code
+with the engine's filters and kernels, knows no arrays, and reads every rule of the shipped rule
+sets by its text: an expression that it does not know is a KeyError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from policy.cluster import times
+from policy.cluster.objects import (
+    ClusterObject,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+)
+from policy.cluster.selectors import compile_selector
+from policy.preemption.decision import Decision
+from policy.rules import RuleSet, ruleset
+from policy.rules.ruleset import (
+    CandidateNodes,
+    Direction,
+    NoneEligible,
+    OnNoCandidate,
+    Pick,
+    ReprieveGroup,
+    StartAt,
+)
+from tests.differential.plain_filters import (
+    ERROR,
+    PASSED,
+    SUCCESS,
+    UNRESOLVABLE,
+    UNSCHEDULABLE,
+    Cluster,
+    Filter,
+    NodeState,
+    Said,
+    Verdict,
+    built,
+    key_of,
+    labels_of,
+    namespace_of,
+    priority_of,
+)
+
+INT32_MIN = -(2**31)
+
+
+class Check(NamedTuple):
+    """One potential victim of the best candidate's node, being put back."""
+
+    pod: str
+    pdb_violating: bool
+    reprieved: bool
+    filter: str
+    reasons: tuple[str, ...]
+
+
+class Ranked(NamedTuple):
+    """One candidate with the criterion at which it fell behind."""
+
+    node: str
+    victims: tuple[str, ...]
+    pdb_violations: int
+    values: Mapping[str, int]
+    left_behind_at: str
+
+
+class Step(NamedTuple):
+    """One criterion of the ranking."""
+
+    criterion: str
+    before: int
+    after: int
+    best: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """All that a decision says, but for digests and for the node that a fitting pod is put on."""
+
+    outcome: str
+    node: str | None  #: of a preemption
+    fits: bool = False
+    eligible: bool = False
+    eligibility_rule: str = ""
+    rejected: tuple[str, ...] = ()
+    filter_statuses: Mapping[str, Verdict] = field(default_factory=dict)
+    potential_nodes: tuple[str, ...] = ()
+    sampling: tuple[int, int, int, int] | None = None  #: potential, offset, wanted, examined
+    victim_rules: Mapping[str, int] = field(default_factory=dict)  #: pods that each decided on
+    dry_run_statuses: Mapping[str, Verdict] = field(default_factory=dict)
+    candidates: tuple[Ranked, ...] = ()
+    ranking: tuple[Step, ...] = ()
+    decided_by: str = ""
+    victims: tuple[tuple[str, bool], ...] = ()  #: key, already terminating
+    checks: tuple[Check, ...] = ()
+    message: str = ""
+    evict: tuple[str, ...] = ()
+    mark_disrupted: tuple[str, ...] = ()
+    clear_nominations: tuple[str, ...] = ()
+    nomination: str = "leave"
+
+
+def told(decision: Decision) -> Told:
+    """What the engine's decision says."""
+    trace, effects = decision.trace, decision.effects
+    eligibility = [r.rule for r in trace.rules if r.section == "eligibility"]
+    sampling = trace.sampling
+    return Told(
+        outcome=decision.outcome.value,
+        node=decision.node if decision.outcome == "preempt" else None,
+        fits=trace.fits,
+        eligible=trace.eligible,
+        eligibility_rule=eligibility[0] if eligibility else "",
+        rejected=trace.rejected,
+        filter_statuses=_verdicts(trace.filter_statuses),
+        potential_nodes=tuple(trace.potential_nodes),
+        sampling=sampling
+        and (sampling.potential, sampling.offset, sampling.wanted, sampling.examined),
+        victim_rules={
+            r.rule: int(r.inputs["pods"]) for r in trace.rules if r.section == "victims.eligible"
+        },
+        dry_run_statuses=_verdicts(trace.dry_run_statuses),
+        candidates=tuple(
+            Ranked(c.node, c.victims, c.pdb_violations, dict(c.values), c.left_behind_at)
+            for c in decision.candidates
+        ),
+        ranking=tuple(Step(s.criterion, s.before, s.after, s.best) for s in trace.ranking),
+        decided_by=trace.decided_by,
+        victims=tuple((v.pod, v.already_terminating) for v in decision.victims),
+        checks=tuple(
+            Check(c.pod, c.pdb_violating, c.reprieved, c.filter, c.reasons) for c in trace.checks
+        ),
+        message=trace.message,
+        evict=effects.evict,
+        mark_disrupted=effects.mark_disrupted,
+        clear_nominations=effects.clear_nominations,
+        nomination=effects.nomination.value,
+    )
+
+
+def _verdicts(statuses: Mapping[str, Any]) -> dict[str, Verdict]:
+    return {n: Verdict(int(s.code), s.filter, s.reasons) for n, s in statuses.items()}
+
+
+# --- what the rules of the shipped rule sets say -----------------------------------------------
+
+
+class Nominated(NamedTuple):
+    """What eligibility rules know of the node that the pod is nominated to."""
+
+    code: int | None  #: None where there is no such node
+    lower_terminating: int
+    preempted_terminating: int  #: of those that are allowed as victims
+    preempted_lower_terminating: int
+
+
+ELIGIBILITY: Mapping[str, Callable[[Pod, Nominated], bool]] = {
+    "preemptor.preemptionPolicy == 'Never'": lambda pod, _: pod.spec.preemption_policy == "Never",
+    "nominated.status == 'UnschedulableAndUnresolvable'": lambda _, n: n.code == UNRESOLVABLE,
+    "nominated.lowerPriorityTerminating > 0": lambda _, n: n.lower_terminating > 0,
+    "nominated.preemptedPodsTerminating > 0": lambda _, n: n.preempted_terminating > 0,
+    "nominated.preemptedLowerPriorityTerminating > 0": (
+        lambda _, n: n.preempted_lower_terminating > 0
+    ),
+}
+
+VICTIMS: Mapping[str, Callable[[Pod, Pod], bool]] = {
+    "victim.priority < preemptor.priority": lambda v, pod: priority_of(v) < priority_of(pod),
+    "'tier' in victim.labels && victim.labels['tier'] == 'gold'": (
+        lambda v, _: labels_of(v).get("tier") == "gold"
+    ),
+    "victim.namespace == 'shop'": lambda v, _: namespace_of(v) == "shop",
+    "victim.terminating": lambda v, _: bool(v.metadata.deletion_timestamp),
+    "victim.namespace == preemptor.namespace": lambda v, p: namespace_of(v) == namespace_of(p),
+}
+
+FORBID: Mapping[str, Callable[[Pod, bool], bool]] = {
+    "victim.pdbViolating": lambda _, violating: violating,
+    "victim.pdbViolating && victim.namespace == 'shop'": (
+        lambda v, violating: violating and namespace_of(v) == "shop"
+    ),
+}
+
+
+@dataclass
+class Candidate:
+    """A node and who leaves it."""
+
+    node: str
+    victims: list[Pod]
+    pdb_violations: int
+    checks: list[Check]
+
+
+def _top(candidate: Candidate) -> int:
+    return priority_of(candidate.victims[0]) if candidate.victims else INT32_MIN
+
+
+def start_of(pod: Pod, now_ms: int) -> int:
+    """A pod without start time counts as starting now."""
+    return times.parse(pod.status.start_time) if pod.status.start_time else now_ms
+
+
+def _earliest(candidate: Candidate, now_ms: int) -> int:
+    highest = max((priority_of(v) for v in candidate.victims), default=INT32_MIN)
+    starts = (start_of(v, now_ms) for v in candidate.victims if priority_of(v) == highest)
+    return min(starts, default=now_ms)
+
+
+RANKING: Mapping[str, Callable[[Candidate, int], int]] = {
+    "candidate.needsNoVictim ? 1 : 0": lambda c, _: int(not c.victims),
+    "candidate.pdbViolations": lambda c, _: c.pdb_violations,
+    "candidate.topPriority": lambda c, _: _top(c),
+    "candidate.prioritySum": lambda c, _: sum(priority_of(v) + 2**31 for v in c.victims),
+    "candidate.victimCount": lambda c, _: len(c.victims),
+    "candidate.earliestStartOfTopPriority": _earliest,
+}
+
+
+def name_key(pod: Pod) -> tuple[str, str]:
+    """Snapshot order."""
+    return namespace_of(pod), pod.metadata.name
+
+
+def draw(seed: int, purpose: str, size: int) -> int:
+    """The recorded dice: the first 128 bits of a SHA-256."""
+    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
+    return int.from_bytes(data[:16], "big") % size
+
+
+# --- the cycle ---------------------------------------------------------------------------------
+
+
+def plain(
+    objects: Iterable[ClusterObject],
+    rules: RuleSet,
+    preemptor: str,
+    *,
+    now_ms: int,
+    seed: int = 0,
+    evaluate_all: bool = False,
+) -> Told:
+    """What one cycle does with the pending pod."""
+    return Cycle(list(objects), rules, preemptor, now_ms, seed, evaluate_all).run()
+
+
+@dataclass
+class Trial:
+    """A node's state and the filters' view of it, to be changed at will."""
+
+    state: NodeState
+    filters: list[tuple[str, Filter]]
+
+    def copy(self) -> Trial:
+        return Trial(self.state.copy(), [(name, f.copy()) for name, f in self.filters])
+
+    def add(self, pod: Pod) -> None:
+        self.state.add(pod)
+        for _, one in self.filters:
+            one.moved(pod, self.state.node, 1)
+
+    def remove(self, pod: Pod) -> None:
+        self.state.remove(pod)
+        for _, one in self.filters:
+            one.moved(pod, self.state.node, -1)
+
+    def check(self) -> Verdict:
+        """The first filter that fails decides."""
+        for name, one in self.filters:
+            code, reasons = one.check(self.state)
+            if code != SUCCESS:
+                return Verdict(code, name, reasons)
+        return PASSED
+
+
+class Cycle:
+    def __init__(
+        self,
+        objects: Sequence[ClusterObject],
+        rules: RuleSet,
+        preemptor: str,
+        now_ms: int,
+        seed: int,
+        evaluate_all: bool,
+    ) -> None:
+        self.rules = rules
+        self.now_ms = now_ms
+        self.seed = seed
+        self.evaluate_all = evaluate_all
+        by_name = sorted((o for o in objects if isinstance(o, Node)), key=lambda n: n.metadata.name)
+        self.states = {n.metadata.name: NodeState(n) for n in by_name}
+        pods = {key_of(o): o for o in objects if isinstance(o, Pod)}
+        self.pod = pods[preemptor]
+        self.budgets = [o for o in objects if isinstance(o, PodDisruptionBudget)]
+        self.waiting: list[Pod] = []
+        for pod in sorted(pods.values(), key=name_key):
+            if pod.status.phase in ("Succeeded", "Failed"):
+                continue
+            if not pod.spec.node_name:
+                self.waiting.append(pod)
+            elif pod.spec.node_name in self.states:
+                self.states[pod.spec.node_name].add(pod)
+        namespaces = {
+            o.metadata.name: o.metadata.labels or {} for o in objects if isinstance(o, Namespace)
+        }
+        self.cluster = Cluster(list(self.states.values()), namespaces)
+
+    def run(self) -> Told:
+        if not self.states:
+            return self.failed("no nodes available to schedule pods")
+        self.filters = built(self.rules.filters, self.pod, self.cluster)
+        said = self.before()
+        if said is not None and said[1].error:
+            return self.failed(said[1].error)
+        statuses, no_status = self.statuses(said)
+        fits = PASSED in statuses.values()
+        rule, eligible = self.eligibility(statuses)
+        result: dict[str, Any] = {
+            "fits": fits,
+            "eligible": eligible,
+            "eligibility_rule": rule.id,
+            "rejected": said[1].rejected if said is not None else (),
+            "filter_statuses": statuses,
+        }
+        candidates: list[Candidate] = []
+        if self.evaluate_all or (eligible and not fits):
+            found, candidates = self.search(statuses, no_status)
+            result |= found
+        return Told(**result, **self.conclusion(result, rule.reason, candidates))
+
+    def failed(self, message: str) -> Told:
+        return Told(outcome="error", node=None, message=message)
+
+    # --- filters -------------------------------------------------------------------------------
+
+    def before(self) -> tuple[str, Said] | None:
+        """What filters say before nodes are looked at; the first that refuses decides."""
+        names: tuple[str, Said] | None = None
+        for name, one in self.filters:
+            said = one.before()
+            if said is None:
+                continue
+            if said.error or said.rejected:
+                return name, said
+            names = name, said
+        return names
+
+    def statuses(self, said: tuple[str, Said] | None) -> tuple[dict[str, Verdict], list[str]]:
+        """Status of every node that has one, and the nodes that have none."""
+        if said is not None and said[1].rejected:
+            verdict = Verdict(UNRESOLVABLE, said[0], said[1].rejected)
+            return dict.fromkeys(self.states, verdict), []
+        statuses: dict[str, Verdict] = {}
+        no_status: list[str] = []
+        names = said[1].names if said is not None else None
+        parameters = {u.name: u.parameters for u in self.rules.filters}
+        for name, state in self.states.items():
+            if names is None or name in names or name == self.pod.status.nominated_node_name:
+                statuses[name] = self.fit(Trial(state, self.filters))
+            elif parameters["node-affinity"]["nodeNames"] == "no-status":
+                no_status.append(name)
+            else:
+                text = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+                statuses[name] = Verdict(UNRESOLVABLE, "", (text,))
+        return statuses, no_status
+
+    def fit(self, trial: Trial) -> Verdict:
+        """Filtered twice: with the pods that are nominated to the node, and without."""
+        nominated = [
+            pod
+            for pod in self.nominated_to(trial.state.name)
+            if pod is not self.pod and priority_of(pod) >= priority_of(self.pod)
+        ]
+        if nominated:
+            fuller = trial.copy()
+            for pod in nominated:
+                fuller.add(pod)
+            verdict = fuller.check()
+            if verdict.code != SUCCESS:
+                return verdict
+        return trial.check()
+
+    def nominated_to(self, node: str) -> list[Pod]:
+        def scheduler(pod: Pod) -> str:
+            return pod.spec.scheduler_name or "default-scheduler"
+
+        return [
+            pod
+            for pod in self.waiting
+            if pod.status.nominated_node_name == node and scheduler(pod) == scheduler(self.pod)
+        ]
+
+    # --- eligibility and victims ---------------------------------------------------------------
+
+    def eligibility(self, statuses: Mapping[str, Verdict]) -> tuple[Any, bool]:
+        nominated = self.nominated(statuses)
+        for rule in self.rules.eligibility:
+            if rule.when is None or ELIGIBILITY[rule.when.source.strip()](self.pod, nominated):
+                return rule, rule.verdict is ruleset.Verdict.ALLOW
+        raise AssertionError("no rule decides")
+
+    def nominated(self, statuses: Mapping[str, Verdict]) -> Nominated:
+        name = self.pod.status.nominated_node_name
+        if name not in self.states:
+            return Nominated(None, 0, 0, 0)
+        leaving = [p for p in self.states[name].pods if p.metadata.deletion_timestamp]
+        lower = [p for p in leaving if priority_of(p) < priority_of(self.pod)]
+        return Nominated(
+            code=statuses[name].code if name in statuses else None,
+            lower_terminating=len(lower),
+            preempted_terminating=sum(preempted(p) and self.allowed(p)[1] for p in leaving),
+            preempted_lower_terminating=sum(preempted(p) for p in lower),
+        )
+
+    def allowed(self, victim: Pod) -> tuple[str, bool]:
+        """The rule that decides whether the pod may go, and its verdict; none denies."""
+        for rule in self.rules.victims.eligible:
+            if rule.when is None or VICTIMS[rule.when.source.strip()](victim, self.pod):
+                return rule.id, rule.verdict is ruleset.Verdict.ALLOW
+        return "", False
+
+    def by_importance(self, pods: Iterable[Pod]) -> list[Pod]:
+        """From the most important down; snapshot order ends every order."""
+        return self.listed(sorted(pods, key=name_key), named=True)
+
+    def listed(self, pods: Iterable[Pod], *, named: bool = False) -> list[Pod]:
+        """The pods by importance; where not `named`, equals stay in the order they came in."""
+        ordered = list(pods)
+        for key in reversed(self.rules.victims.importance):
+            match key.expression.source.strip():
+                case "victim.priority":
+                    ordered.sort(key=priority_of, reverse=key.descending)
+                case "victim.startTime":
+                    ordered.sort(key=lambda p: start_of(p, self.now_ms), reverse=key.descending)
+                case "victim.key":
+                    if named:
+                        ordered.sort(key=name_key, reverse=key.descending)
+                case unknown:
+                    raise KeyError(unknown)
+        return ordered
+
+    def violating(self, pods: Sequence[Pod]) -> set[str]:
+        """Keys of the potential victims that break a budget, counted in this order."""
+        rules = self.rules.victims.budgets
+        left = [b.status.disruptions_allowed for b in self.budgets]
+        found = set()
+        for pod in pods:
+            for i, budget in enumerate(self.budgets):
+                if not selects(budget, pod):
+                    continue
+                if rules.skip_disrupted and pod.metadata.name in (
+                    budget.status.disrupted_pods or ()
+                ):
+                    continue
+                if rules.decrement:
+                    left[i] -= 1
+                if left[i] < 0 or (not rules.decrement and left[i] == 0):
+                    found.add(key_of(pod))
+        return found
+
+    # --- candidates ----------------------------------------------------------------------------
+
+    def search(
+        self, statuses: Mapping[str, Verdict], no_status: Sequence[str]
+    ) -> tuple[dict[str, Any], list[Candidate]]:
+        potential = [
+            name
+            for name in self.states
+            if name in no_status
+            or statuses[name].code == UNSCHEDULABLE
+            or (
+                self.rules.candidates.nodes is CandidateNodes.NOT_UNRESOLVABLE
+                and statuses[name].code == ERROR
+            )
+        ]
+        if not potential:
+            return {}, []
+        rules = self.rules.candidates
+        size = len(potential)
+        wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
+        offset = 0
+        if wanted < size and rules.start is StartAt.RANDOM:
+            offset = draw(self.seed, "candidates", size)
+        candidates: list[Candidate] = []
+        failures: dict[str, Verdict] = {}
+        examined: list[str] = []
+        for name in potential[offset:] + potential[:offset]:
+            examined.append(name)
+            result = self.dry_run(name)
+            if isinstance(result, Candidate):
+                candidates.append(result)
+            else:
+                failures[name] = result
+            clean = any(not c.pdb_violations for c in candidates)
+            if wanted < size and clean and len(candidates) >= wanted:
+                break
+        decided: dict[str, int] = {}
+        for name in examined:
+            for pod in self.states[name].pods:
+                rule = self.allowed(pod)[0]
+                decided[rule] = decided.get(rule, 0) + 1
+        candidates.sort(key=lambda c: c.node)
+        found: dict[str, Any] = {
+            "potential_nodes": tuple(potential),
+            "sampling": (size, offset, wanted, len(examined)),
+            "victim_rules": decided,
+            "dry_run_statuses": failures,
+        }
+        if candidates:
+            found |= self.rank(candidates)
+        return found, candidates
+
+    def dry_run(self, name: str) -> Candidate | Verdict:
+        """Who would have to leave this node?"""
+        rules = self.rules.victims
+        trial = Trial(self.states[name], self.filters).copy()
+        potential = self.by_importance(p for p in trial.state.pods if self.allowed(p)[1])
+        violating = self.violating(potential)
+        potential = [
+            pod
+            for pod in potential
+            if not any(
+                rule.when is None or FORBID[rule.when.source.strip()](pod, key_of(pod) in violating)
+                for rule in rules.forbid
+            )
+        ]
+        if not potential and rules.none_eligible is NoneEligible.NO_CANDIDATE:
+            return Verdict(UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
+        for pod in potential:
+            trial.remove(pod)
+        verdict = self.fit(trial)
+        if verdict.code != SUCCESS:
+            return verdict
+        victims: list[Pod] = []
+        checks: list[Check] = []
+        for pod in self.reprieve_order(potential, violating):
+            trial.add(pod)
+            verdict = self.fit(trial)
+            if verdict.code != SUCCESS:
+                trial.remove(pod)
+                victims.append(pod)
+            reprieved = verdict.code == SUCCESS
+            checks.append(
+                Check(
+                    key_of(pod),
+                    key_of(pod) in violating,
+                    reprieved,
+                    verdict.filter,
+                    verdict.reasons,
+                )
+            )
+        if not victims and rules.none_eligible is NoneEligible.NO_CANDIDATE:
+            return Verdict(ERROR, "", (f'expected at least one victim pod on node "{name}"',))
+        if rules.max_victims is not None and len(victims) > rules.max_victims:
+            return Verdict(UNRESOLVABLE, "", ("More victims than maxVictims allows",))
+        broken = sum(key_of(v) in violating for v in victims)
+        if rules.relist:
+            victims = self.listed(victims)
+        return Candidate(name, victims, broken, checks)
+
+    def reprieve_order(self, potential: Sequence[Pod], violating: set[str]) -> list[Pod]:
+        groups = {
+            ReprieveGroup.PDB_VIOLATING: [p for p in potential if key_of(p) in violating],
+            ReprieveGroup.OTHERS: [p for p in potential if key_of(p) not in violating],
+            ReprieveGroup.ALL: list(potential),
+        }
+        return [pod for group in self.rules.victims.reprieve for pod in groups[group]]
+
+    # --- ranking -------------------------------------------------------------------------------
+
+    def rank(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
+        left = list(candidates)
+        behind: dict[str, str] = {}
+        values: dict[str, dict[str, int]] = {c.node: {} for c in candidates}
+        order: dict[str, list[int]] = {c.node: [] for c in candidates}
+        steps: list[Step] = []
+        decided_by = ""
+        for criterion in self.rules.ranking:
+            best: int | None = None
+            if criterion.direction is Direction.PICK:
+                seeded = criterion.pick is Pick.SEEDED and len(left) > 1
+                kept = [left[draw(self.seed, criterion.id, len(left)) if seeded else 0]]
+            else:
+                assert criterion.expression is not None
+                of = RANKING[criterion.expression.source.strip()]
+                sign = 1 if criterion.direction is Direction.MINIMIZE else -1
+                for candidate in candidates:
+                    value = of(candidate, self.now_ms)
+                    values[candidate.node][criterion.id] = value
+                    order[candidate.node].append(sign * value)
+                best = sign * min(sign * values[c.node][criterion.id] for c in left)
+                kept = [c for c in left if values[c.node][criterion.id] == best]
+            behind |= {c.node: criterion.id for c in left if c not in kept}
+            if len(left) > 1:
+                steps.append(Step(criterion.id, len(left), len(kept), best))
+                decided_by = criterion.id if len(kept) == 1 else decided_by
+            left = kept
+        chosen = left[0]
+        ordered = sorted(candidates, key=lambda c: (c is not chosen, order[c.node], c.node))
+        return {
+            "candidates": tuple(
+                Ranked(
+                    c.node,
+                    tuple(key_of(v) for v in c.victims),
+                    c.pdb_violations,
+                    values[c.node],
+                    behind.get(c.node, ""),
+                )
+                for c in ordered
+            ),
+            "ranking": tuple(steps),
+            "decided_by": decided_by,
+            "victims": tuple(
+                (key_of(v), bool(v.metadata.deletion_timestamp)) for v in chosen.victims
+            ),
+            "checks": tuple(chosen.checks),
+        }
+
+    # --- what follows --------------------------------------------------------------------------
+
+    def conclusion(
+        self, found: Mapping[str, Any], reason: str, candidates: Sequence[Candidate]
+    ) -> dict[str, Any]:
+        rules = self.rules.effects
+        if found["fits"]:
+            return {"outcome": "bind", "node": None}
+        if not found["eligible"]:
+            message = self.said(f"preemption: {reason}")
+            return {"outcome": "not-eligible", "node": None, "message": message}
+        if candidates:
+            node = found["candidates"][0].node
+            evict = tuple(
+                key
+                for key, terminating in found["victims"]
+                if rules.delete_terminating_victims or not terminating
+            )
+            lower = [
+                key_of(p) for p in self.nominated_to(node) if priority_of(p) < priority_of(self.pod)
+            ]
+            return {
+                "outcome": "preempt",
+                "node": node,
+                "evict": evict,
+                "mark_disrupted": evict if rules.disruption_condition else (),
+                "clear_nominations": tuple(lower) if rules.clear_lower_nominations else (),
+                "nomination": "set",
+            }
+        statuses: Mapping[str, Verdict] = found.get("dry_run_statuses", {})
+        errors = [statuses[n].reasons[0] for n in sorted(statuses) if statuses[n].code == ERROR]
+        if errors:
+            message = "preemption: " + ", ".join(errors)
+            return {"outcome": "error", "node": None, "message": message}
+        clears = rules.on_no_candidate is OnNoCandidate.CLEAR or (
+            rules.on_no_candidate is OnNoCandidate.CLEAR_IF_NO_POTENTIAL_NODE
+            and not found.get("potential_nodes")
+        )
+        return {
+            "outcome": "rejected" if found["rejected"] else "no-candidate",
+            "node": None,
+            "message": self.said(self.unavailable(statuses)),
+            "nomination": "clear" if clears else "leave",
+        }
+
+    def said(self, message: str) -> str:
+        return message if self.rules.effects.failure_message else ""
+
+    def unavailable(self, statuses: Mapping[str, Verdict]) -> str:
+        counts: dict[str, int] = {}
+        for verdict in statuses.values():
+            for reason in verdict.reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        others = len(self.states) - len(statuses)
+        if others:
+            text = "Preemption is not helpful for scheduling"
+            counts[text] = counts.get(text, 0) + others
+        listed = ", ".join(sorted(f"{n} {reason}" for reason, n in counts.items()))
+        end = f": {listed}." if listed else "."
+        return f"preemption: 0/{len(self.states)} nodes are available{end}"
+
+
+def preempted(pod: Pod) -> bool:
+    """Does the first DisruptionTarget condition name the scheduler's preemption?"""
+    for condition in pod.status.conditions or ():
+        if condition.type == "DisruptionTarget":
+            return condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return False
+
+
+def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """A nil, empty or invalid selector selects nothing, and neither does any without labels."""
+    selector = compile_selector(budget.spec.selector)
+    return (
+        (budget.metadata.namespace or "default") == namespace_of(pod)
+        and bool(pod.metadata.labels)
+        and not selector.empty
+        and selector.matches(pod.metadata.labels)
+    )
