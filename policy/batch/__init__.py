@@ -1,0 +1,33 @@
+"""Batch sessions: queues, gangs and fair shares, as kube-batch decides them.
+
+    from policy.batch import BatchRules, run_session
+
+    result = run_session(snapshot, BatchRules.load("kube-batch"))
+
+The names below are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from policy.batch.result import SessionResult
+    from policy.batch.run import run_session
+    from policy.rules.batch import BatchRules
+
+__all__ = ["BatchRules", "SessionResult", "run_session"]
+
+_HOMES: Final = {
+    "BatchRules": "policy.rules.batch",
+    "SessionResult": "policy.batch.result",
+    "run_session": "policy.batch.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

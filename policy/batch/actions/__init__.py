@@ -1,0 +1,1 @@
+"""Actions: one file each."""

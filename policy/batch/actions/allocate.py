@@ -1,0 +1,94 @@
+"""allocate: gives waiting tasks idle room, queue by queue, and promises room that becomes free.
+
+Source: kube-batch `actions/allocate`. A job that is ready gets one task per turn of its queue; one
+that is not goes on until it is, or until a task finds no node.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policy.batch.actions.base import Action
+from policy.batch.heap import Heap
+from policy.batch.model import BatchQueue, Job, Status, Task
+from policy.batch.recording import Reason, Rejection
+from policy.batch.rollback import roll_back
+from policy.batch.session import Session
+
+
+class Allocate(Action):
+    name = "allocate"
+    doc = "Gives waiting tasks idle room; promises them room that is being released."
+
+    def run(self, session: Session) -> None:
+        queues: Heap[BatchQueue] = Heap(session.queue_less)
+        jobs: dict[str, Heap[Job]] = {}
+        for job in session.jobs.values():
+            # One entry per job: a queue is visited as often as it has jobs.
+            queues.push(session.queue_of(job))
+            jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
+        waiting: dict[str, Heap[Task]] = {}
+        while queues:
+            queue = queues.pop()
+            if session.overused(queue):
+                session.recorder.overused[queue.name] = self.name
+                continue
+            if not jobs[queue.name]:
+                continue
+            job = jobs[queue.name].pop()
+            tasks = waiting.get(job.uid)
+            if tasks is None:
+                tasks = waiting[job.uid] = _waiting(session, job)
+            if _turn(session, job, tasks):
+                jobs[queue.name].push(job)
+            elif session.options.roll_back:
+                roll_back(session, job)
+            queues.push(queue)
+
+
+def _waiting(session: Session, job: Job) -> Heap[Task]:
+    tasks: Heap[Task] = Heap(session.task_less)
+    for task in job.having(Status.PENDING):
+        if not task.best_effort:
+            tasks.push(task)
+    return tasks
+
+
+def _turn(session: Session, job: Job, tasks: Heap[Task]) -> bool:
+    """Places tasks of a job; whether the job has a further turn."""
+    while tasks:
+        if not _place(session, tasks.pop()):
+            return False
+        if session.ready(job) and tasks:
+            return True
+    return False
+
+
+def _place(session: Session, task: Task) -> bool:
+    """Finds the task a node; False where there is none."""
+    nodes, need = session.nodes, task.start_request
+    idle = nodes.idle.covering(need)
+    # Either is enough alone; their sum is not asked for.
+    room = idle | nodes.releasing.covering(need)
+    room &= session.passing(task)
+    candidates = np.flatnonzero(room)
+    if not candidates.size:
+        session.recorder.reject(task, _rejection(session, task))
+        return False
+    # Idle and released room compete on score alone.
+    best = session.best(candidates, session.scores(task, candidates))
+    if idle[best]:
+        session.allocate(task, best)
+    else:
+        session.pipeline(task, best)
+    return True
+
+
+def _rejection(session: Session, task: Task) -> Rejection:
+    nodes, need = session.nodes, task.start_request
+    room = nodes.idle.covering(need) | nodes.releasing.covering(need)
+    full = int((nodes.present & ~room).sum())
+    counts = session.rejected(task, among=room)
+    if full:
+        counts[Reason.NO_ROOM.value] = full
+    return Rejection(nodes=counts)

@@ -1,0 +1,35 @@
+"""backfill: places tasks that ask for nothing on the first node that may take them.
+
+Source: kube-batch `actions/backfill`. Neither order, queue nor score plays a part; whether the
+tasks are sent still depends on their gang.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from policy.batch.actions.base import Action
+from policy.batch.model import Status, Task
+from policy.batch.recording import Rejection
+from policy.batch.rollback import roll_back
+from policy.batch.session import Session
+
+
+class Backfill(Action):
+    name = "backfill"
+    doc = "Places tasks without requests on the first node that may take them."
+
+    def run(self, session: Session) -> None:
+        for job in session.jobs.values():
+            for task in job.having(Status.PENDING):
+                if task.start_request.is_empty and not _place(session, task):
+                    session.recorder.reject(task, Rejection(nodes=session.rejected(task)))
+            if session.options.roll_back:
+                roll_back(session, job)
+
+
+def _place(session: Session, task: Task) -> bool:
+    # Only the node on which it succeeds changes anything that predicates look at.
+    return any(
+        session.allocate(task, node) is None for node in np.flatnonzero(session.passing(task))
+    )

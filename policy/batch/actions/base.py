@@ -1,0 +1,18 @@
+"""What an action is: one pass over the session, in the order in which the rules list it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from policy.batch.session import Session
+
+
+class Action:
+    """Base of all actions. An action keeps nothing between sessions."""
+
+    name: ClassVar[str]  #: as rule files write it
+    doc: ClassVar[str]  #: one sentence: what it does
+
+    def run(self, session: Session) -> None:
+        """Changes the session."""
+        raise NotImplementedError

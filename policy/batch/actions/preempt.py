@@ -1,0 +1,174 @@
+"""preempt: makes room inside a queue by evicting tasks of other jobs, then inside each job.
+
+Source: kube-batch `actions/preempt`. What a gang takes from other jobs it takes as a whole or not
+at all (one statement); what a job takes from itself it takes task by task. Room that is free
+already is not looked at, unless the rules count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from policy.batch.actions.base import Action
+from policy.batch.heap import Heap
+from policy.batch.model import Job, Status, Task
+from policy.batch.resources import Amounts, Resource
+from policy.batch.session import Session, in_queues
+from policy.batch.statement import Statement
+from policy.batch.victims import Hunt
+from policy.cluster.tables import Bools, Ints
+
+
+class Preempt(Action):
+    name = "preempt"
+    doc = "Evicts tasks of the same queue, then of the same job, for tasks that wait."
+
+    def run(self, session: Session) -> None:
+        _Preemption(session).run()
+
+
+class _Preemption:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: every job that waits for something, in order of uid
+        self._waiting = [j for j in session.jobs.values() if j.count(Status.PENDING)]
+        self._jobs: dict[str, Heap[Job]] = {}
+        self._tasks: dict[str, Heap[Task]] = {}
+        for job in self._waiting:
+            self._jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
+            tasks: Heap[Task] = Heap(session.task_less)
+            for task in job.having(Status.PENDING):
+                tasks.push(task)
+            self._tasks[job.uid] = tasks
+
+    def run(self) -> None:
+        for queue in in_queues(self._session.jobs.values()):
+            jobs = self._jobs.get(queue)
+            while jobs:
+                job = jobs.pop()
+                if self._between_jobs(job):
+                    jobs.push(job)
+            # Inside the loop over queues: jobs of later queues may have their tasks tried here
+            # before their queue has had its turn.
+            for job in self._waiting:
+                self._inside_job(job)
+
+    def _between_jobs(self, job: Job) -> bool:
+        """One turn of a job; whether it may have another."""
+        session, tasks = self._session, self._tasks[job.uid]
+        statement = Statement(session, job)
+        others = session.job_queue == session.queue_of(job).index
+        others[job.index] = False
+        assigned = committed = False
+        while tasks:
+            assigned |= self._try(statement, tasks.pop(), others)
+            if session.pipelined(job):
+                statement.commit()
+                committed = True
+                break
+        if not committed and not session.pipelined(job):
+            statement.discard()
+            return False
+        return assigned
+
+    def _inside_job(self, job: Job) -> None:
+        session, tasks = self._session, self._tasks[job.uid]
+        own = np.zeros(len(session.jobs), dtype=np.bool_)
+        own[job.index] = True
+        while tasks:
+            statement = Statement(session, job)
+            found = self._try(statement, tasks.pop(), own)
+            statement.commit()
+            if not found:
+                return
+
+    # --- one task ------------------------------------------------------------------------------
+
+    def _try(self, statement: Statement, task: Task, jobs: Bools) -> bool:
+        """Looks for a node on which evicting tasks of the given jobs makes room for the task."""
+        session = self._session
+        passing = session.passing(task)
+        room = self._room(task)
+        if session.options.fit_first and self._fits(statement, task, passing):
+            return True
+        hunt = Hunt(
+            session,
+            "preemptable",
+            task,
+            jobs=jobs,
+            passing=passing,
+            order=self._least_important_first,
+            room=room,
+        )
+        scores = None
+        candidates = hunt.candidates
+        if room is not None:
+            candidates = np.union1d(candidates, np.flatnonzero(passing & _covering(room, task)))
+        if candidates.size:
+            # Scores are relative to all nodes that pass, not only to those with victims.
+            nodes = np.flatnonzero(passing)
+            scores = np.zeros(passing.size)
+            scores[nodes] = session.scores(task, nodes)
+            for node in session.by_score(candidates, scores[candidates]):
+                if room is not None and self._needs_nobody(statement, task, hunt, node):
+                    return True
+                found = hunt.at(node)
+                if found.victims:
+                    freed = hunt.room_at(node)
+                    for victim in found.victims:
+                        statement.evict(victim, task)
+                        freed.add(victim.request)
+                        if task.start_request.less_equal(freed):
+                            break
+                    statement.pipeline(task, node, found.answer)
+                    return True
+        statement.reject(task, hunt.rejection(lambda nodes: self._by_score(task, passing, nodes)))
+        return False
+
+    def _by_score(self, task: Task, passing: Bools, nodes: Ints) -> Iterable[int]:
+        every = np.flatnonzero(passing)
+        scores = np.zeros(passing.size)
+        scores[every] = self._session.scores(task, every)
+        return self._session.by_score(nodes, scores[nodes])
+
+    def _least_important_first(self, victims: list[Task]) -> Iterable[Task]:
+        less = self._session.task_less
+        heap: Heap[Task] = Heap(lambda left, right: not less(left, right))
+        for victim in victims:
+            heap.push(victim)
+        while heap:
+            yield heap.pop()
+
+    # --- what rules may ask for beside ---------------------------------------------------------
+
+    def _may_grow(self, task: Task) -> bool:
+        """May the task's queue take room that nobody of it gives up?"""
+        return not self._session.overused(self._session.queue_of(self._session.jobs[task.job]))
+
+    def _room(self, task: Task) -> Amounts | None:
+        if not self._session.options.count_room or not self._may_grow(task):
+            return None
+        return self._session.nodes.idle.plus(self._session.nodes.releasing)
+
+    def _fits(self, statement: Statement, task: Task, passing: Bools) -> bool:
+        """Places the task on idle room where there is enough of it."""
+        session = self._session
+        if not self._may_grow(task):
+            return False
+        nodes = np.flatnonzero(passing & session.nodes.idle.covering(task.start_request))
+        if not nodes.size:
+            return False
+        return statement.allocate(task, session.best(nodes, session.scores(task, nodes)))
+
+    def _needs_nobody(self, statement: Statement, task: Task, hunt: Hunt, node: int) -> bool:
+        if not task.start_request.less_equal(hunt.room_at(node)):
+            return False
+        statement.pipeline(task, node, None)
+        return True
+
+
+def _covering(room: Amounts, task: Task) -> Bools:
+    need: Resource = task.start_request
+    return room.covering(need)

@@ -1,0 +1,34 @@
+"""Shares and what queues deserve, as plugins tell them to whoever reads a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from policy.batch.resources import Resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """What a queue deserves, has and asks for."""
+
+    weight: int
+    share: float
+    deserved: Resource
+    allocated: Resource
+    request: Resource
+
+
+def _nothing() -> Mapping[str, float]:
+    return {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """Filled by the plugins that know them; empty where no such plugin is in the tiers."""
+
+    total: Resource | None = None  #: allocatable of all nodes, where a plugin shares it out
+    drf_at_open: Mapping[str, float] = field(default_factory=dict)  #: job -> share
+    drf: Callable[[], Mapping[str, float]] = _nothing  #: the shares at the moment
+    queues_at_open: Mapping[str, QueueFigures] = field(default_factory=dict)
+    queue_share: Callable[[], Mapping[str, float]] = _nothing

@@ -1,0 +1,168 @@
+"""Tasks, jobs and queues of one session.
+
+Source: kube-batch `pkg/scheduler/api`. One task stands for one pod. A session changes a task's
+status and node; everything else about it is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from policy.batch.resources import Resource
+from policy.cluster.objects import Pod, PodDisruptionBudget, PodGroup, Queue
+
+
+class Status(StrEnum):
+    """Where a task stands. Values are stored and never renamed."""
+
+    PENDING = "pending"  # waits for a node
+    ALLOCATED = "allocated"  # has a node in this session; not sent, its gang is not ready
+    PIPELINED = "pipelined"  # is promised resources that are being released
+    BINDING = "binding"  # sent to its node in this session
+    BOUND = "bound"  # has a node, has not started
+    RUNNING = "running"
+    RELEASING = "releasing"  # is being evicted
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+HOLDING: Final = frozenset({Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED})
+"""Statuses whose tasks count as allocated in shares."""
+
+READY: Final = HOLDING | {Status.SUCCEEDED}
+"""Statuses that count towards a gang's minimum."""
+
+VALID: Final = READY | {Status.PIPELINED, Status.PENDING}
+"""Statuses of tasks that run or may come to run."""
+
+OVER: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+"""Statuses of tasks that occupy no node."""
+
+
+def status_of(pod: Pod) -> Status:
+    """The status that a pod has before the session starts."""
+    leaving = bool(pod.metadata.deletion_timestamp)
+    match pod.status.phase:
+        case "Running":
+            return Status.RELEASING if leaving else Status.RUNNING
+        case "Pending":
+            if leaving:
+                return Status.RELEASING
+            return Status.BOUND if pod.spec.node_name else Status.PENDING
+        case "Succeeded":
+            return Status.SUCCEEDED
+        case "Failed":
+            return Status.FAILED
+        case _:
+            return Status.UNKNOWN
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Task:
+    """One pod in a session."""
+
+    index: int  #: place among the session's tasks, in order of namespace and name
+    row: int  #: row of the pod in the snapshot
+    key: str  #: namespace/name
+    uid: str
+    job: str  #: uid of its job; "" where it belongs to none
+    priority: int
+    created_ms: int
+    request: Resource  #: accounted for; shared between tasks, never changed
+    start_request: Resource  #: must fit: raised to what the init containers need
+    pod: Pod
+    status: Status
+    #: stays set when a statement that placed the task is discarded
+    node: str
+
+    @property
+    def best_effort(self) -> bool:
+        """Asks for nothing, as far as sums can tell."""
+        return self.request.is_empty
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """Tasks that belong together: a pod group, the pods of one controller, or a lone pod."""
+
+    uid: str
+    index: int = -1  #: place among the session's jobs, in order of uid
+    name: str = ""
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    minimum: int = 0  #: so many tasks must be ready, or none is sent
+    created_ms: int = 0
+    group: PodGroup | None = None
+    shadow: bool = False  #: made up for pods without a group; never written back
+    #: priority class that a shadow group takes over from its first pod
+    priority_class: str = ""
+    budget: PodDisruptionBudget | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)  #: by uid
+    _by_status: dict[Status, dict[str, Task]] = field(default_factory=dict)
+    ready: int = 0
+    waiting: int = 0
+
+    @property
+    def described(self) -> bool:
+        """Does anything but pods say that the job exists?"""
+        return self.has_group or self.budget is not None
+
+    @property
+    def has_group(self) -> bool:
+        return self.group is not None or self.shadow
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.uid] = task
+        self._by_status.setdefault(task.status, {})[task.uid] = task
+        self._count(task.status, 1)
+
+    def move(self, task: Task, status: Status) -> None:
+        """Gives a task of the job another status."""
+        del self._by_status[task.status][task.uid]
+        self._count(task.status, -1)
+        task.status = status
+        self._by_status.setdefault(status, {})[task.uid] = task
+        self._count(status, 1)
+
+    def _count(self, status: Status, by: int) -> None:
+        if status in READY:
+            self.ready += by
+        elif status is Status.PIPELINED:
+            self.waiting += by
+
+    def count(self, *statuses: Status) -> int:
+        return sum(len(self._by_status.get(s, ())) for s in statuses)
+
+    def having(self, status: Status) -> list[Task]:
+        """Tasks of a status, in order of uid."""
+        found = self._by_status.get(status)
+        return sorted(found.values(), key=lambda t: t.uid) if found else []
+
+    def in_statuses(self, statuses: Iterable[Status]) -> Iterator[Task]:
+        for status in statuses:
+            yield from self._by_status.get(status, {}).values()
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready >= self.minimum
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Would the job be ready once all promised resources are released?"""
+        return self.ready + self.waiting >= self.minimum
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class BatchQueue:
+    """A queue: a name, a weight, an age."""
+
+    name: str
+    index: int
+    weight: int
+    created_ms: int
+    queue: Queue

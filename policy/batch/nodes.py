@@ -1,0 +1,197 @@
+"""What every node of a session has, has promised and holds.
+
+The sums are columns, so that a question about all nodes is one array operation; a change touches
+one row. Source: kube-batch `NodeInfo`. A node holds each task under the status with which it was
+added: a later change of the task does not alter the node until the task is taken off and put on
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from policy.batch.model import Status, Task
+from policy.batch.resources import Amounts, Resource
+from policy.cluster.tables import NOWHERE, Bools, Ints
+
+Watcher = Callable[[int, Task, int], None]
+"""Called with node, task, and 1 where the node now holds the task, -1 where it no longer does."""
+
+
+class Refusal(StrEnum):
+    """Why a node did not take a task. Values are stored and never renamed."""
+
+    OTHER_NODE = "names-another-node"  # the task already names another node
+    HERE = "already-here"
+    NO_ROOM = "no-room"
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A task on a node, under the status with which it was added."""
+
+    task: Task
+    status: Status
+    #: part of a promise that was taken from idle room (only where rules count idle room)
+    from_idle: Resource | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A subtraction that does not fit, within tolerance: the original ends the process here."""
+
+    node: str  #: "" where it is about a job or a queue
+    subject: str  #: task, job or queue
+    of: str  #: which sum
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Nodes:
+    """Nodes in name order, aligned with the snapshot's; `present` tells which are in the session."""
+
+    names: Sequence[str]
+    present: Bools
+    allocatable: Amounts
+    idle: Amounts
+    releasing: Amounts
+    used: Amounts
+    allowed_pods: Ints
+    held: list[dict[str, Held]]
+    pods: Ints  #: tasks held, per node
+    place: Ints  #: per task, index of the node that holds it, else NOWHERE
+    running: Bools  #: per task, whether a node holds it as Running
+    total: Resource  #: allocatable of all nodes of the session
+    #: may a promise take idle room where released room does not cover it?
+    promise_idle: bool = False
+    watchers: list[Watcher] = field(default_factory=list)
+    drifts: list[Drift] = field(default_factory=list)
+    index: dict[str, int] = field(default_factory=dict)
+    #: grows with every change of what a node holds
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.index:
+            self.index = {n: i for i, n in enumerate(self.names) if self.present[i]}
+
+    def add(self, i: int, task: Task) -> Refusal | None:
+        """Puts a task on node i under its current status; None where that worked."""
+        name = self.names[i]
+        if task.node and task.node != name:
+            return Refusal.OTHER_NODE
+        if task.key in self.held[i]:
+            return Refusal.HERE
+        request = task.request
+        held = Held(task=task, status=task.status)
+        if task.status is Status.PIPELINED:
+            self._promise(i, held)
+        else:
+            if not self.idle.covers(i, request):
+                return Refusal.NO_ROOM
+            self.idle.sub(i, request)
+            if task.status is Status.RELEASING:
+                self.releasing.add(i, request)
+        self.used.add(i, request)
+        task.node = name
+        self.hold(i, held)
+        return None
+
+    def hold(self, i: int, held: Held) -> None:
+        """Notes that node i holds the task; its sums are not touched."""
+        task = held.task
+        self.held[i][task.key] = held
+        self.pods[i] += 1
+        self.place[task.index] = i
+        self.running[task.index] = held.status is Status.RUNNING
+        self.version += 1
+        for watcher in self.watchers:
+            watcher(i, task, 1)
+
+    def remove(self, i: int, task: Task) -> bool:
+        """Takes a task off node i; False where the node does not hold it."""
+        held = self.held[i].pop(task.key, None)
+        if held is None:
+            return False
+        request = held.task.request
+        if held.status is Status.RELEASING:
+            self._take(self.releasing, i, request, task, "releasing")
+            self.idle.add(i, request)
+        elif held.status is Status.PIPELINED:
+            self.releasing.add(i, request)
+            if held.from_idle is not None:
+                self.releasing.sub(i, held.from_idle)
+                self.idle.add(i, held.from_idle)
+        else:
+            self.idle.add(i, request)
+        self._take(self.used, i, request, task, "used")
+        self.pods[i] -= 1
+        self.place[task.index] = NOWHERE
+        self.running[task.index] = False
+        self.version += 1
+        for watcher in self.watchers:
+            watcher(i, held.task, -1)
+        return True
+
+    def update(self, i: int, task: Task) -> Refusal | None:
+        """Takes a task off and puts it on again under its current status."""
+        self.remove(i, task)
+        return self.add(i, task)
+
+    def tasks(self, i: int) -> list[Held]:
+        """What node i holds, in order of namespace/name as text."""
+        held = self.held[i]
+        return [held[key] for key in sorted(held)]
+
+    def index_of(self, name: str) -> int:
+        return self.index.get(name, NOWHERE)
+
+    def select(self, indices: Iterable[int]) -> list[str]:
+        return [self.names[i] for i in indices]
+
+    def _promise(self, i: int, held: Held) -> None:
+        request = held.task.request
+        if self.promise_idle:
+            held.from_idle = _beyond(request, self.releasing.at(i))
+            self.idle.sub(i, held.from_idle)
+            self.releasing.add(i, held.from_idle)
+        self._take(self.releasing, i, request, held.task, "releasing")
+
+    def _take(self, amounts: Amounts, i: int, request: Resource, task: Task, of: str) -> None:
+        if not amounts.sub(i, request):
+            self.drifts.append(Drift(node=self.names[i], subject=task.key, of=of))
+
+
+def _beyond(request: Resource, released: Resource) -> Resource:
+    """What the request needs beyond the released room."""
+    scalars = None
+    if request.scalars is not None:
+        have = released.scalars or {}
+        scalars = {n: max(0.0, v - max(0.0, have.get(n, 0.0))) for n, v in request.scalars.items()}
+    return Resource(
+        max(0.0, request.cpu - max(0.0, released.cpu)),
+        max(0.0, request.memory - max(0.0, released.memory)),
+        scalars,
+    )
+
+
+def sums(node: Ints, tasks: Sequence[Task], *, size: int, names: Iterable[str]) -> Amounts:
+    """Requests of the tasks per node. Exact: all amounts are whole numbers.
+
+    node: (tasks,) index of the node of each task. Returns amounts of `size` nodes.
+    """
+    found = Amounts.zeros(size, names)
+    found.cpu[:] = np.bincount(node, [t.request.cpu for t in tasks], size)
+    found.memory[:] = np.bincount(node, [t.request.memory for t in tasks], size)
+    scalars: dict[str, tuple[list[int], list[float]]] = {}
+    for i, task in zip(node.tolist(), tasks, strict=True):
+        for name, value in (task.request.scalars or {}).items():
+            where, values = scalars.setdefault(name, ([], []))
+            where.append(i)
+            values.append(value)
+            found.named[i] = True
+    for name, (where, values) in scalars.items():
+        found.scalars[name][:] = np.bincount(where, values, size)
+    return found

@@ -1,0 +1,66 @@
+"""What a plugin is, and how its arguments are read.
+
+A plugin is opened once per session and registers functions under its name; the tiers of the rule
+set say in which order, and whether, they are consulted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from policy.cluster.selectors import go_integer
+
+if TYPE_CHECKING:
+    from policy.batch.session import Session
+
+FLAGS: Final[Mapping[str, str]] = {
+    "job_order": "enableJobOrder",
+    "job_ready": "enableJobReady",
+    "job_pipelined": "enableJobPipelined",
+    "task_order": "enableTaskOrder",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+    "queue_order": "enableQueueOrder",
+    "predicate": "enablePredicate",
+    "node_order": "enableNodeOrder",
+}
+"""The function that each flag of a rule file switches off; `overused` has none."""
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def go_boolean(text: str) -> bool | None:
+    """`strconv.ParseBool`; None where it fails."""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+class Arguments(dict[str, str]):
+    """Arguments of a plugin as they stand in the rule file."""
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        found = go_boolean(self.get(name, ""))
+        return default if found is None else found
+
+    def integer(self, name: str, *, default: int) -> int:
+        found = go_integer(self.get(name, ""))
+        return default if found is None else found
+
+
+class Plugin:
+    """Base of all plugins; a plugin overrides what it needs."""
+
+    name: ClassVar[str]  #: as rule files write it
+    doc: ClassVar[str]  #: one sentence: what it decides
+    #: argument -> (bool or int, default): what rule files may give
+    arguments: ClassVar[Mapping[str, bool | int]] = {}
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Reads the arguments; nothing of the session exists yet."""
+
+    def open(self, session: Session) -> None:
+        """Registers the plugin's functions and event handlers with the session."""
+
+    def close(self, session: Session) -> None:
+        """Says what is left to say when all actions are done."""

@@ -1,0 +1,166 @@
+"""proportion: every queue deserves a part of the cluster by its weight, up to what it asks for.
+
+Source: kube-batch `plugins/proportion`. The sums are float64 and are built up in the original's
+order (queues by name), because shares are compared exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from policy.batch.cache import allocated
+from policy.batch.figures import QueueFigures
+from policy.batch.model import BatchQueue, Status, Task
+from policy.batch.nodes import Drift
+from policy.batch.plugins.base import Plugin
+from policy.batch.resources import Resource, difference, minimum, share, total
+from policy.batch.session import Session
+from policy.cluster.tables import Bools
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a queue has, wants and deserves."""
+
+    queue: BatchQueue
+    allocated: Resource = field(default_factory=Resource)
+    request: Resource = field(default_factory=Resource)
+    deserved: Resource = field(default_factory=Resource)
+    share: float = 0.0
+
+    def refresh(self) -> None:
+        shares = (
+            share(self.allocated.get(name), self.deserved.get(name))
+            for name in self.deserved.names()
+        )
+        self.share = max(0.0, *shares)
+
+
+class Proportion(Plugin):
+    name = "proportion"
+    doc = "Gives queues parts of the cluster by weight; reclaims from queues above their part."
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._accounts = self._open_accounts()
+        self._divide(session.nodes.total.copy())
+        session.figures.queue_share = self.shares
+        session.figures.queues_at_open = {
+            name: QueueFigures(
+                weight=account.queue.weight,
+                share=account.share,
+                deserved=account.deserved.copy(),
+                allocated=account.allocated.copy(),
+                request=account.request.copy(),
+            )
+            for name, account in self._accounts.items()
+        }
+        session.register(
+            self.name,
+            queue_order=self.queue_order,
+            overused=self.overused,
+            reclaimable=self.reclaimable,
+            reclaimable_jobs=self.reclaimable_jobs,
+        )
+        session.on_events(allocate=self._allocate, deallocate=self._deallocate)
+
+    def shares(self) -> Mapping[str, float]:
+        return {name: account.share for name, account in self._accounts.items()}
+
+    # --- dividing ------------------------------------------------------------------------------
+
+    def _open_accounts(self) -> dict[str, _Account]:
+        """One account per queue that has a job in the session, in order of name."""
+        accounts: dict[str, _Account] = {}
+        jobs = self._session.jobs
+        of_jobs = allocated(jobs.values())
+        for job in jobs.values():
+            queue = self._session.queue_of(job)
+            account = accounts.setdefault(queue.name, _Account(queue))
+            account.allocated.add(of_jobs[job.uid])
+            account.request.add(of_jobs[job.uid])
+            account.request.add(total(t.request for t in job.having(Status.PENDING)))
+        return dict(sorted(accounts.items()))
+
+    def _divide(self, remaining: Resource) -> None:
+        open_accounts = list(self._accounts.values())
+        # Every round satisfies a queue or hands out what is left, so there are not more rounds
+        # than queues but for rounding; negative weights alone could go on for ever.
+        for _ in range(2 * len(open_accounts) + 2):
+            weights = sum(a.queue.weight for a in open_accounts)
+            if weights == 0:
+                return
+            more, less = Resource(), Resource()
+            unmet = []
+            for account in open_accounts:
+                before = account.deserved.copy()
+                account.deserved.add(remaining.times(account.queue.weight / weights))
+                if account.request.less(account.deserved):
+                    account.deserved = minimum(account.deserved, account.request)
+                else:
+                    unmet.append(account)
+                account.refresh()
+                up, down = difference(account.deserved, before)
+                more.add(up)
+                less.add(down)
+            open_accounts = unmet
+            if not remaining.sub(more):
+                self._drift("")
+            remaining.add(less)
+            if remaining.is_empty:
+                return
+
+    # --- deciding ------------------------------------------------------------------------------
+
+    def queue_order(self, left: BatchQueue, right: BatchQueue) -> int:
+        one, other = self._accounts[left.name].share, self._accounts[right.name].share
+        return -1 if one < other else 1 if one > other else 0
+
+    def overused(self, queue: BatchQueue) -> bool:
+        account = self._accounts[queue.name]
+        return account.deserved.less_equal(account.allocated)
+
+    def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Task]:
+        left: dict[str, Resource] = {}
+        victims = []
+        for task in tasks:
+            account = self._account_of(task)
+            rest = left.get(account.queue.name)
+            if rest is None:
+                rest = left[account.queue.name] = account.allocated.copy()
+            if rest.less(task.request):
+                continue
+            if not rest.sub(task.request):
+                self._drift(account.queue.name)
+            if account.deserved.less_equal(rest):
+                victims.append(task)
+        return victims
+
+    def reclaimable_jobs(self, reclaimer: Task) -> Bools:
+        # What a queue keeps without one of its tasks is never more than what it has.
+        above = np.zeros(len(self._session.queues), dtype=np.bool_)
+        for account in self._accounts.values():
+            above[account.queue.index] = account.deserved.less_equal(account.allocated)
+        return np.asarray(above[self._session.job_queue])
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _account_of(self, task: Task) -> _Account:
+        return self._accounts[self._session.jobs[task.job].queue]
+
+    def _allocate(self, task: Task) -> None:
+        account = self._account_of(task)
+        account.allocated.add(task.request)
+        account.refresh()
+
+    def _deallocate(self, task: Task) -> None:
+        account = self._account_of(task)
+        if not account.allocated.sub(task.request):
+            self._drift(account.queue.name)
+        account.refresh()
+
+    def _drift(self, queue: str) -> None:
+        self._session.nodes.drifts.append(Drift(node="", subject=queue, of="proportion"))

@@ -1,0 +1,236 @@
+"""What a session did, step by step, and why: data only, without sentences.
+
+Everything that was tried is kept, also what was taken back: why a gang was not placed is the
+question that people ask of a batch scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from policy.batch.nodes import Refusal
+
+if TYPE_CHECKING:
+    from policy.batch.model import Task
+
+
+class Operation(StrEnum):
+    """What was done to a task. Values are stored and never renamed."""
+
+    ALLOCATE = "allocate"  # given idle room of the node
+    BIND = "bind"  # sent to the node: its gang is ready
+    EVICT = "evict"
+    PIPELINE = "pipeline"  # promised room of the node that is being released
+    REJECT = "reject"  # no node for the task
+
+
+class Outcome(StrEnum):
+    """What became of a step. Values are stored and never renamed."""
+
+    DONE = "done"
+    DISCARDED = "discarded"  # taken back with its statement
+    FAILED = "failed"  # the node or the cluster refused
+
+
+class Reason(StrEnum):
+    """Why a node was no place for a task, or a job was not placed. Values are stored."""
+
+    # of a node
+    NO_ROOM = "no-room"  # neither idle nor released room is enough
+    NO_POTENTIAL_VICTIMS = "no-potential-victims"  # no running task that the action may ask about
+    VICTIMS_VETOED = "victims-vetoed"  # plugins accepted none of them
+    NOT_ENOUGH_VICTIMS = "not-enough-victims"  # those accepted do not make enough room
+    CHOSEN = "chosen"
+
+    # of a job
+    LEFT_OUT = "left-out"  # its queue or its group does not exist
+    TOO_FEW_TASKS = "too-few-tasks"  # fewer pods than the minimum: it can never be ready
+    QUEUE_OVERUSED = "queue-overused"
+    WAITS_FOR_RELEASE = "waits-for-release"  # everything is promised, nothing is free yet
+    GANG_INCOMPLETE = "gang-incomplete"  # some tasks have a node, not enough of them
+    NO_NODE = "no-node"  # an action found no node for a task
+    NOT_TRIED = "not-tried"  # no action came to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """What the plugins said about evicting tasks of one node for another task."""
+
+    node: str
+    potential: tuple[str, ...]  #: tasks asked about, namespace/name
+    vetoes: Mapping[str, tuple[str, ...]]  #: plugin (or option of the rules) -> tasks it spared
+    victims: tuple[str, ...]  #: tasks that everybody accepted
+    verdict: Reason
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "potential": list(self.potential),
+            "vetoes": {name: list(tasks) for name, tasks in self.vetoes.items()},
+            "victims": list(self.victims),
+            "verdict": self.verdict.value,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why no node was found for a task."""
+
+    #: reason -> number of nodes; predicates name theirs, `Reason` the others
+    nodes: Mapping[str, int]
+    #: plugin -> potential victims that it spared, on all nodes; of plugins that can tell at once
+    vetoes: Mapping[str, int] = field(default_factory=dict)
+    #: what was said about the best nodes, as many as the rules want recorded
+    answers: tuple[NodeAnswer, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "nodes": dict(self.nodes),
+            "vetoes": dict(self.vetoes),
+            "answers": [a.document() for a in self.answers],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operation on one task."""
+
+    position: int  #: from 0
+    action: str
+    turn: int  #: which of the rule set's actions, from 0: an action may be listed twice
+    operation: Operation
+    job: str
+    task: str  #: namespace/name
+    node: str  #: "" where there is none
+    statement: int  #: 0 where the operation took effect at once
+    outcome: Outcome
+    claimant: str = ""  #: of an eviction: the task it makes room for
+    refusal: Refusal | None = None  #: why the node did not take the task
+    answer: NodeAnswer | None = None  #: the plugin answers that chose the victims
+    rejection: Rejection | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "action": self.action,
+            "turn": self.turn,
+            "operation": self.operation.value,
+            "job": self.job,
+            "task": self.task,
+            "node": self.node,
+            "statement": self.statement,
+            "outcome": self.outcome.value,
+            "claimant": self.claimant,
+            "refusal": None if self.refusal is None else self.refusal.value,
+            "answer": None if self.answer is None else self.answer.document(),
+            "rejection": None if self.rejection is None else self.rejection.document(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementRecord:
+    """A group of steps that took effect together, or not at all."""
+
+    id: int  #: from 1
+    action: str
+    turn: int
+    job: str
+    committed: bool
+    steps: tuple[int, ...]  #: positions
+
+
+_PLACEMENTS = frozenset({Operation.ALLOCATE, Operation.PIPELINE})
+
+
+class Recorder:
+    """Collects the steps of a session."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.statements: list[StatementRecord] = []
+        self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
+        self._action = ""
+        self._turn = 0
+        self._opened = 0
+
+    def begin(self, action: str, turn: int) -> None:
+        self._action, self._turn = action, turn
+
+    def next_statement(self) -> int:
+        self._opened += 1
+        return self._opened
+
+    def operation(
+        self,
+        operation: Operation,
+        task: Task,
+        node: str,
+        *,
+        statement: int = 0,
+        outcome: Outcome | None = None,
+        refusal: Refusal | None = None,
+        claimant: Task | None = None,
+        answer: NodeAnswer | None = None,
+        rejection: Rejection | None = None,
+    ) -> int:
+        """Adds a step; returns its position."""
+        if outcome is None:
+            outcome = Outcome.DONE if refusal is None else Outcome.FAILED
+        position = len(self.steps)
+        self.steps.append(
+            Step(
+                position=position,
+                action=self._action,
+                turn=self._turn,
+                operation=operation,
+                job=task.job,
+                task=task.key,
+                node=node,
+                statement=statement,
+                outcome=outcome,
+                claimant="" if claimant is None else claimant.key,
+                refusal=refusal,
+                answer=answer,
+                rejection=rejection,
+            )
+        )
+        return position
+
+    def reject(self, task: Task, rejection: Rejection, *, statement: int = 0) -> None:
+        self.operation(
+            Operation.REJECT,
+            task,
+            "",
+            statement=statement,
+            outcome=Outcome.FAILED,
+            rejection=rejection,
+        )
+
+    def close_statement(
+        self, number: int, job: str, positions: tuple[int, ...], *, committed: bool
+    ) -> None:
+        if not positions:
+            return
+        self.statements.append(
+            StatementRecord(
+                id=number,
+                action=self._action,
+                turn=self._turn,
+                job=job,
+                committed=committed,
+                steps=positions,
+            )
+        )
+
+    def taken_back(self, task: Task) -> None:
+        """Notes that the task's last placement was taken back."""
+        for step in reversed(self.steps):
+            if step.task == task.key and step.operation in _PLACEMENTS:
+                self.outcome(step.position, Outcome.DISCARDED)
+                return
+
+    def outcome(self, position: int, outcome: Outcome) -> None:
+        """Says later what became of a step."""
+        self.steps[position] = replace(self.steps[position], outcome=outcome)

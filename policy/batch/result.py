@@ -1,0 +1,166 @@
+"""What a session decided, complete enough to be explained, recorded and replayed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from policy.batch.cache import Note
+from policy.batch.figures import QueueFigures
+from policy.batch.nodes import Drift
+from policy.batch.recording import Reason, Rejection, StatementRecord, Step
+from policy.batch.resources import Resource
+from policy.cluster.digest import Change
+from policy.rules.canonical import canonical_json
+
+ENGINE_VERSION: Final = "1"
+"""Version of the session procedure: it changes when equal inputs may give other results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """Status of a pod group when the session closed."""
+
+    phase: str  #: Pending, Running or Unknown
+    running: int
+    succeeded: int
+    failed: int
+    reason: str  #: of the condition Unschedulable; "" where the group has none
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "phase": self.phase,
+            "running": self.running,
+            "succeeded": self.succeeded,
+            "failed": self.failed,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFigures:
+    """Totals and shares before the first action; empty where no plugin keeps them."""
+
+    total: Resource | None
+    drf: Mapping[str, float]
+    queues: Mapping[str, QueueFigures]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "total": None if self.total is None else _amounts(self.total),
+            "drf": _floats(self.drf),
+            "queues": {
+                name: {
+                    "weight": q.weight,
+                    "share": repr(q.share),
+                    "deserved": _amounts(q.deserved),
+                    "allocated": _amounts(q.allocated),
+                    "request": _amounts(q.request),
+                }
+                for name, q in self.queues.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReason:
+    """Why tasks of a job still wait at the end of a session."""
+
+    job: str
+    queue: str
+    reason: Reason
+    minimum: int
+    ready: int
+    waiting: int  #: promised room that is being released
+    pending: int
+    #: the last task for which no node was found, and why
+    task: str = ""
+    action: str = ""
+    rejection: Rejection | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "reason": self.reason.value,
+            "minimum": self.minimum,
+            "ready": self.ready,
+            "waiting": self.waiting,
+            "pending": self.pending,
+            "task": self.task,
+            "action": self.action,
+            "rejection": None if self.rejection is None else self.rejection.document(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionResult:
+    """A session: what it started from, did, and left. Equal inputs give equal digests."""
+
+    rules: str  #: name of the rules
+    rules_digest: str
+    snapshot_digest: str
+    binds: Mapping[str, str]  #: pod (namespace/name) -> node, in the order of sending
+    evicts: tuple[str, ...]  #: pods in the order of sending
+    pipelined: Mapping[str, str]  #: pod -> node whose resources it is promised
+    allocated: Mapping[str, str]  #: pod -> node; not sent, the gang is not ready
+    pod_groups: Mapping[str, GroupStatus]  #: namespace/name -> status; written groups only
+    drf: Mapping[str, float]  #: job -> share at the end
+    queue_share: Mapping[str, float]
+    open: OpenFigures
+    steps: tuple[Step, ...]
+    statements: tuple[StatementRecord, ...]
+    reasons: Mapping[str, JobReason]  #: job -> why some of its tasks still wait
+    notes: tuple[Note, ...]  #: what of the cluster could not be used as it is
+    drifts: tuple[Drift, ...]  #: where the original would have ended its process
+    changes: tuple[Change, ...]  #: objects after the session
+
+    def document(self) -> dict[str, Any]:
+        """Everything that the session decided, without floats: they are written as text."""
+        return {
+            "engine": ENGINE_VERSION,
+            "rules": self.rules_digest,
+            "snapshot": self.snapshot_digest,
+            "binds": dict(self.binds),
+            "evicts": list(self.evicts),
+            "pipelined": dict(self.pipelined),
+            "allocated": dict(self.allocated),
+            "podGroups": {name: g.document() for name, g in self.pod_groups.items()},
+            "drf": _floats(self.drf),
+            "queueShare": _floats(self.queue_share),
+            "open": self.open.document(),
+            "steps": [step.document() for step in self.steps],
+            "statements": [
+                {
+                    "id": s.id,
+                    "action": s.action,
+                    "turn": s.turn,
+                    "job": s.job,
+                    "committed": s.committed,
+                    "steps": list(s.steps),
+                }
+                for s in self.statements
+            ],
+            "reasons": {job: r.document() for job, r in self.reasons.items()},
+            "notes": [[n.oddity.value, n.subject, n.detail] for n in self.notes],
+            "drifts": [[d.node, d.subject, d.of] for d in self.drifts],
+        }
+
+    @cached_property
+    def canonical(self) -> str:
+        return canonical_json(self.document())
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:` and the hash of the canonical text."""
+        return "sha256:" + hashlib.sha256(self.canonical.encode()).hexdigest()
+
+
+def _floats(values: Mapping[str, float]) -> dict[str, str]:
+    return {name: repr(float(value)) for name, value in values.items()}
+
+
+def _amounts(amount: Resource) -> dict[str, str]:
+    return _floats(amount.amounts())

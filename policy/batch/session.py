@@ -1,0 +1,368 @@
+"""One session: the state that actions change, and the plugin functions that decide.
+
+Source: kube-batch `pkg/scheduler/framework`. A session is built from a snapshot, changed by the
+actions of the rule set, and closed; nothing outside of it is touched. The functions that plugins
+register are consulted in the order of the tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.batch.cache import World, load
+from policy.batch.figures import Figures
+from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
+from policy.batch.nodes import Refusal
+from policy.batch.plugins.base import FLAGS, Arguments, Plugin
+from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.rules.batch import BatchRules
+
+Scores: TypeAlias = NDArray[np.float64]
+Event: TypeAlias = Callable[[Task], None]
+
+KINDS: Final = frozenset(FLAGS) | {"overused"}
+"""Functions that a plugin may register: they decide."""
+
+HINTS: Final = frozenset(
+    {"predicate_reasons", "preemptable_jobs", "preemptable_tasks", "reclaimable_jobs"}
+    | {"reclaimable_tasks"}
+)
+"""Functions that a plugin may register beside: they explain, or spare work, and decide nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Consulted:
+    """One function at its place in the tiers."""
+
+    tier: int
+    plugin: str
+    function: Callable[..., Any]
+
+
+class Session:
+    """The state of one session.
+
+    jobs and queues are in key order; nodes in name order, as in the snapshot.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, rules: BatchRules, plugins: Mapping[str, type[Plugin]]
+    ) -> None:
+        self.rules = rules
+        self.options = rules.options
+        self.snapshot = snapshot
+        world: World = load(snapshot, rules.naming, promise_idle=rules.options.count_room)
+        self.world = world
+        self.tasks = world.tasks
+        self.jobs = world.jobs
+        self.queues = world.queues
+        self.nodes = world.nodes
+        self.outbox = world.outbox
+        self.recorder = Recorder()
+        self.figures = Figures()
+        #: actions that come after the one that runs
+        self.later_actions: tuple[str, ...] = ()
+        self.unready: list[str] = []  #: jobs that gang called unschedulable when the session closed
+        self._order_jobs()
+        self._registered: dict[str, dict[str, Callable[..., Any]]] = {
+            kind: {} for kind in KINDS | HINTS
+        }
+        self._task_scalars: dict[str, Scores] = {}
+        self._on_allocate: list[Event] = []
+        self._on_deallocate: list[Event] = []
+        self.plugins = self._open_plugins(plugins)
+        self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
+
+    # --- opening -------------------------------------------------------------------------------
+
+    def _order_jobs(self) -> None:
+        """Columns over tasks and jobs, for questions about all of them at once."""
+        jobs, queues = self.jobs, self.queues
+        self.task_job: Ints = np.array(
+            [jobs[t.job].index if t.job in jobs else NOWHERE for t in self.tasks], dtype=np.int64
+        )
+        self.job_queue: Ints = np.array(
+            [queues[j.queue].index for j in jobs.values()], dtype=np.int64
+        )
+        self.job_ready: Ints = np.array([j.ready for j in jobs.values()], dtype=np.int64)
+        #: per row of the snapshot, the node of a task in an allocated status, for affinity
+        self.existing = np.full(len(self.snapshot.pods), NOWHERE, dtype=np.int32)
+        self.existing_version = 0
+        for job in jobs.values():
+            for task in job.in_statuses(HOLDING):
+                self.existing[task.row] = self.nodes.index_of(task.node)
+
+    def _open_plugins(self, known: Mapping[str, type[Plugin]]) -> list[Plugin]:
+        arguments: dict[str, Arguments] = {}
+        for tier in self.rules.tiers:
+            for use in tier:
+                # Listed twice, a plugin is opened once, and the last arguments win.
+                arguments[use.name] = Arguments(use.arguments)
+        opened = [known[name](given) for name, given in arguments.items()]
+        for plugin in opened:
+            plugin.open(self)
+        return opened
+
+    def register(self, plugin: str, **functions: Callable[..., Any]) -> None:
+        """Names the functions of a plugin: any of KINDS and HINTS.
+
+        job_order, queue_order, task_order (l, r): negative where l comes first, 0 where equal.
+        job_ready, job_pipelined (job), overused (queue): yes or no.
+        preemptable, reclaimable (claimant, tasks): which of the tasks may be evicted, in order.
+        predicate (task): which nodes may take the task, (nodes,) bool.
+        node_order (task, nodes): a score for each of the node indices, (n,) float.
+        predicate_reasons (task): reason -> which nodes it rejects, (nodes,) bool.
+        preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
+        whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks.
+        """
+        for kind, function in functions.items():
+            self._registered[kind][plugin] = function
+
+    def on_events(self, *, allocate: Event, deallocate: Event) -> None:
+        """Have a plugin told of every task that takes resources, or gives them up."""
+        self._on_allocate.append(allocate)
+        self._on_deallocate.append(deallocate)
+
+    def _chain(self, kind: str) -> tuple[_Consulted, ...]:
+        flag = FLAGS.get(kind)
+        return tuple(
+            _Consulted(number, use.name, self._registered[kind][use.name])
+            for number, tier in enumerate(self.rules.tiers)
+            for use in tier
+            if use.name in self._registered[kind] and (flag is None or use.enabled(flag))
+        )
+
+    def close(self) -> None:
+        for plugin in self.plugins:
+            plugin.close(self)
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def job_less(self, left: Job, right: Job) -> bool:
+        for consulted in self._chains["job_order"]:
+            found = consulted.function(left, right)
+            if found:
+                return bool(found < 0)
+        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
+
+    def queue_less(self, left: BatchQueue, right: BatchQueue) -> bool:
+        for consulted in self._chains["queue_order"]:
+            found = consulted.function(left, right)
+            if found:
+                return bool(found < 0)
+        return (left.created_ms, left.name) < (right.created_ms, right.name)
+
+    def task_less(self, left: Task, right: Task) -> bool:
+        for consulted in self._chains["task_order"]:
+            found = consulted.function(left, right)
+            if found:
+                return bool(found < 0)
+        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
+
+    # --- columns over tasks --------------------------------------------------------------------
+
+    @cached_property
+    def task_cpu(self) -> Scores:
+        return np.array([t.request.cpu for t in self.tasks])
+
+    @cached_property
+    def task_memory(self) -> Scores:
+        return np.array([t.request.memory for t in self.tasks])
+
+    def task_scalar(self, name: str) -> Scores:
+        """Requests of one scalar resource; shape (tasks,)."""
+        found = self._task_scalars.get(name)
+        if found is None:
+            found = self._task_scalars[name] = np.array([t.request.get(name) for t in self.tasks])
+        return found
+
+    # --- yes or no -----------------------------------------------------------------------------
+
+    def overused(self, queue: BatchQueue) -> bool:
+        return any(c.function(queue) for c in self._chains["overused"])
+
+    def ready(self, job: Job) -> bool:
+        return all(c.function(job) for c in self._chains["job_ready"])
+
+    def pipelined(self, job: Job) -> bool:
+        return all(c.function(job) for c in self._chains["job_pipelined"])
+
+    # --- nodes ---------------------------------------------------------------------------------
+
+    def passing(self, task: Task) -> Bools:
+        """Nodes on which every predicate lets the task; shape (nodes,)."""
+        found = self.nodes.present.copy()
+        for consulted in self._chains["predicate"]:
+            found &= consulted.function(task)
+        return found
+
+    def rejected(self, task: Task, *, among: Bools | None = None) -> dict[str, int]:
+        """Reason of the first predicate that rejects -> number of nodes; by number, then name."""
+        open_nodes = self.nodes.present.copy()
+        if among is not None:
+            open_nodes &= among
+        counts: dict[str, int] = {}
+        for consulted in self._chains["predicate"]:
+            reasons = self._registered["predicate_reasons"].get(consulted.plugin)
+            named: Mapping[str, Bools]
+            if reasons is not None:
+                named = reasons(task)
+            else:
+                named = {consulted.plugin: ~consulted.function(task)}
+            for reason, rejects in named.items():
+                number = int((rejects & open_nodes).sum())
+                if number:
+                    counts[reason] = counts.get(reason, 0) + number
+                    open_nodes &= ~rejects
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def scores(self, task: Task, nodes: Ints) -> Scores:
+        """Scores of the given nodes; all 0 without a scoring plugin."""
+        found = np.zeros(nodes.size)
+        for consulted in self._chains["node_order"]:
+            found += consulted.function(task, nodes)
+        return found
+
+    # --- victims -------------------------------------------------------------------------------
+
+    def deciding(self, kind: str) -> tuple[_Consulted, ...]:
+        """The functions of the one tier that decides about victims: the first with any.
+
+        The original goes on to later tiers where a tier yields nothing, but intersects with what
+        it has, which is nothing: no later tier can add a victim.
+        """
+        chain = self._chains[kind]
+        return tuple(c for c in chain if c.tier == chain[0].tier) if chain else ()
+
+    def hint(self, kind: str, plugin: str) -> Callable[..., Any] | None:
+        return self._registered[kind].get(plugin)
+
+    # --- operations ----------------------------------------------------------------------------
+
+    def move(self, task: Task, status: Status) -> None:
+        """Gives a task of one of the session's jobs another status."""
+        job = self.jobs[task.job]
+        job.move(task, status)
+        self.job_ready[job.index] = job.ready
+
+    def settle(self, task: Task) -> None:
+        """Notes where affinity sees the task after a change of its status or node."""
+        node = self.nodes.index_of(task.node) if task.status in HOLDING else NOWHERE
+        if self.existing[task.row] != node:
+            self.existing[task.row] = node
+            self.existing_version += 1
+
+    def allocate_event(self, task: Task) -> None:
+        for handler in self._on_allocate:
+            handler(task)
+
+    def deallocate_event(self, task: Task) -> None:
+        for handler in self._on_deallocate:
+            handler(task)
+
+    def allocate(self, task: Task, node: int) -> Refusal | None:
+        """Gives a task idle room of a node; sends its whole gang where that is now ready."""
+        self.move(task, Status.ALLOCATED)
+        refusal = self.nodes.add(node, task)
+        self.settle(task)
+        self.recorder.operation(Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal)
+        if refusal is not None:
+            # The status stays: what the original does, see `Statement.discard`.
+            return refusal
+        self.allocate_event(task)
+        self.dispatch(self.jobs[task.job])
+        return None
+
+    def dispatch(self, job: Job) -> None:
+        """Sends every allocated task of a job that is ready; stops where one is refused."""
+        if not self.ready(job):
+            return
+        for task in job.having(Status.ALLOCATED):
+            sent = self.outbox.bind(task)
+            self.recorder.operation(
+                Operation.BIND, task, task.node, outcome=None if sent else Outcome.FAILED
+            )
+            if not sent:
+                return
+            self.move(task, Status.BINDING)
+
+    def pipeline(
+        self, task: Task, node: int, answer: NodeAnswer | None = None
+    ) -> Refusal | None:
+        """Promises a task resources of a node that are being released."""
+        self.move(task, Status.PIPELINED)
+        refusal = self.nodes.add(node, task)
+        self.settle(task)
+        self.recorder.operation(
+            Operation.PIPELINE, task, self.nodes.names[node], refusal=refusal, answer=answer
+        )
+        if refusal is None:
+            self.allocate_event(task)
+        return refusal
+
+    def evict(self, victim: Task, claimant: Task) -> bool:
+        """Evicts a task for another, at once; False where the cluster refuses."""
+        sent = self.outbox.evict(victim)
+        self.recorder.operation(
+            Operation.EVICT,
+            victim,
+            victim.node,
+            claimant=claimant,
+            outcome=None if sent else Outcome.FAILED,
+        )
+        if sent:
+            self.release(victim)
+        return sent
+
+    def release(self, victim: Task) -> None:
+        """What an eviction changes inside the session."""
+        self.move(victim, Status.RELEASING)
+        self.nodes.update(self.nodes.index[victim.node], victim)
+        self.settle(victim)
+        self.deallocate_event(victim)
+
+    def withdraw(self, task: Task, *, forget: bool) -> None:
+        """Takes a placed task back: it waits again. forget: and may go to any node."""
+        self.move(task, Status.PENDING)
+        node = self.nodes.index_of(task.node)
+        if node != NOWHERE:
+            self.nodes.remove(node, task)
+        if forget:
+            task.node = ""
+        self.settle(task)
+        self.deallocate_event(task)
+
+    def awaits_backfill(self, job: Job) -> bool:
+        """Would the job be ready if a later backfill placed its tasks without requests?"""
+        if "backfill" not in self.later_actions:
+            return False
+        waiting = sum(t.start_request.is_empty for t in job.having(Status.PENDING))
+        return job.ready + job.waiting + waiting >= job.minimum
+
+    def queue_of(self, job: Job) -> BatchQueue:
+        return self.queues[job.queue]
+
+    def best(self, nodes: Ints, scores: Scores) -> int:
+        """The first of the best nodes in name order."""
+        return int(nodes[int(np.argmax(scores))])
+
+    def by_score(self, nodes: Ints, scores: Scores) -> Sequence[int]:
+        """Best first; of equal ones the last in name order first."""
+        order = np.lexsort((-nodes, -scores))
+        return [int(i) for i in nodes[order]]
+
+
+def in_queues(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    """Jobs by queue, both in key order."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.queue, []).append(job)
+    return dict(sorted(found.items()))

@@ -1,0 +1,255 @@
+"""Looking for victims: which nodes may yield enough, and what the plugins say about one node.
+
+Plugins decide about the tasks of one node at a time. Asking them about every node would take most
+of a session, so those that can tell at once what they will never accept (hints) first leave the
+nodes that may yield enough; a hint only spares questions and never answers one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from policy.batch.model import Status, Task
+from policy.batch.recording import NodeAnswer, Reason, Rejection
+from policy.batch.resources import (
+    CPU_EPSILON,
+    MEMORY_EPSILON,
+    SCALAR_EPSILON,
+    Amounts,
+    Resource,
+    total,
+)
+from policy.batch.session import Session
+from policy.cluster.tables import Bools, Ints
+
+KEEP_GANGS = "keepGangs"
+"""Name under which the rules' option speaks among the plugins."""
+
+Ordered = Callable[[list[Task]], Iterable[Task]]
+"""The order in which victims go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The victims of one node in the order in which they go; empty where it yields too little."""
+
+    victims: tuple[Task, ...]
+    answer: NodeAnswer
+
+
+class Hunt:
+    """The search for victims for one task."""
+
+    def __init__(
+        self,
+        session: Session,
+        kind: str,
+        claimant: Task,
+        *,
+        jobs: Bools,
+        passing: Bools,
+        order: Ordered,
+        room: Amounts | None,
+    ) -> None:
+        """kind: `preemptable` or `reclaimable`; jobs: (jobs,) whose running tasks are asked about.
+
+        passing: (nodes,) nodes that the claimant may use. room: per node, what counts towards the
+        need beside the victims.
+        """
+        self._session = session
+        self._kind = kind
+        self._chain = session.deciding(kind)
+        self._claimant = claimant
+        self._jobs = jobs
+        self._passing = passing
+        self._order = order
+        self._room = room
+        self._exact: dict[int, NodeAnswer] = {}
+
+    # --- all nodes at once ---------------------------------------------------------------------
+
+    def _of_jobs(self, jobs: Bools) -> Bools:
+        # Tasks without a job have index -1 and read the slot that is appended.
+        return np.append(jobs, False)[self._session.task_job]  # noqa: FBT003  # a value
+
+    @cached_property
+    def _potential(self) -> Bools:
+        return self._session.nodes.running & self._of_jobs(self._jobs)
+
+    @cached_property
+    def _hints(self) -> list[tuple[str, Bools]]:
+        """Plugin of the deciding tier -> tasks that it may accept; plugins with hints only."""
+        found = []
+        for consulted in self._chain:
+            of_jobs = self._session.hint(f"{self._kind}_jobs", consulted.plugin)
+            if of_jobs is not None:
+                found.append((consulted.plugin, self._of_jobs(of_jobs(self._claimant))))
+            of_tasks = self._session.hint(f"{self._kind}_tasks", consulted.plugin)
+            if of_tasks is not None:
+                found.append((consulted.plugin, of_tasks(self._claimant)))
+        return found
+
+    @cached_property
+    def _eligible(self) -> Ints:
+        """Tasks that no hint rules out."""
+        found = self._potential
+        for _, accepted in self._hints:
+            found = found & accepted
+        return np.flatnonzero(found)
+
+    def _per_node(self, tasks: Ints) -> Ints:
+        size = len(self._session.nodes.names)
+        return np.bincount(self._session.nodes.place[tasks], minlength=size)
+
+    @cached_property
+    def candidates(self) -> Ints:
+        """Nodes that may yield enough, in name order."""
+        if not self._chain or not self._jobs.any():
+            return np.zeros(0, dtype=np.int64)
+        tasks = self._eligible
+        if not tasks.size:
+            return tasks
+        found = self._passing & (self._per_node(tasks) > 0) & self._enough(tasks)
+        return np.flatnonzero(found)
+
+    def _enough(self, tasks: Ints) -> Bools:
+        """Nodes on which the tasks' requests in sum cover the need; shape (nodes,)."""
+        session, need = self._session, self._claimant.start_request
+        size = len(session.nodes.names)
+        place = session.nodes.place[tasks]
+        room = self._room
+
+        def short(asked: float, column: Ints | np.ndarray, extra: np.ndarray | None) -> np.ndarray:
+            freed = np.bincount(place, column[tasks], size)
+            return asked - (freed if extra is None else freed + extra)
+
+        found = short(need.cpu, session.task_cpu, room and room.cpu) < CPU_EPSILON
+        memory = short(need.memory, session.task_memory, room and room.memory)
+        found &= memory < MEMORY_EPSILON
+        for name, asked in (need.scalars or {}).items():
+            if asked > SCALAR_EPSILON:
+                column = session.task_scalar(name)
+                found &= short(asked, column, room and room.scalars[name]) < SCALAR_EPSILON
+        return found
+
+    # --- one node ------------------------------------------------------------------------------
+
+    def at(self, node: int) -> Found:
+        """Asks the plugins about the tasks of one node."""
+        session = self._session
+        potential = [
+            held.task
+            for held in session.nodes.tasks(node)
+            if held.status is Status.RUNNING and self._asks_about(held.task)
+        ]
+        accepted, vetoes = self._ask(potential)
+        ordered = tuple(self._order(accepted))
+        if session.options.keep_gangs:
+            ordered, spared = self._above_minimum(ordered)
+            if spared:
+                vetoes[KEEP_GANGS] = spared
+        if not ordered:
+            verdict = Reason.VICTIMS_VETOED if potential else Reason.NO_POTENTIAL_VICTIMS
+        elif self._claimant.start_request.less_equal(self._freed(node, ordered)):
+            verdict = Reason.CHOSEN
+        else:
+            verdict = Reason.NOT_ENOUGH_VICTIMS
+        answer = NodeAnswer(
+            node=session.nodes.names[node],
+            potential=tuple(t.key for t in potential),
+            vetoes=vetoes,
+            victims=tuple(t.key for t in ordered),
+            verdict=verdict,
+        )
+        self._exact[node] = answer
+        return Found(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
+
+    def _asks_about(self, task: Task) -> bool:
+        job = self._session.jobs.get(task.job)
+        return job is not None and bool(self._jobs[job.index])
+
+    def _ask(self, potential: list[Task]) -> tuple[list[Task], dict[str, tuple[str, ...]]]:
+        """What all functions of the deciding tier accept, in the order of the first answer."""
+        accepted: list[Task] | None = None
+        vetoes: dict[str, tuple[str, ...]] = {}
+        for consulted in self._chain:
+            answer = consulted.function(self._claimant, potential)
+            kept = {task.uid for task in answer}
+            accepted = answer if accepted is None else [t for t in accepted if t.uid in kept]
+            spared = tuple(t.key for t in potential if t.uid not in kept)
+            if spared:
+                vetoes[consulted.plugin] = spared
+        return accepted or [], vetoes
+
+    def _above_minimum(
+        self, victims: tuple[Task, ...]
+    ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+        """The victims that leave every gang its minimum, and those that do not.
+
+        A job whose minimum is 1 is no gang: it may lose its last task, or lone pods could never
+        be preempted.
+        """
+        left: dict[str, int] = {}
+        taken, spared = [], []
+        for victim in victims:
+            job = self._session.jobs[victim.job]
+            ready = left.setdefault(job.uid, job.ready)
+            if job.minimum > 1 and ready - 1 < job.minimum:
+                spared.append(victim.key)
+                continue
+            left[job.uid] = ready - 1
+            taken.append(victim)
+        return tuple(taken), tuple(spared)
+
+    def _freed(self, node: int, victims: Iterable[Task]) -> Resource:
+        freed = self.room_at(node)
+        return freed.add(total(v.request for v in victims))
+
+    def room_at(self, node: int) -> Resource:
+        """What counts towards the need on a node before anybody leaves."""
+        return Resource() if self._room is None else self._room.at(node)
+
+    # --- nobody found --------------------------------------------------------------------------
+
+    def rejection(self, best: Callable[[Ints], Iterable[int]]) -> Rejection:
+        """Why no node was found. best: nodes in the order in which they would be tried."""
+        session = self._session
+        counts = dict(session.rejected(self._claimant))
+        passing = np.flatnonzero(self._passing)
+        if not self._jobs.any() or not self._potential.any():
+            _count(counts, Reason.NO_POTENTIAL_VICTIMS, passing.size)
+            return Rejection(nodes=counts)
+        potential = np.flatnonzero(self._potential)
+        has_potential = self._per_node(potential) > 0
+        has_eligible = self._per_node(self._eligible) > 0
+        for node in self._told(passing[has_potential[passing]], best):
+            self.at(node)
+        known = np.zeros(len(session.nodes.names), dtype=np.bool_)
+        for node, answer in self._exact.items():
+            known[node] = True
+            _count(counts, answer.verdict, 1)
+        rest = self._passing & ~known
+        _count(counts, Reason.NO_POTENTIAL_VICTIMS, int((rest & ~has_potential).sum()))
+        _count(counts, Reason.VICTIMS_VETOED, int((rest & has_potential & ~has_eligible).sum()))
+        _count(counts, Reason.NOT_ENOUGH_VICTIMS, int((rest & has_eligible).sum()))
+        vetoes: dict[str, int] = {}
+        for plugin, accepted in self._hints:
+            _count(vetoes, plugin, int((~accepted[potential]).sum()))
+        answers = tuple(self._exact[node] for node in sorted(self._exact))
+        wanted = session.rules.recorded_nodes
+        return Rejection(nodes=counts, vetoes=vetoes, answers=answers[:wanted])
+
+    def _told(self, nodes: Ints, best: Callable[[Ints], Iterable[int]]) -> list[int]:
+        missing = self._session.rules.recorded_nodes - len(self._exact)
+        if missing <= 0:
+            return []
+        return [node for node in best(nodes) if node not in self._exact][:missing]
+
+
+def _count(counts: dict[str, int], reason: str, number: int) -> None:
+    if number:
+        counts[reason] = counts.get(reason, 0) + number
