@@ -99,13 +99,13 @@ class _Fields:
         self._totals: dict[str, Ints] = {}
 
     def add(self, key: str, rows: Ints, weights: Ints | int) -> None:
-        """Pods `rows` pull their whole domain by the weights."""
-        if not rows.size:
-            return
+        """Pods `rows` pull their whole domain by the weights; without a domain, nothing."""
         domain, domains = self._snapshot.nodes.domains(key)
-        totals = self._totals.setdefault(key, np.zeros(domains + 1, dtype=np.int64))
-        # Pods on nodes without the label fall into the last slot, which is never read.
-        np.add.at(totals, domain[self._snapshot.node[rows]], weights)
+        at = domain[self._snapshot.node[rows]]
+        pulls = at >= 0
+        if pulls.any():
+            totals = self._totals.setdefault(key, np.zeros(domains, dtype=np.int64))
+            np.add.at(totals, at[pulls], weights if isinstance(weights, int) else weights[pulls])
 
     @property
     def empty(self) -> bool:
