@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from policy.cli import options, output
@@ -23,7 +21,7 @@ from policy.cli.exits import Exit
     "--jobs",
     metavar="N",
     type=click.IntRange(1),
-    default=lambda: len(os.sched_getaffinity(0)),
+    default=options.processors,
     show_default="number of processors",
     help="Processes that work side by side.",
 )

@@ -35,7 +35,7 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 @click.option(
     "--limit",
     metavar="N",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1_000_000),
     default=50,
     show_default=True,
     help="At most so many, the newest.",

@@ -18,6 +18,7 @@ ENDINGS: Final = (".json", ".yaml", ".yml", ".jsonl", ".ndjson")
 """Files that a folder is searched for, with or without `.gz`."""
 
 _CHUNK: Final = 1 << 20
+_BINARY: Final = 1024
 _GZIP: Final = b"\x1f\x8b"
 _ZIP: Final = b"PK\x03\x04"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -121,6 +122,8 @@ def _as_utf8(name: str, data: bytes) -> bytes | Problem:
             help="unpack it and name the folder that holds the files",
         )
     data = data.removeprefix(_UTF8_MARK)
+    if b"\0" in data[:_BINARY]:
+        return Problem(source=name, message="a binary file, not a manifest")
     start = _not_utf8(data)
     if start is None:
         return data

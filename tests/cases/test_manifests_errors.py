@@ -155,6 +155,7 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
             b"kind: Pod\nmetadata: {name: \xe9t\xe9}\n",
             "dump.json:2:18: not UTF-8 text\n  help: save it as UTF-8",
         ),
+        (b"SQLite format 3\x00", "dump.json: a binary file, not a manifest"),
         (
             b"PK\x03\x04rest",
             "dump.json: an archive, not a manifest\n"
