@@ -91,6 +91,12 @@ def owner_of(pod: Pod) -> str:
     return ""
 
 
+def workload_of(pod: Pod) -> str:
+    """`namespace/Kind/name` of the controlling owner; of the pod itself without one."""
+    owner = owner_of(pod) or f"Pod/{pod.metadata.name}"
+    return f"{pod.metadata.namespace or 'default'}/{owner}"
+
+
 _TEXTS: Final[Mapping[str, Callable[[Pod], str]]] = {
     "name": lambda p: p.metadata.name,
     "namespace": lambda p: p.metadata.namespace or "default",
@@ -98,6 +104,7 @@ _TEXTS: Final[Mapping[str, Callable[[Pod], str]]] = {
     "preemptionPolicy": lambda p: p.spec.preemption_policy or "PreemptLowerPriority",
     "priorityClassName": lambda p: p.spec.priority_class_name,
     "owner": owner_of,
+    "workload": workload_of,
     "schedulerName": lambda p: p.spec.scheduler_name or "default-scheduler",
     "node": lambda p: p.spec.node_name,
     "phase": lambda p: p.status.phase,
@@ -182,6 +189,7 @@ def preemptor_variables(incoming: Incoming) -> dict[str, Provider]:
         "preemptionPolicy",
         "priorityClassName",
         "owner",
+        "workload",
         "schedulerName",
     ):
         values[f"preemptor.{field}"] = partial(_TEXTS[field], pod)

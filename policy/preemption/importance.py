@@ -31,6 +31,7 @@ _LASTING: Final = frozenset(
         "victim.labels",
         "victim.annotations",
         "victim.owner",
+        "victim.workload",
         "victim.schedulerName",
         "victim.phase",
         "victim.qosClass",

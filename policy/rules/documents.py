@@ -132,6 +132,14 @@ def plain(item: Item) -> Any:
 
 
 def parse(text: str, file: str, problems: list[Problem]) -> Branch:
+    """The one document of a file, which must be a mapping; problems as `parse_any` has them."""
+    item = parse_any(text, file, problems)
+    if not isinstance(item, Branch):
+        raise RulesError([item.place.problem("", "a rule file is a mapping of keys to values")])
+    return item
+
+
+def parse_any(text: str, file: str, problems: list[Problem]) -> Item:
     """The one document of a file.
 
     What can be read past is added to `problems`; raises `RulesError` for the rest.
@@ -155,10 +163,7 @@ def parse(text: str, file: str, problems: list[Problem]) -> Branch:
         raise RulesError([place.problem("", "more than one document", "a file holds one rule set")])
     if not nodes or nodes[0] is None:
         raise RulesError([start.problem("", "the file is empty")])
-    item = _Builder(source, problems).item(nodes[0], "", 0)
-    if not isinstance(item, Branch):
-        raise RulesError([item.place.problem("", "a rule file is a mapping of keys to values")])
-    return item
+    return _Builder(source, problems).item(nodes[0], "", 0)
 
 
 def from_mapping(value: Mapping[str, Any], name: str, problems: list[Problem]) -> Branch:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -17,7 +17,7 @@ from policy.filters.registry import FILTERS
 from policy.rules.building import build
 from policy.rules.canonical import canonical_json
 from policy.rules.checks import Checker, Registry
-from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
+from policy.rules.documents import MAX_BYTES, Branch, Leaf, Series, from_mapping, parse
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
@@ -40,14 +40,40 @@ def known_scorers() -> Registry:
 # -- shipped rule sets -----------------------------------------------------------------------
 
 
+ENVIRONMENTS = "environments"
+"""Folder of the shipped overlays for environments, and the first part of their names."""
+
+
 @cache
 def _shipped() -> Mapping[str, Traversable]:
-    """Shipped rule sets by name: inside an installed wheel, else in the checkout."""
+    """Shipped files by the name that asks for them: in an installed wheel, else in the checkout.
+
+    `kube-1.35.yaml` is `kube-1.35`, `environments/prod.yaml` is `environments/prod`, and a rule
+    with its cases in a folder, `cooldown/rules.yaml`, is `cooldown`.
+    """
+    root = shipped_folder()
+    found: dict[str, Traversable] = {}
+    for entry in root.iterdir():
+        if entry.name.endswith(".yaml"):
+            found[entry.name.removesuffix(".yaml")] = entry
+        elif entry.is_dir() and (entry / "rules.yaml").is_file():
+            found[entry.name] = entry / "rules.yaml"
+        elif entry.name == ENVIRONMENTS:
+            for file in entry.iterdir():
+                if file.name.endswith(".yaml") and not file.name.endswith(".cases.yaml"):
+                    found[f"{ENVIRONMENTS}/{file.name.removesuffix('.yaml')}"] = file
+    return {name: file for name, file in found.items() if not name.endswith(".cases")}
+
+
+def shipped_folder() -> Traversable:
+    """The folder of the shipped rule files."""
     root: Traversable = resources.files("policy") / "_data" / "rules"
-    if not root.is_dir():
-        root = Path(__file__).resolve().parents[2] / "rules"
-    files = (entry for entry in root.iterdir() if entry.name.endswith(".yaml"))
-    return {entry.name.removesuffix(".yaml"): entry for entry in files}
+    return root if root.is_dir() else Path(__file__).resolve().parents[2] / "rules"
+
+
+def shipped_file(name: str) -> Traversable | None:
+    """The shipped file of that name, None where there is none."""
+    return _shipped().get(name)
 
 
 _KIND = re.compile(r"^kind: *PreemptionRules\b", re.MULTILINE)
@@ -55,9 +81,28 @@ _KIND = re.compile(r"^kind: *PreemptionRules\b", re.MULTILINE)
 
 @cache
 def shipped_names() -> tuple[str, ...]:
-    """Names of the shipped rule sets, sorted; files of other kinds are left out."""
+    """Names of the shipped rule sets that stand for themselves, sorted."""
+    return _sorted(lambda name, file: "/" not in name and file.name != "rules.yaml")
+
+
+@cache
+def shipped_rules() -> tuple[str, ...]:
+    """Names of the shipped rules that overlays include, sorted."""
+    return _sorted(lambda _, file: file.name == "rules.yaml")
+
+
+@cache
+def shipped_environments() -> tuple[str, ...]:
+    """Names of the shipped overlays for environments, sorted: `environments/prod`."""
+    return _sorted(lambda name, _: name.startswith(f"{ENVIRONMENTS}/"))
+
+
+def _sorted(wanted: Callable[[str, Traversable], bool]) -> tuple[str, ...]:
+    """Names of shipped files; files of other kinds are left out."""
     return tuple(
-        name for name, file in sorted(_shipped().items()) if _KIND.search(file.read_text("utf-8"))
+        name
+        for name, file in sorted(_shipped().items())
+        if wanted(name, file) and _KIND.search(file.read_text("utf-8"))
     )
 
 
@@ -105,7 +150,8 @@ def _read(path: Traversable, shown: str, problems: list[Problem]) -> Branch:
 def _open_named(name: str) -> _File:
     shipped = _shipped().get(name)
     if shipped is None:
-        close = difflib.get_close_matches(name, shipped_names(), n=1)
+        every = (*shipped_names(), *shipped_rules(), *shipped_environments())
+        close = difflib.get_close_matches(name, every, n=1)
         known = ", ".join(f"`{known}`" for known in shipped_names())
         advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
         raise RulesError(
@@ -120,12 +166,15 @@ def _open_named(name: str) -> _File:
                 )
             ]
         )
-    shown = f"rules/{shipped.name}"
+    suffix = f"/{shipped.name}" if shipped.name == "rules.yaml" else ".yaml"
+    shown = f"rules/{name}{suffix}"
     problems: list[Problem] = []
     return _File(f"shipped:{name}", _read(shipped, shown, problems), None, problems)
 
 
 def _open_path(path: Path) -> _File:
+    if path.is_dir() and (path / "rules.yaml").is_file():
+        path = path / "rules.yaml"
     problems: list[Problem] = []
     root = _read(path, str(path), problems)
     return _File(str(path.resolve()), root, path.parent, problems)
@@ -136,16 +185,16 @@ def _open(source: str | Path | Mapping[str, Any]) -> _File:
         problems: list[Problem] = []
         root = from_mapping(source, "<mapping>", problems)
         return _File("", root, Path(), problems)
-    if isinstance(source, Path) or _is_path(source):
+    if isinstance(source, Path) or (source not in _shipped() and _is_path(source)):
         return _open_path(Path(source))
     return _open_named(source)
 
 
-def _open_base(file: _File, extends: Leaf) -> _File:
-    """The file that another one extends; complaints about it point at the `extends` line."""
-    text = extends.text
+def _open_beside(file: _File, named: Leaf, word: str) -> _File:
+    """The file that another one extends or includes; complaints about it point at that line."""
+    text = named.text
     try:
-        if not _is_path(text):
+        if text in _shipped() or not _is_path(text):
             return _open_named(text)
         if file.folder is None:
             return _open_named(text.removeprefix("./").removesuffix(".yaml"))
@@ -154,44 +203,96 @@ def _open_base(file: _File, extends: Leaf) -> _File:
         first = exc.problems[0]
         if first.line:
             raise
-        message = f"cannot extend `{text}`: {first.message}"
-        raise RulesError([extends.place.problem("extends", message, first.help)]) from exc
+        message = f"cannot {word} `{text}`: {first.message}"
+        path = "extends" if word == "extend" else word
+        raise RulesError([named.place.problem(path, message, first.help)]) from exc
+
+
+@dataclass(slots=True)
+class _Layers:
+    """A file and everything that it stands on, the topmost layer first."""
+
+    found: list[tuple[_File, Branch]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    seen: dict[str, Leaf | None] = field(default_factory=dict)  #: file to where it is named
+
+    def walk(self, file: _File) -> None:
+        """The file with what it includes, then what it extends, down to the base."""
+        self.seen[file.key] = None
+        extended = 0
+        current = file
+        while True:
+            self.own(current)
+            extends = current.root.get("extends")
+            if extends is None:
+                if current.root.get("include") is not None:
+                    message = "`include` needs a rule set to be laid over"
+                    place = current.root.keys["include"]
+                    advice = "add `extends: kube-1.35`"
+                    self.problems.append(place.problem("include", message, advice))
+                return
+            if not isinstance(extends, Leaf) or not extends.text.strip():
+                message = "`extends` must be the name of a rule set or a path"
+                self.problems.append(extends.place.problem("extends", message))
+                return
+            base = _open_beside(current, extends, "extend")
+            if base.key in self.seen or extended >= MAX_EXTENDS:
+                what = (
+                    "extends itself"
+                    if base.key in self.seen
+                    else f"extends more than {MAX_EXTENDS} files one after the other"
+                )
+                message = f"`{extends.text}` {what}"
+                self.problems.append(extends.place.problem("extends", message))
+                return
+            if not self._fitting(base, extends, "extends"):
+                return
+            self.seen[base.key] = extends
+            extended += 1
+            current = base
+
+    def own(self, file: _File) -> None:
+        """The file's own rules, and below them those that it includes."""
+        self.found.append((file, _spec(file)))
+        for leaf in reversed(list(self._included(file))):
+            other = _open_beside(file, leaf, "include")
+            if other.key in self.seen:
+                # The upper of the two is the one that can be left out.
+                upper = self.seen[other.key] or leaf
+                message = f"`{upper.text}` is part of this rule set already"
+                advice = f"the other one is at {leaf.place}" if upper is not leaf else None
+                self.problems.append(upper.place.problem("include", message, advice))
+            elif self._fitting(other, leaf, "include"):
+                self.seen[other.key] = leaf
+                self.own(other)
+
+    def _included(self, file: _File) -> Iterator[Leaf]:
+        include = file.root.get("include")
+        if include is None:
+            return
+        for item in include.items if isinstance(include, Series) else (include,):
+            if isinstance(include, Series) and isinstance(item, Leaf) and item.text.strip():
+                yield item
+            else:
+                message = "`include` must be a list of names or paths"
+                self.problems.append(item.place.problem("include", message))
+
+    def _fitting(self, file: _File, leaf: Leaf, path: str) -> bool:
+        kind = file.root.get("kind")
+        if isinstance(kind, Leaf) and kind.text == "PreemptionRules":
+            return True
+        message = f"`{leaf.text}` is not of `kind: PreemptionRules`"
+        self.problems.append(leaf.place.problem(path, message))
+        return False
 
 
 def _chain(file: _File) -> list[tuple[_File, Branch]]:
-    """The file and everything that it extends, with their specs; the file comes first."""
-    chain: list[tuple[_File, Branch]] = []
-    problems: list[Problem] = []
-    seen = {file.key}
-    current = file
-    while True:
-        chain.append((current, _spec(current)))
-        extends = current.root.get("extends")
-        if extends is None:
-            break
-        if not isinstance(extends, Leaf) or not extends.text.strip():
-            message = "`extends` must be the name of a rule set or a path"
-            problems.append(extends.place.problem("extends", message))
-            break
-        base = _open_base(current, extends)
-        if base.key in seen or len(seen) > MAX_EXTENDS:
-            what = (
-                "extends itself"
-                if base.key in seen
-                else f"extends more than {MAX_EXTENDS} files one after the other"
-            )
-            problems.append(extends.place.problem("extends", f"`{extends.text}` {what}"))
-            break
-        kind = base.root.get("kind")
-        if not isinstance(kind, Leaf) or kind.text != "PreemptionRules":
-            message = f"`{extends.text}` is not of `kind: PreemptionRules`"
-            problems.append(extends.place.problem("extends", message))
-            break
-        seen.add(base.key)
-        current = base
-    if problems:
-        raise RulesError(problems)
-    return chain
+    """The file and all that it includes and extends, with their specs; the file comes first."""
+    layers = _Layers()
+    layers.walk(file)
+    if layers.problems:
+        raise RulesError(layers.problems)
+    return layers.found
 
 
 def _spec(file: _File) -> Branch:
@@ -203,6 +304,9 @@ def _spec(file: _File) -> Branch:
     if spec is not None and not nothing:
         file.problems.append(spec.place.problem("spec", "`spec` must be a mapping"))
     return Branch(file.root.place, {}, {})
+
+
+_LINKS = frozenset({"extends", "include"})
 
 
 def _merged(file: _File, overrides: Mapping[str, Any] | None) -> tuple[Branch, list[Problem]]:
@@ -217,7 +321,7 @@ def _merged(file: _File, overrides: Mapping[str, Any] | None) -> tuple[Branch, l
     if overrides is not None:
         over = from_mapping(overrides, "<overrides>", merger.problems)
         spec = merger.merge(spec, normalised(over))
-    entries = {key: item for key, item in file.root.entries.items() if key != "extends"}
+    entries = {key: item for key, item in file.root.entries.items() if key not in _LINKS}
     keys = dict(file.root.keys)
     if "spec" in entries or len(chain) > 1 or overrides is not None:
         entries["spec"] = spec

@@ -272,6 +272,11 @@ def json_schema() -> dict[str, Any]:
         "type": "string",
         "description": "name of a shipped rule set, or the path of a file beside this one",
     }
+    schema["properties"]["include"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "rules, by name or path, laid over what is extended, in this order",
+    }
     schema["required"] = ["apiVersion", "kind", "metadata"]
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "PreemptionRules"

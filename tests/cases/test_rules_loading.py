@@ -27,6 +27,7 @@ from policy.rules.ruleset import (
 )
 from policy.rules.schema import json_schema
 
+ROOT = Path(__file__).parents[2]
 SHIPPED = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
 
 
@@ -472,6 +473,55 @@ def test_filter_parameters_are_checked(
     assert (problem.message.startswith(expected), problem.help) == (True, advice)
 
 
+# -- includes ----------------------------------------------------------------------------------
+
+
+def test_included_rules_lie_over_the_base_and_below_the_own_ones() -> None:
+    """An overlay changes an included rule by its id, and each rule keeps the line it is from."""
+    own = {"id": "cooldown", "when": "victim.terminating", "verdict": "deny"}
+    rules = RuleSet.load(
+        {
+            **an_overlay({"victims": {"eligible": {"replace": [own]}}}, base="kube-1.28"),
+            "include": ["cooldown", "protected"],
+        }
+    )
+    assert [(rule.id, str(rule.when)) for rule in rules.victims.eligible][3:] == [
+        ("cooldown", "victim.terminating"),
+        ("lower-priority", "victim.priority < preemptor.priority"),
+    ]
+    assert rules.origins["protected-label"].startswith("rules/protected/rules.yaml:")
+
+
+def test_a_folder_stands_for_the_rules_in_it(tmp_path: Path) -> None:
+    """A rule in its own folder is included by the path of the folder."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "rules.yaml").write_text((ROOT / "rules" / "max-victims" / "rules.yaml").read_text())
+    file = tmp_path / "prod.yaml"
+    file.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: p}\n"
+        "extends: kube-1.35\ninclude: [./mine]\n"
+    )
+    assert RuleSet.load(file).victims.max_victims == 5
+
+
+@pytest.mark.parametrize("name", [*loading.shipped_rules(), *loading.shipped_environments()])
+def test_shipped_rules_and_environments_are_called_as_their_files(name: str) -> None:
+    """The name inside a file is the folder's, or the last part of `environments/NAME`."""
+    assert RuleSet.load(name).name == name.removeprefix("environments/")
+
+
+def test_environments_are_no_rule_sets_of_their_own() -> None:
+    """An overlay for an environment is found under its folder's name only."""
+    assert set(loading.shipped_environments()) == {
+        "environments/dev",
+        "environments/prod",
+        "environments/staging",
+    }
+    with pytest.raises(RulesError, match="no shipped rule set `prod`"):
+        RuleSet.load("prod")
+
+
 # -- editors -------------------------------------------------------------------------------------
 
 
@@ -486,7 +536,7 @@ def test_the_editor_schema_knows_overlays() -> None:
         sorted(ranking[1]["properties"]),
     )
     assert found == (
-        ["apiVersion", "extends", "kind", "metadata", "spec"],
+        ["apiVersion", "extends", "include", "kind", "metadata", "spec"],
         ["apiVersion", "kind", "metadata"],
         ["array", "object"],
         ["insert", "remove", "replace"],

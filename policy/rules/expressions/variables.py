@@ -60,14 +60,17 @@ class HistoryFunction:
     """One `history.*` function; its figures are frozen before a decision."""
 
     name: str  #: without the `history.` in front
-    argument: str  #: what the string argument names
+    argument: str  #: what the string argument names: `workload` or `namespace`
     windowed: bool  #: takes a second argument, a literal duration
     missing: int  #: the figure of a key that history knows nothing about
     doc: str
 
 
 NEVER = 2**53
-"""`history.secondsSinceLastPreempted` of an owner that was never preempted."""
+"""`history.secondsSinceLastPreempted` of a workload that was not preempted."""
+
+LOOK_BACK_SECONDS = 30 * 86_400
+"""How far back `history.secondsSinceLastPreempted` looks."""
 
 _EVERYWHERE = frozenset(Context)
 _VICTIM = frozenset({Context.VICTIMS, Context.FORBID, Context.IMPORTANCE})
@@ -93,6 +96,12 @@ _POD: tuple[_Row, ...] = (
     ("annotations", _SM, "", "annotations of the pod"),
     ("priorityClassAnnotations", _SM, "", "annotations of the pod's priority class"),
     ("owner", _S, "", "`Kind/name` of the controlling owner, '' if none"),
+    (
+        "workload",
+        _S,
+        "",
+        "`namespace/Kind/name` of the controlling owner, `namespace/Pod/name` of a pod without one",
+    ),
     ("schedulerName", _S, "", "the scheduler responsible for the pod"),
     ("cpuMilli", _I, "thousandths of a core", "cpu request of the pod"),
     ("memoryBytes", _I, "bytes", "memory request of the pod"),
@@ -246,10 +255,10 @@ HISTORY_FUNCTIONS: Mapping[str, HistoryFunction] = MappingProxyType(
         for function in (
             HistoryFunction(
                 name="preemptedCount",
-                argument="owner",
+                argument="workload",
                 windowed=True,
                 missing=0,
-                doc="pods of the owner that were preempted within the duration before now",
+                doc="pods of the workload that were preempted within the duration before now",
             ),
             HistoryFunction(
                 name="namespacePreemptedCount",
@@ -267,10 +276,11 @@ HISTORY_FUNCTIONS: Mapping[str, HistoryFunction] = MappingProxyType(
             ),
             HistoryFunction(
                 name="secondsSinceLastPreempted",
-                argument="owner",
+                argument="workload",
                 windowed=False,
                 missing=NEVER,
-                doc="seconds since a pod of the owner was last preempted, 2^53 if never",
+                doc="seconds since a pod of the workload was last preempted, 2^53 if not within "
+                "the last 30 days",
             ),
         )
     }
