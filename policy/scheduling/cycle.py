@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
-from policy.preemption.decide import decide
+from policy.preemption.decide import DecisionError, decide
 from policy.preemption.decision import Decision, Outcome
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
-from policy.scheduling.order import DEFAULT_SCHEDULER, pending
+from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
 
 _ATTEMPTS: Final = 100
 
@@ -128,14 +128,23 @@ class Scheduler:
         )
 
     def change(self, changes: Sequence[Change], *, source: str) -> None:
-        """Change the cluster without a decision (a simulation's step). Raises StateMoved."""
+        """Change the cluster without a decision (a simulation's step).
+
+        Raises Contended where somebody else changed the cluster in the meantime: what follows was
+        computed for another state.
+        """
         at_ms = self._clock()
         if self._dry_run:
             self._snapshot = self._snapshot.apply(changes)
             return
-        self._revision, state_digest = self._journal.change(
-            changes, source=source, at_ms=at_ms, expected_revision=self._revision
-        )
+        try:
+            self._revision, state_digest = self._journal.change(
+                changes, source=source, at_ms=at_ms, expected_revision=self._revision
+            )
+        except StateMoved as moved:
+            raise Contended(
+                "somebody else changed the cluster during the simulation; it ends here"
+            ) from moved
         self._snapshot = self._snapshot.apply(changes, state_digest=state_digest)
 
     def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
@@ -144,10 +153,20 @@ class Scheduler:
         A pod that somebody else placed or removed in the meantime is left out.
         """
         for key in pending(self._snapshot, scheduler=scheduler):
-            pod = self._snapshot.pod(key)
-            if pod is None or pod.spec.node_name:
+            if not self._waits(key, scheduler):
                 continue
-            yield self.decide(key)
+            try:
+                step = self.decide(key)
+            except DecisionError:
+                # Others may have placed or removed the pod while it was decided.
+                if self._waits(key, scheduler):
+                    raise
+                continue
+            yield step
+
+    def _waits(self, key: str, scheduler: str) -> bool:
+        pod = self._snapshot.pod(key)
+        return pod is not None and waiting(pod, scheduler=scheduler)
 
 
 def counts(steps: Sequence[Step]) -> dict[Outcome, int]:
