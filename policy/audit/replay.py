@@ -14,7 +14,6 @@ from typing import Final
 
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
-from policy.cluster.digest import snapshot_digest
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.decision import ENGINE_VERSION, Decision
@@ -93,19 +92,42 @@ class Replayer:
 
     def situation(self, row: DecisionRow) -> tuple[Snapshot, RuleSet]:
         """The snapshot and the rules that a decision was made with. Raises Incomplete."""
+        rules: RuleSet | None = None
         lacks: list[Lack] = []
         details: list[str] = []
-        if row.engine_version != ENGINE_VERSION:
-            lacks.append(Lack.ENGINE)
-            details.append(f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}")
-        rules = self._rule_set(row.rule_set_digest)
-        if isinstance(rules, Incomplete):
-            lacks += rules.lacks
-            details.append(rules.detail)
-        snapshot = self._snapshot(row, rules, lacks, details)
-        if lacks or snapshot is None or isinstance(rules, Incomplete):
+        try:
+            rules = self._rule_set(row.rule_set_digest)
+        except Incomplete as exc:
+            lacks += exc.lacks
+            details.append(exc.detail)
+        try:
+            snapshot = self.snapshot(row)
+        except Incomplete as exc:
+            # Digests of state and time that are right leave only the history to be wrong.
+            reads_history = rules is not None and bool(rules.history_needs)
+            lacks += [
+                Lack.HISTORY if lack is Lack.SNAPSHOT and reads_history else lack
+                for lack in exc.lacks
+            ]
+            details.append(exc.detail)
+        if rules is None or lacks:
             raise Incomplete(lacks, "; ".join(text for text in details if text))
         return snapshot, rules
+
+    def snapshot(self, row: DecisionRow) -> Snapshot:
+        """The snapshot that a decision was made with. Raises Incomplete."""
+        if row.engine_version != ENGINE_VERSION:
+            detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
+            raise Incomplete((Lack.ENGINE,), detail)
+        try:
+            snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
+        except NotFound as exc:
+            raise Incomplete((Lack.STATE,), exc.message) from exc
+        except (Damaged, StoreError) as exc:
+            raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
+        if snapshot.digest != row.snapshot_digest:
+            raise Incomplete((Lack.HYPOTHETICAL if row.hypothetical else Lack.SNAPSHOT,))
+        return snapshot
 
     def again(self, row: DecisionRow) -> Decision:
         """The decision made again. Raises Incomplete, DecisionError."""
@@ -126,43 +148,18 @@ class Replayer:
         difference = first_difference(self._store.decision(row.id), decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
 
-    def _rule_set(self, digest: str) -> RuleSet | Incomplete:
+    def _rule_set(self, digest: str) -> RuleSet:
+        """Raises Incomplete."""
         found = self._rules.get(digest)
         if found is None:
             try:
-                text = self._store.rule_set(digest)
-                found = _read_rules(text, digest)
+                found = _read_rules(self._store.rule_set(digest), digest)
             except NotFound as exc:
                 found = Incomplete((Lack.RULE_SET,), exc.message)
             self._rules[digest] = found
+        if isinstance(found, Incomplete):
+            raise found
         return found
-
-    def _snapshot(
-        self,
-        row: DecisionRow,
-        rules: RuleSet | Incomplete,
-        lacks: list[Lack],
-        details: list[str],
-    ) -> Snapshot | None:
-        try:
-            snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
-        except NotFound as exc:
-            lacks.append(Lack.STATE)
-            details.append(exc.message)
-            return None
-        except (Damaged, StoreError) as exc:
-            lacks.append(Lack.STATE_DIGEST)
-            details.append(str(exc))
-            return None
-        if snapshot_digest(snapshot.state_digest, now_ms=row.now_ms) == row.snapshot_digest:
-            return snapshot
-        if row.hypothetical:
-            lacks.append(Lack.HYPOTHETICAL)
-        elif isinstance(rules, RuleSet) and rules.history_needs:
-            lacks.append(Lack.HISTORY)
-        else:
-            lacks.append(Lack.SNAPSHOT)
-        return None
 
 
 def _read_rules(text: str, digest: str) -> RuleSet | Incomplete:

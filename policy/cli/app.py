@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "explain": "policy.cli.explain:command",
     "state": "policy.cli.state:group",
     "replay": "policy.cli.replay:command",
+    "compare": "policy.cli.compare:command",
     "audit": "policy.cli.audit:group",
     "sql": "policy.cli.sql:command",
     "rules": "policy.cli.rules:group",

@@ -1,0 +1,298 @@
+"""What other rules would have decided, on the states on which decisions were made.
+
+Every decision is judged on the state it was really made on: a comparison says what the other
+rules think of each situation that arose, not how the cluster would have gone on under them.
+Nothing here reads a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import decide
+from policy.preemption.decision import Decision, Outcome
+from policy.rules import RuleSet
+
+
+class Change(StrEnum):
+    """How the other rules' decision differs. Values are part of the output."""
+
+    SAME = "same"
+    OTHER_NODE = "other-node"
+    OTHER_VICTIMS = "other-victims"
+    NOW_FITS = "fits-without-preemption"
+    NOW_PREEMPTS = "needs-preemption"
+    NO_LONGER_POSSIBLE = "no-longer-possible"
+    NEWLY_POSSIBLE = "newly-possible"
+    OTHER_REASON = "other-reason"
+
+    @property
+    def meaning(self) -> str:
+        """What it says, in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Change.SAME: "same node, same victims",
+    Change.OTHER_NODE: "another node",
+    Change.OTHER_VICTIMS: "same node, other victims",
+    Change.NOW_FITS: "fits without preemption; preempted before",
+    Change.NOW_PREEMPTS: "preempts; fitted before",
+    Change.NO_LONGER_POSSIBLE: "finds no node; found one before",
+    Change.NEWLY_POSSIBLE: "finds a node; found none before",
+    Change.OTHER_REASON: "finds no node either way, for another reason",
+}
+
+
+class AnyVictim(Protocol):
+    """What the engine's and the store's victims have in common."""
+
+    @property
+    def pod(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def run_seconds(self) -> int: ...
+    @property
+    def pdb_violating(self) -> bool: ...
+    @property
+    def already_terminating(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A pod that leaves."""
+
+    pod: str  #: namespace/name
+    priority: int
+    lost_seconds: int  #: from its start to the decision; 0 where it was leaving already
+    pdb_violating: bool
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a decision came to, without how."""
+
+    outcome: Outcome
+    node: str | None
+    victims: tuple[Leaving, ...]
+    decided_by: str  #: ranking criterion that left one candidate; "" with fewer than two
+    message: str
+
+    @staticmethod
+    def of(
+        *,
+        outcome: Outcome,
+        node: str | None,
+        victims: Iterable[AnyVictim],
+        decided_by: str,
+        message: str,
+    ) -> Result:
+        """`victims` count only where they leave: where the outcome is a preemption."""
+        return Result(
+            outcome=outcome,
+            node=node,
+            victims=tuple(
+                Leaving(
+                    pod=victim.pod,
+                    priority=victim.priority,
+                    lost_seconds=0 if victim.already_terminating else victim.run_seconds,
+                    pdb_violating=victim.pdb_violating,
+                )
+                for victim in (victims if outcome is Outcome.PREEMPT else ())
+            ),
+            decided_by=decided_by,
+            message=message,
+        )
+
+    @property
+    def placed(self) -> bool:
+        """Does the pod get a node, at once or by preemption?"""
+        return self.outcome in (Outcome.BIND, Outcome.PREEMPT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A decision that was made, with the state on which it was made."""
+
+    id: int
+    snapshot: Snapshot
+    preemptor: str
+    priority: int
+    seed: int
+    before: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One decision under both rule sets."""
+
+    id: int
+    now_ms: int
+    preemptor: str
+    priority: int
+    change: Change
+    before: Result
+    after: Result
+
+    @property
+    def namespace(self) -> str:
+        return self.preemptor.partition("/")[0]
+
+
+def result_of(decision: Decision) -> Result:
+    """What a decision of the engine came to."""
+    return Result.of(
+        outcome=decision.outcome,
+        node=decision.node,
+        victims=decision.victims,
+        decided_by=decision.trace.decided_by,
+        message=decision.trace.message,
+    )
+
+
+def compare(questions: Iterable[Question], rules: RuleSet) -> Iterator[Comparison]:
+    """Decide every question again under other rules, with the seed that was used."""
+    for question in questions:
+        decision = decide(question.snapshot, rules, question.preemptor, seed=question.seed)
+        after = result_of(decision)
+        yield Comparison(
+            id=question.id,
+            now_ms=question.snapshot.now_ms,
+            preemptor=question.preemptor,
+            priority=question.priority,
+            change=change_of(question.before, after),
+            before=question.before,
+            after=after,
+        )
+
+
+def change_of(before: Result, after: Result) -> Change:
+    """In what two results differ; the order of victims does not count."""
+    if before.placed != after.placed:
+        return Change.NEWLY_POSSIBLE if after.placed else Change.NO_LONGER_POSSIBLE
+    if not before.placed:
+        return Change.SAME if before.outcome is after.outcome else Change.OTHER_REASON
+    if before.outcome is not after.outcome:
+        return Change.NOW_FITS if after.outcome is Outcome.BIND else Change.NOW_PREEMPTS
+    if before.node != after.node:
+        return Change.OTHER_NODE
+    if {v.pod for v in before.victims} != {v.pod for v in after.victims}:
+        return Change.OTHER_VICTIMS
+    return Change.SAME
+
+
+# --- sums --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Losses:
+    """What preemption cost, under one rule set."""
+
+    preemptions: int = 0
+    victims: int = 0
+    pdb_violations: int = 0
+    lost_seconds: int = 0
+
+    def add(self, result: Result) -> None:
+        self.preemptions += result.outcome is Outcome.PREEMPT
+        for victim in result.victims:
+            self.add_victim(victim)
+
+    def add_victim(self, victim: Leaving) -> None:
+        self.victims += 1
+        self.pdb_violations += victim.pdb_violating
+        self.lost_seconds += victim.lost_seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A part of the decisions, or all of them, under both rule sets."""
+
+    decisions: int = 0
+    changed: int = 0
+    before: Losses
+    after: Losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All comparisons summed up. Groups are in order of their keys."""
+
+    total: Group
+    changes: Mapping[Change, int]
+    by_namespace: Mapping[str, Group]  #: of the preemptor
+    by_priority: Mapping[int, Group]  #: of the preemptor
+    by_victim_namespace: Mapping[str, Group]  #: decisions and changes are not counted here
+    by_victim_priority: Mapping[int, Group]
+
+
+def summarise(comparisons: Iterable[Comparison]) -> Summary:
+    """The sums over all comparisons, by namespace and priority of who preempts and who leaves."""
+    total = _group()
+    changes = dict.fromkeys(Change, 0)
+    namespaces: dict[str, Group] = {}
+    priorities: dict[int, Group] = {}
+    victim_namespaces: dict[str, Group] = {}
+    victim_priorities: dict[int, Group] = {}
+    for comparison in comparisons:
+        changes[comparison.change] += 1
+        for group in (
+            total,
+            namespaces.setdefault(comparison.namespace, _group()),
+            priorities.setdefault(comparison.priority, _group()),
+        ):
+            group.decisions += 1
+            group.changed += comparison.change is not Change.SAME
+            group.before.add(comparison.before)
+            group.after.add(comparison.after)
+        for side in ("before", "after"):
+            for victim in getattr(comparison, side).victims:
+                by_name = victim_namespaces.setdefault(victim.namespace, _group())
+                by_value = victim_priorities.setdefault(victim.priority, _group())
+                getattr(by_name, side).add_victim(victim)
+                getattr(by_value, side).add_victim(victim)
+    return Summary(
+        total=total,
+        changes=changes,
+        by_namespace=_sorted(namespaces),
+        by_priority=_sorted(priorities),
+        by_victim_namespace=_sorted(victim_namespaces),
+        by_victim_priority=_sorted(victim_priorities),
+    )
+
+
+def _group() -> Group:
+    return Group(before=Losses(), after=Losses())
+
+
+def _sorted(groups: Mapping[Any, Group]) -> Mapping[Any, Group]:
+    return dict(sorted(groups.items()))
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def grouped(value: int) -> str:
+    """`1 234 567`"""
+    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def duration(seconds: int) -> str:
+    """`3 d 4 h`, `5 h 20 min`, `12 min`, `8 s`: the two largest units."""
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    largest = next((i for i, (_, size) in enumerate(units) if seconds >= size), len(units) - 1)
+    parts = []
+    for name, size in units[largest : largest + 2]:
+        count, seconds = divmod(seconds, size)
+        if count or not parts:
+            parts.append(f"{grouped(count)}\N{NO-BREAK SPACE}{name}")
+    return " ".join(parts)

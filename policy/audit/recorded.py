@@ -1,0 +1,70 @@
+"""Recorded decisions as questions to other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from policy.audit.compare import Comparison, Question, Result, compare
+from policy.audit.replay import Incomplete, Lack, Replayer
+from policy.preemption.decision import Outcome
+from policy.rules import RuleSet
+from policy.store import DecisionRow, Store, StoredVictim
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A decision whose state cannot be rebuilt; it is not compared."""
+
+    id: int
+    lacks: tuple[Lack, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """Work for `processes.run`: recorded decisions under other rules."""
+
+    rules: RuleSet
+
+    def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
+        for question in questions(store, ids):
+            if isinstance(question, Skipped):
+                yield question
+            else:
+                yield from compare([question], self.rules)
+
+
+def questions(store: Store, ids: Sequence[int]) -> Iterator[Question | Skipped]:
+    """Recorded decisions with the states they were made on; ascending order is cheap."""
+    replayer = Replayer(store)
+    for start in range(0, len(ids), _BATCH):
+        batch = ids[start : start + _BATCH]
+        victims = store.audit_queries().victims_of(batch)
+        for row in replayer.rows(batch):
+            try:
+                snapshot = replayer.snapshot(row)
+            except Incomplete as exc:
+                yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
+                continue
+            yield Question(
+                id=row.id,
+                snapshot=snapshot,
+                preemptor=row.preemptor,
+                priority=row.preemptor_priority,
+                seed=row.seed,
+                before=recorded_result(row, victims.get(row.id, ())),
+            )
+
+
+def recorded_result(row: DecisionRow, victims: Sequence[StoredVictim]) -> Result:
+    """What a recorded decision came to."""
+    return Result.of(
+        outcome=Outcome(row.outcome),
+        node=row.node,
+        victims=victims,
+        decided_by=row.decided_by,
+        message=row.message,
+    )

@@ -1,0 +1,333 @@
+"""`policy compare`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.audit.compare import Comparison, Group, Losses, Result, Summary
+    from policy.audit.recorded import Skipped
+    from policy.rules import RuleSet
+    from policy.store import Store
+
+_CHANGED: Final = ("id", "preemptor", "priority", "change", "before", "after", "victims")
+_FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
+
+
+@click.command("compare")
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    required=True,
+    help="The other rules: a shipped rule set, or a rule file.",
+)
+@options.db_option
+@options.cluster_option
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.past_instant,
+    help="Only decisions made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+)
+@click.option("--show", metavar="ID", help="One decision under both rule sets, side by side.")
+@options.jobs_option
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(("table", "json", "html")),
+    default="table",
+    show_default=True,
+    help="Form of what is printed; `html` is one page that needs nothing else.",
+)
+def command(
+    rules: str,
+    db: str,
+    cluster: str,
+    since: datetime | None,
+    show: str | None,
+    jobs: int,
+    form: str,
+) -> int:
+    """Decide recorded decisions again under other rules, and report what would be different.
+
+    Each decision is judged on the state it was really made on, with the same seed. Counted are
+    other nodes and victims, pods that find a node only under one of the rule sets, and what
+    preemption costs: victims, violated disruption budgets and lost run time, by namespace and
+    priority.
+
+    \b
+    Example:
+      policy compare --rules kube-1.20
+      policy compare --rules kube-1.20 --output html > report.html
+      policy compare --rules kube-1.20 --show 1
+    """
+    from policy.audit import processes
+    from policy.audit.compare import Comparison, summarise
+    from policy.audit.recorded import Comparing
+    from policy.rules import RuleSet
+
+    other = RuleSet.load(rules)
+    with session.open_store(db) as store:
+        if show is not None:
+            return _show(store, show, other, form)
+        ids = store.audit_queries().decision_ids(cluster, since_ms=options.millis(since))
+        results = processes.run(db, store, ids, Comparing(other), jobs=jobs)
+        found = []
+        with output.progress("comparing") as advance:
+            for number, result in enumerate(results, start=1):
+                found.append(result)
+                advance(number, len(ids))
+        names = _rule_sets(store, ids)
+    compared = sorted((r for r in found if isinstance(r, Comparison)), key=lambda r: r.id)
+    skipped = [r for r in found if not isinstance(r, Comparison)]
+    _print(other, cluster, names, summarise(compared), compared, skipped, form)
+    _tell(other, skipped)
+    return Exit.OK
+
+
+def _tell(rules: RuleSet, skipped: Sequence[Skipped]) -> None:
+    if skipped:
+        first = skipped[0]
+        why = first.detail or ", ".join(first.lacks)
+        output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
+    if rules.history_needs:
+        output.say(f"`{rules.name}` reads history.*; here its figures count as 0")
+
+
+def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
+    """Names of the rule sets that decided, in order of name."""
+    return sorted({row.rule_set for row in store.audit_queries().decisions(ids)})
+
+
+def _print(
+    rules: RuleSet,
+    cluster: str,
+    recorded_rules: Sequence[str],
+    summary: Summary,
+    compared: Sequence[Comparison],
+    skipped: Sequence[Skipped],
+    form: str,
+) -> None:
+    from policy.audit.compare import Change
+
+    changed = [c for c in compared if c.change is not Change.SAME]
+    if form == "html":
+        from policy.audit.compare_page import About, page
+
+        about = About(
+            recorded_rules=recorded_rules,
+            rules=rules.name,
+            rules_digest=rules.digest,
+            cluster=cluster,
+            skipped=len(skipped),
+        )
+        click.echo(page(about, summary, changed), nl=False)
+    elif form == "json":
+        output.document(
+            {
+                "rules": rules.name,
+                "rules_digest": rules.digest,
+                "recorded_rules": recorded_rules,
+                "cluster": cluster,
+                **_document(summary),
+                "changed": [_comparison(c) for c in changed],
+                "skipped": [
+                    {"id": s.id, "lacks": list(s.lacks), "detail": s.detail} for s in skipped
+                ],
+            },
+            form,
+        )
+    else:
+        _print_tables(summary, changed)
+
+
+def _document(summary: Summary) -> dict[str, Any]:
+    return {
+        "total": _group(summary.total),
+        "changes": {change.value: count for change, count in summary.changes.items()},
+        "by_namespace": {k: _group(g) for k, g in summary.by_namespace.items()},
+        "by_priority": {str(k): _group(g) for k, g in summary.by_priority.items()},
+        "by_victim_namespace": {k: _losses_pair(g) for k, g in summary.by_victim_namespace.items()},
+        "by_victim_priority": {
+            str(k): _losses_pair(g) for k, g in summary.by_victim_priority.items()
+        },
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "decisions": group.decisions,
+        "changed": group.changed,
+        "before": _losses(group.before, _FIGURES),
+        "after": _losses(group.after, _FIGURES),
+    }
+
+
+def _losses_pair(group: Group) -> dict[str, Any]:
+    return {
+        "before": _losses(group.before, _FIGURES[1:]),
+        "after": _losses(group.after, _FIGURES[1:]),
+    }
+
+
+def _losses(losses: Losses, figures: Sequence[str]) -> dict[str, int]:
+    return {name: getattr(losses, name) for name in figures}
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "id": comparison.id,
+        "now": session.instant(comparison.now_ms),
+        "preemptor": comparison.preemptor,
+        "priority": comparison.priority,
+        "change": comparison.change.value,
+        "before": _result(comparison.before),
+        "after": _result(comparison.after),
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(result), "outcome": result.outcome.value}
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
+    console = output.console()
+    changes = [
+        {"change": change.value, "decisions": count, "meaning": change.meaning}
+        for change, count in summary.changes.items()
+        if count
+    ]
+    output.rows(changes, "table", columns=("change", "decisions", "meaning"), right=("decisions",))
+    parts = (
+        ("in all", {"": summary.total}),
+        ("by namespace of the preemptor", summary.by_namespace),
+        ("by priority of the preemptor", summary.by_priority),
+        ("by namespace of the victims", summary.by_victim_namespace),
+        ("by priority of the victims", summary.by_victim_priority),
+    )
+    for title, groups in parts:
+        lines = [_line(key, group) for key, group in groups.items() if _counts(group)]
+        if lines:
+            console.print()
+            console.print(title)
+            columns = tuple(name for name in lines[0] if any(line[name] != "" for line in lines))
+            console.print(output.table(lines, columns=columns, right=columns[1:]))
+    if changed:
+        console.print()
+        console.print("decisions that differ")
+        lines = [_changed(comparison) for comparison in changed]
+        console.print(output.table(lines, columns=_CHANGED, right=("id", "priority", "victims")))
+
+
+def _counts(group: Group) -> bool:
+    return bool(group.changed or group.before.victims or group.after.victims)
+
+
+def _line(key: object, group: Group) -> dict[str, Any]:
+    """A group with each figure as `before -> after`."""
+    from policy.audit.compare import duration
+
+    before, after = group.before, group.after
+    counted = group.decisions > 0
+    return {
+        "group": str(key),
+        "decisions": group.decisions if counted else "",
+        "differ": group.changed if counted else "",
+        "victims": _arrow(before.victims, after.victims),
+        "pdb violations": _arrow(before.pdb_violations, after.pdb_violations),
+        "lost run time": duration(before.lost_seconds)
+        if before.lost_seconds == after.lost_seconds
+        else f"{duration(before.lost_seconds)} -> {duration(after.lost_seconds)}",
+    }
+
+
+def _arrow(before: int, after: int) -> str:
+    return str(before) if before == after else f"{before} -> {after} ({after - before:+d})"
+
+
+def _changed(comparison: Comparison) -> dict[str, Any]:
+    before, after = comparison.before, comparison.after
+    return {
+        "id": comparison.id,
+        "preemptor": comparison.preemptor,
+        "priority": comparison.priority,
+        "change": comparison.change.value,
+        "before": _where(before),
+        "after": _where(after),
+        "victims": _arrow(len(before.victims), len(after.victims)),
+    }
+
+
+def _where(result: Result) -> str:
+    return f"{result.outcome.value} {result.node}" if result.node else result.outcome.value
+
+
+# --- one decision ------------------------------------------------------------------------------
+
+
+def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
+    from policy.audit.compare import compare
+    from policy.audit.recorded import Skipped, questions
+
+    row = store.decision(options.decision_id(wanted)).row
+    question = next(questions(store, [row.id]))
+    if isinstance(question, Skipped):
+        output.say(f"decision {row.id} cannot be judged: {question.detail or question.lacks[0]}")
+        return Exit.ERROR
+    found = next(compare([question], rules))
+    if form == "html":
+        raise click.UsageError("`--show` prints a table or JSON")
+    if form == "json":
+        output.document({"rules": rules.name, **_comparison(found)}, form)
+        return Exit.OK
+    console = output.console()
+    console.print(
+        f"decision {row.id}: {row.preemptor} (priority {row.preemptor_priority}),"
+        f" {found.change.meaning}"
+    )
+    console.print()
+    lines = [
+        {"": name, row.rule_set: before, f"{rules.name} (now)": after}
+        for name, before, after in _sides(found.before, found.after)
+    ]
+    console.print(output.table(lines, columns=tuple(lines[0])))
+    return Exit.OK
+
+
+def _sides(before: Result, after: Result) -> list[tuple[str, str, str]]:
+    """Lines of the table: what, before, after."""
+    lines = [
+        ("outcome", before.outcome.value, after.outcome.value),
+        ("node", before.node or "", after.node or ""),
+        ("decided by", before.decided_by, after.decided_by),
+        ("message", before.message, after.message),
+        ("victims", str(len(before.victims)), str(len(after.victims))),
+    ]
+    sides = [{v.pod: v for v in result.victims} for result in (before, after)]
+    for pod in dict.fromkeys([*sides[0], *sides[1]]):
+        cells = [_victim(side.get(pod)) for side in sides]
+        lines.append(("", cells[0], cells[1]))
+    return lines
+
+
+def _victim(victim: Any) -> str:
+    if victim is None:
+        return ""
+    from policy.audit.compare import duration
+
+    violates = ", violates a pdb" if victim.pdb_violating else ""
+    lost = duration(victim.lost_seconds)
+    return f"{victim.pod} (priority {victim.priority}, {lost} lost{violates})"
