@@ -238,9 +238,7 @@ def _groups(snapshot: Snapshot, naming: Naming, jobs: dict[str, Job]) -> None:
         job.priority_class = group.spec.priority_class_name
 
 
-def _budgets(
-    snapshot: Snapshot, naming: Naming, jobs: dict[str, Job], notes: list[Note]
-) -> None:
+def _budgets(snapshot: Snapshot, naming: Naming, jobs: dict[str, Job], notes: list[Note]) -> None:
     for key, budget in sorted(snapshot.of_kind("PodDisruptionBudget").items()):
         assert isinstance(budget, PodDisruptionBudget)
         uid = controller_of(budget.metadata)

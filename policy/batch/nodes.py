@@ -51,7 +51,7 @@ class Drift:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Nodes:
-    """Nodes in name order, aligned with the snapshot's; `present` tells which are in the session."""
+    """Nodes in name order, aligned with the snapshot's; `present`: those of the session."""
 
     names: Sequence[str]
     present: Bools

@@ -238,7 +238,9 @@ class Amounts:
 
     __slots__ = ("cpu", "memory", "named", "scalars")
 
-    def __init__(self, *, cpu: Floats, memory: Floats, scalars: dict[str, Floats], named: Bools):
+    def __init__(
+        self, *, cpu: Floats, memory: Floats, scalars: dict[str, Floats], named: Bools
+    ) -> None:
         self.cpu = cpu
         self.memory = memory
         self.scalars = scalars

@@ -112,22 +112,20 @@ def _reasons(session: Session) -> Iterator[tuple[str, JobReason]]:
         unsent = job.count(Status.ALLOCATED)
         if not pending and not unsent and not job.waiting:
             continue
-        step = rejections.get(job.uid)
-        rejection = step.rejection if step is not None and pending else None
+        last = rejections.get(job.uid)
+        rejection = last.rejection if last is not None and pending else None
         yield (
             job.uid,
             JobReason(
                 job=job.uid,
                 queue=job.queue,
-                reason=(
-                    Reason.LEFT_OUT if job.uid in outside else _reason(session, job, step)
-                ),
+                reason=(Reason.LEFT_OUT if job.uid in outside else _reason(session, job, last)),
                 minimum=job.minimum,
                 ready=job.ready,
                 waiting=job.waiting,
                 pending=pending,
-                task=step.task if step is not None and rejection is not None else "",
-                action=step.action if step is not None and rejection is not None else "",
+                task=last.task if last is not None and rejection is not None else "",
+                action=last.action if last is not None and rejection is not None else "",
                 rejection=rejection,
             ),
         )

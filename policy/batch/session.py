@@ -268,35 +268,36 @@ class Session:
         for handler in self._on_deallocate:
             handler(task)
 
-    def allocate(self, task: Task, node: int) -> Refusal | None:
-        """Gives a task idle room of a node; sends its whole gang where that is now ready."""
+    def allocate(self, task: Task, node: int) -> bool:
+        """Gives a task idle room of a node; sends its whole gang where that is now ready.
+
+        False where the node refuses the task, or the cluster one of the gang.
+        """
         self.move(task, Status.ALLOCATED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
         self.recorder.operation(Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal)
         if refusal is not None:
             # The status stays: what the original does, see `Statement.discard`.
-            return refusal
+            return False
         self.allocate_event(task)
-        self.dispatch(self.jobs[task.job])
-        return None
+        return self.dispatch(self.jobs[task.job])
 
-    def dispatch(self, job: Job) -> None:
+    def dispatch(self, job: Job) -> bool:
         """Sends every allocated task of a job that is ready; stops where one is refused."""
         if not self.ready(job):
-            return
+            return True
         for task in job.having(Status.ALLOCATED):
             sent = self.outbox.bind(task)
             self.recorder.operation(
                 Operation.BIND, task, task.node, outcome=None if sent else Outcome.FAILED
             )
             if not sent:
-                return
+                return False
             self.move(task, Status.BINDING)
+        return True
 
-    def pipeline(
-        self, task: Task, node: int, answer: NodeAnswer | None = None
-    ) -> Refusal | None:
+    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> Refusal | None:
         """Promises a task resources of a node that are being released."""
         self.move(task, Status.PIPELINED)
         refusal = self.nodes.add(node, task)

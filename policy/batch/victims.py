@@ -20,6 +20,7 @@ from policy.batch.resources import (
     MEMORY_EPSILON,
     SCALAR_EPSILON,
     Amounts,
+    Floats,
     Resource,
     total,
 )
@@ -74,7 +75,7 @@ class Hunt:
 
     def _of_jobs(self, jobs: Bools) -> Bools:
         # Tasks without a job have index -1 and read the slot that is appended.
-        return np.append(jobs, False)[self._session.task_job]  # noqa: FBT003  # a value
+        return np.append(jobs, False)[self._session.task_job]
 
     @cached_property
     def _potential(self) -> Bools:
@@ -121,19 +122,17 @@ class Hunt:
         session, need = self._session, self._claimant.start_request
         size = len(session.nodes.names)
         place = session.nodes.place[tasks]
-        room = self._room
+        room = Amounts.zeros(size, need.scalars or ()) if self._room is None else self._room
 
-        def short(asked: float, column: Ints | np.ndarray, extra: np.ndarray | None) -> np.ndarray:
-            freed = np.bincount(place, column[tasks], size)
-            return asked - (freed if extra is None else freed + extra)
+        def missing(asked: float, column: Floats, extra: Floats) -> Floats:
+            return asked - (np.bincount(place, column[tasks], size) + extra)
 
-        found = short(need.cpu, session.task_cpu, room and room.cpu) < CPU_EPSILON
-        memory = short(need.memory, session.task_memory, room and room.memory)
-        found &= memory < MEMORY_EPSILON
+        found = missing(need.cpu, session.task_cpu, room.cpu) < CPU_EPSILON
+        found &= missing(need.memory, session.task_memory, room.memory) < MEMORY_EPSILON
         for name, asked in (need.scalars or {}).items():
             if asked > SCALAR_EPSILON:
                 column = session.task_scalar(name)
-                found &= short(asked, column, room and room.scalars[name]) < SCALAR_EPSILON
+                found &= missing(asked, column, room.scalars[name]) < SCALAR_EPSILON
         return found
 
     # --- one node ------------------------------------------------------------------------------
@@ -185,9 +184,7 @@ class Hunt:
                 vetoes[consulted.plugin] = spared
         return accepted or [], vetoes
 
-    def _above_minimum(
-        self, victims: tuple[Task, ...]
-    ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+    def _above_minimum(self, victims: tuple[Task, ...]) -> tuple[tuple[Task, ...], tuple[str, ...]]:
         """The victims that leave every gang its minimum, and those that do not.
 
         A job whose minimum is 1 is no gang: it may lose its last task, or lone pods could never

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, scenario
+from policy.conformance import compare, scenario, sessions
 from policy.conformance.results import Result
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Preemptions:
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
 
 
-FORMS: Final[Sequence[Form]] = (Preemptions(),)
+FORMS: Final[Sequence[Form]] = (Preemptions(), sessions.Sessions())
 
 _Chunk: TypeAlias = list[Task]
 

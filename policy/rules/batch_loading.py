@@ -134,9 +134,7 @@ def _text(path: Path) -> str:
 
 
 def _refusal(file: str, message: str, advice: str | None = None) -> RulesError:
-    return RulesError(
-        [Problem(file=file, line=0, column=0, path="", message=message, help=advice)]
-    )
+    return RulesError([Problem(file=file, line=0, column=0, path="", message=message, help=advice)])
 
 
 # -- what is known ---------------------------------------------------------------------------
@@ -349,7 +347,7 @@ class _Reading:
         if item is None:
             return ()
         if isinstance(item, Leaf):
-            words = [(item, word.strip()) for word in item.text.split(",")]
+            words: list[tuple[Item, str]] = [(item, w.strip()) for w in item.text.split(",")]
         elif isinstance(item, Series):
             words = [(i, i.text.strip() if isinstance(i, Leaf) else "") for i in item.items]
         else:
@@ -497,8 +495,9 @@ def _over(below: Branch, above: Branch) -> Branch:
     for key, item in above.entries.items():
         base = entries.get(key)
         if key in {"options", "naming"} and isinstance(item, Branch) and isinstance(base, Branch):
-            merged = Branch(item.place, {**base.entries, **item.entries}, {**base.keys, **item.keys})
-            entries[key] = merged
+            merged = Branch(
+                item.place, {**base.entries, **item.entries}, {**base.keys, **item.keys}
+            )
         else:
             entries[key] = item
         keys[key] = above.keys[key]

@@ -29,7 +29,13 @@ class Backfill(Action):
 
 
 def _place(session: Session, task: Task) -> bool:
-    # Only the node on which it succeeds changes anything that predicates look at.
-    return any(
-        session.allocate(task, node) is None for node in np.flatnonzero(session.passing(task))
-    )
+    node = 0
+    while True:
+        # Asked again after every refusal: it may have changed what predicates look at.
+        passing = np.flatnonzero(session.passing(task)[node:])
+        if not passing.size:
+            return False
+        node += int(passing[0])
+        if session.allocate(task, node):
+            return True
+        node += 1

@@ -46,7 +46,8 @@ class Gang(Plugin):
         return [t for t in tasks if _spares_one(jobs[t.job])]
 
     def evictable_jobs(self, claimant: Task) -> Bools:
-        return (self._minimum <= self._session.job_ready - 1) | (self._minimum == 1)
+        spare = self._session.job_ready - 1
+        return np.asarray((self._minimum <= spare) | (self._minimum == 1))
 
 
 def _spares_one(job: Job) -> bool:

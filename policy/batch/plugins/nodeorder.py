@@ -128,9 +128,7 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
     for container in pod.spec.containers or ():
         requests = (container.resources.requests if container.resources else None) or {}
         cpu += quantities.milli(requests[CPU]) if CPU in requests else DEFAULT_CPU_MILLI
-        memory += (
-            quantities.units(requests[MEMORY]) if MEMORY in requests else DEFAULT_MEMORY_BYTES
-        )
+        memory += quantities.units(requests[MEMORY]) if MEMORY in requests else DEFAULT_MEMORY_BYTES
     return cpu, memory
 
 
