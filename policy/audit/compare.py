@@ -290,7 +290,7 @@ def duration(seconds: int) -> str:
     """`3 d 4 h`, `5 h 20 min`, `12 min`, `8 s`: the two largest units."""
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
     largest = next((i for i, (_, size) in enumerate(units) if seconds >= size), len(units) - 1)
-    parts = []
+    parts: list[str] = []
     for name, size in units[largest : largest + 2]:
         count, seconds = divmod(seconds, size)
         if count or not parts:

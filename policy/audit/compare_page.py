@@ -123,7 +123,7 @@ def _changes(summary: Summary) -> str:
             continue
         width = _WIDTH * count / total
         label = (
-            f'<text x="{x + width / 2:.1f}" y="25" class="inside">{grouped(count)}</text>'
+            f'<text x="{x + width / 2:.1f}" y="25" class="inside on-{_COLOURS[change]}">{grouped(count)}</text>'
             if width > 12 + 8 * len(grouped(count))
             else ""
         )
@@ -179,9 +179,10 @@ def _groups(title: str, name: str, groups: Mapping[str, Group] | Mapping[int, Gr
     )
     more = f'<p class="dim">and {rest} more</p>' if rest > 0 else ""
     differ = "<th>differ</th>" if counted else ""
+    kind = "groups counted" if counted else "groups"
     return f"""<section><h2>{title}</h2>
 <p class="dim key"><i class="before"></i> as recorded <i class="after"></i> with the other rules</p>
-<table class="groups"><thead><tr><th>{name}</th>{differ}{heads}</tr></thead>
+<table class="{kind}"><thead><tr><th>{name}</th>{differ}{heads}</tr></thead>
 <tbody>{lines}</tbody></table>{more}</section>"""
 
 
@@ -192,8 +193,8 @@ def _pair(before: int, after: int, most: int, attribute: str) -> str:
     for y, (kind, value) in ((0, ("before", before)), (17, ("after", after))):
         width = room * value / most if most else 0
         bars.append(
-            f'<rect x="0" y="{y + 2}" width="{max(width, 1):.1f}" height="11" class="{kind}"/>'
-            f'<text x="{width + 6:.1f}" y="{y + 12}">{shown(value)}</text>'
+            f'<rect x="0" y="{y + 2}" width="{width:.1f}" height="11" class="{kind}"/>'
+            f'<text x="{width + 6 if value else 0:.1f}" y="{y + 12}">{shown(value)}</text>'
         )
     return f'<svg viewBox="0 0 210 34" class="pair">{"".join(bars)}</svg>'
 
@@ -282,6 +283,7 @@ color:var(--dim)}
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{font-size:12px;fill:var(--fg);font-variant-numeric:tabular-nums}
 svg .inside{fill:#fff;text-anchor:middle;font-weight:650;font-size:13px}
+svg .inside.on-same{fill:var(--fg)}
 .same{fill:var(--same);background:var(--same)}.before{fill:var(--before);background:var(--before)}
 .after{fill:var(--after);background:var(--after)}
 .c1{fill:var(--c1);background:var(--c1)}.c2{fill:var(--c2);background:var(--c2)}
@@ -298,6 +300,8 @@ th{text-align:left;font-weight:600}thead th{color:var(--dim);font-size:13px}
 td,th{padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:middle}
 tbody th{font-weight:500;overflow-wrap:anywhere}.number{font-variant-numeric:tabular-nums;
 white-space:nowrap}.pair{width:210px}
+.groups{table-layout:fixed}.groups thead th:first-child{width:21%}
+.groups.counted thead th:nth-child(2){width:13%}
 details{border-bottom:1px solid var(--line);padding:7px 0}
 summary{cursor:pointer;overflow-wrap:anywhere}summary .what{float:right;color:var(--dim)}
 .sides{display:grid;grid-template-columns:1fr 1fr;gap:28px;padding:12px 0 10px 18px}
