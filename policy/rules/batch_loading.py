@@ -40,6 +40,14 @@ VOLCANO_ACTIONS: Final = frozenset(
 )
 """Actions that Volcano has beside kube-batch's four."""
 
+VOLCANO_PLUGINS: Final = frozenset(
+    {"binpack", "capacity", "capacity-card", "cdp", "deviceshare", "extender", "nodegroup"}
+    | {"network-topology-aware", "numaaware", "numa-aware", "overcommit", "pdb", "rescheduling"}
+    | {"reservation", "resource-strategy-fit", "resourcequota", "sla", "task-topology", "tdm"}
+    | {"usage"}
+)
+"""Plugins that Volcano has beside kube-batch's seven."""
+
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _NAME: Final = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
@@ -183,7 +191,7 @@ class _Reading:
 
     def _fail_if_any(self) -> None:
         if self.problems:
-            raise RulesError(sorted(self.problems, key=lambda p: (p.file, p.line, p.column)))
+            raise RulesError(sorted(self.problems, key=_position))
 
     def _complain(self, place: Place, path: str, message: str, advice: str | None = None) -> None:
         self.problems.append(place.problem(path, message, advice))
@@ -196,8 +204,14 @@ class _Reading:
     # -- our own files -----------------------------------------------------------------------
 
     def _own(self, file: _File) -> BatchRules:
-        spec = self._merged(file)
         root = file.root
+        kind = root.get("kind")
+        if isinstance(kind, Leaf) and kind.text != KIND:
+            message = f"`{kind.text}` is neither batch rules nor a scheduler configuration"
+            advice = f"rules have `kind: {KIND}`, a configuration `actions:` and `tiers:`"
+            self._complain(kind.place, "kind", message, advice)
+            self._fail_if_any()
+        spec = self._merged(file)
         self._word(root, "apiVersion", API_VERSION)
         self._word(root, "kind", KIND)
         self._keys(root, "", {"apiVersion", "kind", "metadata", "extends", "spec"})
@@ -338,7 +352,7 @@ class _Reading:
             actions=actions,
             tiers=tiers,
             naming=Naming(scheduler="volcano") if self.volcano else Naming(),
-            notices=tuple(self.notices),
+            notices=tuple(sorted(self.notices, key=_position)),
         )
 
     # -- actions and tiers -------------------------------------------------------------------
@@ -363,7 +377,7 @@ class _Reading:
             elif not self.strict and word in VOLCANO_ACTIONS:
                 self.volcano = True
                 message = f"action `{word}` of Volcano is left out"
-                self.notices.append(where.place.problem(path, message))
+                self._unknown(where.place, path, message)
             else:
                 message = f"unknown action `{word}`"
                 self._complain(where.place, path, message, _advice(word, known))
@@ -402,6 +416,9 @@ class _Reading:
         known = _known_plugins()
         if name.text not in known:
             message = f"unknown plugin `{name.text}`"
+            if not self.strict and name.text in VOLCANO_PLUGINS:
+                self.volcano = True
+                message = f"plugin `{name.text}` of Volcano is left out"
             self._unknown(name.place, f"{path}.name", message, _advice(name.text, known))
             return None
         self._keys(item, path, {"name", "arguments", *FLAGS})
@@ -478,6 +495,10 @@ class _Reading:
         return value
 
 
+def _position(problem: Problem) -> tuple[str, int, int]:
+    return problem.file, problem.line, problem.column
+
+
 def _config_map(root: Branch) -> tuple[str, Leaf] | None:
     """The key and text of a scheduler configuration inside a ConfigMap."""
     kind, data = root.get("kind"), root.get("data")
@@ -495,7 +516,7 @@ def _over(below: Branch, above: Branch) -> Branch:
     for key, item in above.entries.items():
         base = entries.get(key)
         if key in {"options", "naming"} and isinstance(item, Branch) and isinstance(base, Branch):
-            merged = Branch(
+            entries[key] = Branch(
                 item.place, {**base.entries, **item.entries}, {**base.keys, **item.keys}
             )
         else:
