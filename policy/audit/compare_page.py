@@ -123,7 +123,8 @@ def _changes(summary: Summary) -> str:
             continue
         width = _WIDTH * count / total
         label = (
-            f'<text x="{x + width / 2:.1f}" y="25" class="inside on-{_COLOURS[change]}">{grouped(count)}</text>'
+            f'<text x="{x + width / 2:.1f}" y="25" class="inside on-{_COLOURS[change]}">'
+            f"{grouped(count)}</text>"
             if width > 12 + 8 * len(grouped(count))
             else ""
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
@@ -30,15 +30,24 @@ class Comparing:
     rules: RuleSet
 
     def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
-        for question in questions(store, ids):
+        for question in questions(store, ids, history_needs=self.rules.history_needs):
             if isinstance(question, Skipped):
                 yield question
             else:
                 yield from compare([question], self.rules)
 
 
-def questions(store: Store, ids: Sequence[int]) -> Iterator[Question | Skipped]:
-    """Recorded decisions with the states they were made on; ascending order is cheap."""
+def questions(
+    store: Store,
+    ids: Sequence[int],
+    *,
+    history_needs: Collection[tuple[str, int | None]] = frozenset(),
+) -> Iterator[Question | Skipped]:
+    """Recorded decisions with the states they were made on; ascending order is cheap.
+
+    history_needs: of the rules that will be asked; the figures are those that the record shows
+    just before each decision.
+    """
     replayer = Replayer(store)
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
@@ -49,6 +58,9 @@ def questions(store: Store, ids: Sequence[int]) -> Iterator[Question | Skipped]:
             except Incomplete as exc:
                 yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
                 continue
+            if history_needs:
+                figures = store.history(row.cluster, history_needs, now_ms=row.now_ms - 1)
+                snapshot = snapshot.at(row.now_ms, history=figures)
             yield Question(
                 id=row.id,
                 snapshot=snapshot,

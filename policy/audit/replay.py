@@ -7,7 +7,7 @@ not what it was, that is said, and no decision is made.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -76,14 +76,23 @@ class Replayer:
         self._store = store
         self._pasts: dict[str, Past] = {}
         self._rules: dict[str, RuleSet | Incomplete] = {}
+        self._histories: dict[int, Mapping[str, Mapping[str, int]]] = {}
 
     def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
         """The decisions with these numbers; what the next ones need is read together."""
         for start in range(0, len(ids), _BATCH):
-            batch = self._store.audit_queries().decisions(ids[start : start + _BATCH])
+            queries = self._store.audit_queries()
+            batch = queries.decisions(ids[start : start + _BATCH])
             for row in batch:
                 self._past(row.cluster).expect(row.base_revision)
+            self._histories = queries.histories([r.id for r in batch if self._reads_history(r)])
             yield from batch
+
+    def _reads_history(self, row: DecisionRow) -> bool:
+        try:
+            return bool(self._rule_set(row.rule_set_digest).history_needs)
+        except Incomplete:
+            return True  # whether it does is not known
 
     def _past(self, cluster: str) -> Past:
         if cluster not in self._pasts:
@@ -103,12 +112,7 @@ class Replayer:
         try:
             snapshot = self.snapshot(row)
         except Incomplete as exc:
-            # Digests of state and time that are right leave only the history to be wrong.
-            reads_history = rules is not None and bool(rules.history_needs)
-            lacks += [
-                Lack.HISTORY if lack is Lack.SNAPSHOT and reads_history else lack
-                for lack in exc.lacks
-            ]
+            lacks += exc.lacks
             details.append(exc.detail)
         if rules is None or lacks:
             raise Incomplete(lacks, "; ".join(text for text in details if text))
@@ -120,14 +124,19 @@ class Replayer:
             detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
             raise Incomplete((Lack.ENGINE,), detail)
         try:
-            snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
+            snapshot = self._past(row.cluster).at(
+                row.base_revision, now_ms=row.now_ms, history=self._histories.get(row.id)
+            )
         except NotFound as exc:
             raise Incomplete((Lack.STATE,), exc.message) from exc
         except (Damaged, StoreError) as exc:
             raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
-        if snapshot.digest != row.snapshot_digest:
-            raise Incomplete((Lack.HYPOTHETICAL if row.hypothetical else Lack.SNAPSHOT,))
-        return snapshot
+        if snapshot.digest == row.snapshot_digest:
+            return snapshot
+        if row.hypothetical:
+            raise Incomplete((Lack.HYPOTHETICAL,))
+        missing = row.id not in self._histories and self._reads_history(row)
+        raise Incomplete((Lack.HISTORY if missing else Lack.SNAPSHOT,))
 
     def again(self, row: DecisionRow) -> Decision:
         """The decision made again. Raises Incomplete, DecisionError."""

@@ -89,17 +89,15 @@ def command(
     compared = sorted((r for r in found if isinstance(r, Comparison)), key=lambda r: r.id)
     skipped = [r for r in found if not isinstance(r, Comparison)]
     _print(other, cluster, names, summarise(compared), compared, skipped, form)
-    _tell(other, skipped)
+    _tell(skipped)
     return Exit.OK
 
 
-def _tell(rules: RuleSet, skipped: Sequence[Skipped]) -> None:
+def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
         why = first.detail or ", ".join(first.lacks)
         output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
-    if rules.history_needs:
-        output.say(f"`{rules.name}` reads history.*; here its figures count as 0")
 
 
 def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
@@ -283,7 +281,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     from policy.audit.recorded import Skipped, questions
 
     row = store.decision(options.decision_id(wanted)).row
-    question = next(questions(store, [row.id]))
+    question = next(questions(store, [row.id], history_needs=rules.history_needs))
     if isinstance(question, Skipped):
         output.say(f"decision {row.id} cannot be judged: {question.detail or question.lacks[0]}")
         return Exit.ERROR

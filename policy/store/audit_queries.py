@@ -19,7 +19,7 @@ from policy.store.errors import NotFound
 from policy.store.model import DecisionRow, StoredVictim
 from policy.store.queries import DecisionFilter
 from policy.store.state import decode, require_head, true_at
-from policy.store.tables import METADATA, REVISIONS, VERSIONS, VICTIMS
+from policy.store.tables import DECISION_TRACES, METADATA, REVISIONS, VERSIONS, VICTIMS
 from policy.store.types import Bool, Json, Millis, Str
 
 _BATCH: Final = 1000
@@ -143,6 +143,20 @@ class AuditQueries:
                 for start in range(0, len(ids), _IDS)
                 for row in queries.decisions_by_id(connection, ids[start : start + _IDS])
             ]
+
+    def histories(self, ids: Sequence[int]) -> dict[int, Mapping[str, Mapping[str, int]]]:
+        """The history figures that decisions read, by number; those that read none are left out."""
+        found = {}
+        with self._database.reading() as connection:
+            for start in range(0, len(ids), _IDS):
+                query = select(DECISION_TRACES).where(
+                    DECISION_TRACES.c.decision_id.in_(ids[start : start + _IDS])
+                )
+                for row in connection.execute(query):
+                    figures = rows.from_json(row.document).get("history")
+                    if figures is not None:
+                        found[row.decision_id] = figures
+        return found
 
     def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[StoredVictim, ...]]:
         """The victims of many decisions by number; decisions without any are left out."""
