@@ -104,10 +104,10 @@ class Importance:
         """Does the order hold for as long as the pods stay as they are?
 
         A pod without start time counts as started now: behind every other, unless one of them
-        starts in the future.
+        starts at this very instant (they are equal then) or in the future.
         """
         start = self._snapshot.column(START)
-        return (not start.size or int(start.max()) <= self._snapshot.now_ms) and all(
+        return (not start.size or int(start.max()) < self._snapshot.now_ms) and all(
             key.expression.source.strip() == "victim.startTime"
             or (set(key.expression.variables) <= _LASTING and not key.expression.history_needs)
             for key in self._keys
