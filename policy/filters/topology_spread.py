@@ -107,13 +107,16 @@ def _compile(
         ),
     )
     totals = np.zeros(domains, dtype=np.int64)
+    present = np.unique(domain[counts])
+    # Before the inclusion policies, a domain that is counted was counted on all of its nodes, also
+    # on those that the pod's node affinity keeps it from.
+    counted = counts if parameters["nodeInclusionPolicies"] else np.isin(domain, present)
     # Counting skips terminating pods, and (not in 1.20) an empty selector; removing a pod
     # does not.
     if not selector.empty or parameters["emptySelector"] == "everything":
         rows = np.flatnonzero(of_namespace & (snapshot.node >= 0) & ~snapshot.column(TERMINATING))
-        rows = rows[counts[snapshot.node[rows]]]
+        rows = rows[counted[snapshot.node[rows]]]
         np.add.at(totals, domain[snapshot.node[rows]], 1)
-    present = np.unique(domain[counts])
     min_domains = constraint.min_domains if parameters["minDomains"] else None
     base = np.zeros(len(snapshot.nodes), dtype=np.int64)
     base[labelled] = totals[domain[labelled]]
