@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "state": "policy.cli.state:group",
     "replay": "policy.cli.replay:command",
     "compare": "policy.cli.compare:command",
+    "what-if": "policy.cli.what_if:command",
     "audit": "policy.cli.audit:group",
     "sql": "policy.cli.sql:command",
     "rules": "policy.cli.rules:group",
@@ -137,4 +138,5 @@ _KNOWN: Final = (
     ("policy.scheduling.cycle", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),
+    ("policy.audit.what_if", "WhatIfError"),
 )

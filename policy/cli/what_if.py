@@ -1,0 +1,290 @@
+"""`policy what-if`"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+from policy.cli.state import at_option, revision_at
+
+if TYPE_CHECKING:
+    from policy.audit.what_if import Step
+    from policy.cluster.objects import Pod
+    from policy.cluster.snapshot import Snapshot
+    from policy.rules import RuleSet
+    from policy.store import Store
+
+_COLUMNS: Final = ("step", "cause", "depth", "pod", "was", "priority", "outcome", "node", "victims")
+_RIGHT: Final = ("step", "cause", "depth", "priority")
+
+
+def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:
+    """`NAME=VALUE` options as numbers by name."""
+    found = {}
+    for text in texts:
+        matched = re.fullmatch(r"([^=]+)=(-?\d{1,10})", text)
+        if matched is None or abs(int(matched[2])) >= 2**31:
+            raise click.BadParameter(f"`{text}` is not like `NAME=1000`", param=param)
+        found[matched[1]] = int(matched[2])
+    return found
+
+
+@click.command("what-if")
+@click.argument("pods", metavar="[NAMESPACE/NAME]...", nargs=-1)
+@click.option(
+    "--pod",
+    "files",
+    metavar="FILE|-",
+    multiple=True,
+    help="Suppose that the pods of this manifest wait as well.",
+)
+@click.option(
+    "--priority-class",
+    "classes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_values,
+    help="Suppose that this class, and every pod of it, has another value.",
+)
+@click.option(
+    "--remove-node",
+    "nodes",
+    metavar="NAME",
+    multiple=True,
+    help="Suppose that this node is gone; its pods come back and look for another.",
+)
+@options.rules_option
+@at_option
+@options.db_option
+@options.cluster_option
+@options.seed_option
+@click.option(
+    "--now",
+    metavar="TIME",
+    callback=options.instant,
+    help="The time to decide for; by default the clock, with `--at` the time of that state.",
+)
+@click.option(
+    "--depth",
+    metavar="N",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="How far to follow: 1 are the pods themselves, 2 their victims as well, and so on.",
+)
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Keep the decisions, marked as hypothetical; no list or view mixes them in.",
+)
+@options.output_option
+def command(
+    pods: tuple[str, ...],
+    files: tuple[str, ...],
+    classes: dict[str, int],
+    nodes: tuple[str, ...],
+    rules: str,
+    at: str | None,
+    db: str,
+    cluster: str,
+    seed: int,
+    now: datetime | None,
+    depth: int,
+    record: bool,
+    form: str,
+) -> int:
+    """Show which decisions would follow from a change, down to the victims of the victims.
+
+    Asked are the named pods, those of `--pod`, and those of a removed node; without any of them
+    all pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
+    same priority and age (`web-1~2` is the second life of `web-1`). Nothing is recorded or
+    changed unless `--record` is given.
+
+    \b
+    Example:
+      policy what-if default/web-1 --depth 2
+      policy what-if --remove-node node-1 --rules kube-1.20
+      policy what-if --priority-class high=100 --at 1 --output json
+    """
+    from policy.audit.what_if import Supposition, foresee, suppose
+    from policy.rules import RuleSet
+
+    rule_set = RuleSet.load(rules)
+    with session.open_store(db, write=record) as store:
+        revision = revision_at(store, cluster, at)
+        snapshot = _snapshot(store, cluster, revision, rule_set, now, past=at is not None)
+        supposition = Supposition(
+            pods=_read(files, snapshot), priority_classes=classes, removed_nodes=nodes
+        )
+        supposed = suppose(snapshot, supposition)
+        asked = [
+            *(pod if "/" in pod else f"default/{pod}" for pod in pods),
+            *supposed.waiting,
+        ]
+        if not asked and not (files or nodes):
+            from policy.scheduling.order import pending
+
+            asked = pending(supposed.snapshot)
+        steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
+        ids = _record(store, snapshot, cluster, revision, rule_set, steps) if record else {}
+    _print(steps, ids, form)
+    _tell(steps, ids)
+    return Exit.OK
+
+
+def _snapshot(
+    store: Store,
+    cluster: str,
+    revision: int,
+    rules: RuleSet,
+    now: datetime | None,
+    *,
+    past: bool,
+) -> Snapshot:
+    from policy.cluster.snapshot import Snapshot
+
+    state = store.load_state(cluster, at=revision)
+    given = options.millis(now)
+    now_ms = given if given is not None else state.at_ms if past else session.clock_ms()
+    needs = rules.history_needs
+    return Snapshot.from_objects(
+        state.objects,
+        now_ms=now_ms,
+        state_digest=state.state_digest,
+        history=store.history(cluster, needs, now_ms=now_ms) if needs else None,
+    )
+
+
+def _read(files: Sequence[str], snapshot: Snapshot) -> list[Pod]:
+    """The pods of manifests, as an API server would have admitted them."""
+    import sys
+
+    from policy.audit.what_if import WhatIfError
+    from policy.cluster.objects import Pod
+    from policy.manifests import read, resolve
+
+    if not files:
+        return []
+    found = read(files, stdin=sys.stdin.buffer)
+    pods = [obj for obj in found.objects if isinstance(obj, Pod)]
+    if len(pods) < len(found.objects) or not pods:
+        raise WhatIfError(
+            "`--pod` takes manifests of pods, and nothing else",
+            help="import other objects into a database of their own first",
+        )
+    resolved = resolve(pods, known_classes=snapshot.priority_classes.values(), places=found.places)
+    return [obj for obj in resolved if isinstance(obj, Pod)]
+
+
+def _record(
+    store: Store,
+    snapshot: Snapshot,
+    cluster: str,
+    revision: int,
+    rules: RuleSet,
+    steps: Sequence[Step],
+) -> Mapping[int, int]:
+    """Keep the decisions; number of each step's decision."""
+    return {
+        step.number: store.record(
+            cluster,
+            step.decision,
+            [],
+            expected_revision=revision,
+            rule_set_canonical=rules.canonical,
+            rule_set_name=rules.name,
+            actor=session.actor(),
+            at_ms=session.clock_ms(),
+            candidates_kept=rules.audit_candidates,
+            hypothetical=True,
+            history=snapshot.history,
+        ).decision_id
+        for step in steps
+        if step.decision is not None
+    }
+
+
+def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
+    from policy.preemption.decision import Outcome
+
+    taken = [step.decision for step in steps if step.decision is not None]
+    preempting = sum(decision.outcome is Outcome.PREEMPT for decision in taken)
+    nowhere = sum(decision.node is None for decision in taken)
+    beyond = len(steps) - len(taken)
+    output.say(
+        f"{len(taken)} decisions: {preempting} preempt, {nowhere} find no node"
+        + (f"; {beyond} victims wait beyond --depth" if beyond else "")
+    )
+    if ids:
+        output.say(f"recorded as hypothetical decisions {min(ids.values())} to {max(ids.values())}")
+    else:
+        output.say("nothing was recorded")
+
+
+# --- output ------------------------------------------------------------------------------------
+
+
+def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
+    if form == "table":
+        for line in _tree(steps):
+            click.echo(line)
+    else:
+        lines = [_line(step, ids) for step in steps]
+        output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
+
+
+def _line(step: Step, ids: Mapping[int, int]) -> dict[str, Any]:
+    decision = step.decision
+    return {
+        "step": step.number,
+        "cause": step.cause,
+        "depth": step.depth,
+        "pod": step.pod,
+        "was": step.was,
+        "priority": step.priority,
+        "outcome": decision.outcome.value if decision else None,
+        "node": decision.node if decision else None,
+        "victims": [v.pod for v in decision.victims] if decision and decision.node else [],
+        "decision": ids.get(step.number),
+        "digest": decision.digest if decision else None,
+    }
+
+
+def _tree(steps: Sequence[Step]) -> Iterator[str]:
+    """Every asked pod with the victims of its victims below it."""
+    below: dict[int | None, list[Step]] = {}
+    for step in steps:
+        below.setdefault(step.cause, []).append(step)
+
+    def walk(step: Step, first: str, rest: str) -> Iterator[str]:
+        yield first + _sentence(step)
+        inner = below.get(step.number, [])
+        for i, child in enumerate(inner):
+            last = i == len(inner) - 1
+            head, tail = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            yield from walk(child, rest + head, rest + tail)
+
+    for step in below.get(None, []):
+        yield from walk(step, "", "")
+
+
+def _sentence(step: Step) -> str:
+    who = f"{step.pod} (priority {step.priority})"
+    if step.was:
+        who = f"{step.was} leaves; {who}"
+    if step.decision is None:
+        return f"{who} waits"
+    decision = step.decision
+    found = decision.outcome.value
+    if found == "preempt":
+        count = len(decision.victims)
+        return f"{who} preempts {count} {'pod' if count == 1 else 'pods'} on {decision.node}"
+    if found == "bind":
+        return f"{who} fits on {decision.node}"
+    return f"{who} finds no node: {decision.trace.message or found}"
