@@ -7,9 +7,9 @@ taken. The cycle then reads what changed and decides again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
@@ -39,6 +39,10 @@ class Recording:
     state_digest: str
 
 
+History: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Figures of the past by `function/window` and key, as a snapshot carries them."""
+
+
 class Journal(Protocol):
     """One cluster's state and history."""
 
@@ -48,6 +52,12 @@ class Journal(Protocol):
     def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
         """The newest state, from the one at `revision`."""
 
+    def active_rules(self) -> RuleSet | None:
+        """The rule set that decides now; None where the journal leaves it to its user."""
+
+    def history(self, rules: RuleSet, *, now_ms: int) -> History | None:
+        """The figures of the past that the rules read; None where they read none."""
+
     def record(
         self,
         decision: Decision,
@@ -55,6 +65,7 @@ class Journal(Protocol):
         *,
         expected_revision: int,
         rules: RuleSet,
+        history: History | None,
     ) -> Recording:
         """Keep the decision and make its changes, both or neither. Raises StateMoved."""
 
@@ -87,7 +98,10 @@ class Scheduler:
         seed: int,
         dry_run: bool = False,
     ) -> None:
-        """clock: milliseconds since 1970 UTC, asked once per decision."""
+        """clock: milliseconds since 1970 UTC, asked once per decision.
+
+        rules: what decides where the journal has no active rule set of its own.
+        """
         self._journal = journal
         self._rules = rules
         self._clock = clock
@@ -107,15 +121,22 @@ class Scheduler:
         changing the cluster.
         """
         for _ in range(_ATTEMPTS):
-            snapshot = self._snapshot.at(self._clock(), history=self._snapshot.history)
-            decision = decide(snapshot, self._rules, pod, seed=self._seed)
+            now_ms = self._clock()
+            rules = self._journal.active_rules() or self._rules
+            history = self._journal.history(rules, now_ms=now_ms)
+            snapshot = self._snapshot.at(now_ms, history=history)
+            decision = decide(snapshot, rules, pod, seed=self._seed)
             changes = changes_of(snapshot, decision)
             if self._dry_run:
                 self._snapshot = snapshot.apply(changes)
                 return Step(decision=decision, recording=None)
             try:
                 recording = self._journal.record(
-                    decision, changes, expected_revision=self._revision, rules=self._rules
+                    decision,
+                    changes,
+                    expected_revision=self._revision,
+                    rules=rules,
+                    history=history,
                 )
             except StateMoved:
                 self._snapshot, self._revision = self._journal.catch_up(snapshot, self._revision)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, bindparam, insert, select
 
 from policy.store import ledger, rows, rule_sets
 from policy.store.errors import NotFound, StoreError
@@ -91,6 +92,69 @@ def activate(
         activation_id=row["id"],
     )
     return activations(connection, name, limit=1)[0]
+
+
+class RuleSetChanged(StoreError):
+    """Another rule set was activated since the decision was made: decide again under it."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"another rule set is active in environment `{environment}` by now",
+            help="decide again under the active one",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRuleSet:
+    """The rule set that decides in an environment, and the activation that made it so."""
+
+    activation: int
+    name: str
+    digest: str
+    canonical: str
+
+
+_NEWEST_ACTIVATION: Final = (
+    select(ACTIVATIONS.c.id, RULE_SETS.c.name, RULE_SETS.c.digest)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
+    .join(RULE_SETS, RULE_SETS.c.id == ACTIVATIONS.c.rule_set_id)
+    .where(ENVIRONMENTS.c.name == bindparam("environment"))
+    .order_by(ACTIVATIONS.c.id.desc())
+    .limit(1)
+)
+
+
+def active(connection: Connection, name: str, *, unless: int | None) -> ActiveRuleSet | None:
+    """What is active; None where it is still the one of activation `unless`.
+
+    Raises NotFound, or StoreError where nothing was activated yet.
+    """
+    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
+    if newest is None:
+        environment(connection, name)
+        raise StoreError(
+            f"environment `{name}` has no active rule set",
+            help=f'activate one: `policy env activate {name} RULES --reason "..."`',
+        )
+    if newest.id == unless:
+        return None
+    text = connection.execute(
+        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == newest.digest)
+    ).scalar_one()
+    return ActiveRuleSet(
+        activation=newest.id, name=newest.name, digest=newest.digest, canonical=text
+    )
+
+
+def require_active(connection: Connection, name: str, *, cluster: str, digest: str) -> None:
+    """Raises RuleSetChanged where the environment has another active rule set.
+
+    Activations hold the cluster's lock, so what is found stays true until the transaction ends.
+    """
+    lock_head(connection, cluster)
+    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
+    if newest is not None and newest.digest != digest:
+        raise RuleSetChanged(name)
 
 
 def environments(connection: Connection) -> list[EnvironmentRow]:

@@ -8,10 +8,14 @@ from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decision import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import Recording, StateMoved
+from policy.scheduling.cycle import History, Recording, StateMoved
+from policy.store.environments import RuleSetChanged
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause
 from policy.store.store import Store
+
+_KNOWN = 8
+"""Rule sets that stay compiled: an environment goes back and forth between few."""
 
 
 class StoreJournal:
@@ -32,6 +36,9 @@ class StoreJournal:
         self._actor = actor
         self._clock = clock
         self._environment = environment
+        self._activation: int | None = None
+        self._active: RuleSet | None = None
+        self._known: dict[str, RuleSet] = {}
 
     def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
         loaded = self._store.load_state(self._cluster)
@@ -44,6 +51,23 @@ class StoreJournal:
         since = self._store.changes_since(self._cluster, revision)
         return snapshot.apply(since.changes, state_digest=since.state_digest), since.revision
 
+    def active_rules(self) -> RuleSet | None:
+        if not self._environment:
+            return None
+        found = self._store.active_rule_set(self._environment, unless=self._activation)
+        if found is not None:
+            rules = self._known.get(found.digest)
+            if rules is None:
+                rules = self._known[found.digest] = RuleSet.from_canonical(found.canonical)
+                while len(self._known) > _KNOWN:
+                    del self._known[next(iter(self._known))]
+            self._activation, self._active = found.activation, rules
+        return self._active
+
+    def history(self, rules: RuleSet, *, now_ms: int) -> History | None:
+        needs = rules.history_needs
+        return self._store.history(self._cluster, needs, now_ms=now_ms) if needs else None
+
     def record(
         self,
         decision: Decision,
@@ -51,6 +75,7 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
+        history: History | None,
     ) -> Recording:
         try:
             recorded = self._store.record(
@@ -64,8 +89,9 @@ class StoreJournal:
                 actor=self._actor,
                 at_ms=self._clock(),
                 candidates_kept=rules.audit_candidates,
+                history=history,
             )
-        except StaleRevision as stale:
+        except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
         return Recording(
             decision_id=recorded.decision_id,

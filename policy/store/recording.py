@@ -34,6 +34,8 @@ MAX_STATUSES: Final = 64
 """Distinct statuses per phase that get rows of their own; more are summed up per filter."""
 
 Row: TypeAlias = dict[str, Any]
+History: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Figures of the past by `function/window` and key, as the snapshot carries them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ def record(
     keep: Keep,
     cause: Cause,
     hypothetical: bool,
+    history: History | None = None,
 ) -> Recorded:
     """Write everything that the decision leaves behind. Raises StaleRevision."""
     if hypothetical and changes:
@@ -91,7 +94,14 @@ def record(
 
     kept = _kept(decision, keep)
     for table, values in _decision_rows(
-        head, decision, decision_id, rules["id"], revision, kept=kept, hypothetical=hypothetical
+        head,
+        decision,
+        decision_id,
+        rules["id"],
+        revision,
+        kept=kept,
+        hypothetical=hypothetical,
+        history=history,
     ):
         if values:
             connection.execute(insert(table), values)
@@ -142,6 +152,7 @@ def _decision_rows(
     *,
     kept: int,
     hypothetical: bool,
+    history: History | None,
 ) -> list[tuple[Table, list[Row]]]:
     trace = decision.trace
     row = {
@@ -173,7 +184,7 @@ def _decision_rows(
         "hypothetical": hypothetical,
         "engine_version": decision.engine_version,
     }
-    traced = {"decision_id": decision_id, "document": rows.to_json(_document(decision))}
+    traced = {"decision_id": decision_id, "document": rows.to_json(_document(decision, history))}
     return [
         (DECISIONS, [row]),
         (DECISION_TRACES, [traced]),
@@ -184,10 +195,15 @@ def _decision_rows(
     ]
 
 
-def _document(decision: Decision) -> Mapping[str, Any]:
-    """The rest of the trace: all of it that does not grow with the cluster."""
+def _document(decision: Decision, history: History | None) -> Mapping[str, Any]:
+    """The rest of the trace: all of it that does not grow with the cluster.
+
+    `history` holds the figures that the decision read; it is absent where its rules read none.
+    """
     trace, effects = decision.trace, decision.effects
+    frozen = {} if history is None else {"history": history}
     return {
+        **frozen,
         "criteria": decision.candidates.criteria,
         "rejected": trace.rejected,
         "potentialNodes": len(trace.potential_nodes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,8 +23,10 @@ from policy.store import (
     state,
     verify,
 )
+from policy.store import history as figures_of_the_past
 from policy.store.audit_queries import AuditQueries
 from policy.store.connection import Database, parse_url
+from policy.store.environments import ActiveRuleSet
 from policy.store.errors import shown
 from policy.store.importing import Progress
 from policy.store.ledger import LedgerHead
@@ -51,7 +53,7 @@ from policy.store.model import (
 )
 from policy.store.pruning import PrunePlan
 from policy.store.queries import DecisionFilter
-from policy.store.recording import Envelope, Keep
+from policy.store.recording import Envelope, History, Keep
 from policy.store.rule_sets import RuleSetText
 from policy.store.sql import SqlResult
 from policy.store.verify import VerifyResult
@@ -216,15 +218,22 @@ class Store:
         candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
         cause: Cause = Cause.DECISION,
         hypothetical: bool = False,
+        history: History | None = None,
     ) -> Recorded:
         """Keep a decision together with the state changes that it causes.
 
-        Raises StaleRevision where the cluster is no longer at `expected_revision`: decide again.
+        history: the figures of the snapshot that it was made on. Raises StaleRevision where the
+        cluster is no longer at `expected_revision`, RuleSetChanged where another rule set is
+        active in the environment by now: decide again.
         """
         rule_set = RuleSetText(
             digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
         )
         with self._database.writing() as connection:
+            if environment and not hypothetical:
+                environments.require_active(
+                    connection, environment, cluster=cluster, digest=decision.rule_set_digest
+                )
             return recording.record(
                 connection,
                 cluster,
@@ -237,7 +246,15 @@ class Store:
                 keep=candidates_kept,
                 cause=cause,
                 hypothetical=hypothetical,
+                history=history,
             )
+
+    def history(
+        self, cluster: str, needs: Collection[tuple[str, int | None]], *, now_ms: int
+    ) -> dict[str, dict[str, int]]:
+        """Figures of the past for (function, window in seconds) pairs, as snapshots carry them."""
+        with self._database.reading() as connection:
+            return figures_of_the_past.figures(connection, cluster, needs, now_ms=now_ms)
 
     def decisions(
         self,
@@ -388,6 +405,16 @@ class Store:
         """An environment with what is active in it. Raises NotFound."""
         with self._database.reading() as connection:
             return environments.environment(connection, name)
+
+    def active_rule_set(
+        self, environment: str, *, unless: int | None = None
+    ) -> ActiveRuleSet | None:
+        """The rule set that decides now; None where it is the one of activation `unless`.
+
+        Raises NotFound for an unknown environment, StoreError for one without rule set.
+        """
+        with self._database.reading() as connection:
+            return environments.active(connection, environment, unless=unless)
 
     def activations(self, environment: str, *, limit: int | None = None) -> list[ActivationRow]:
         """What was active in an environment, newest first. Raises NotFound."""

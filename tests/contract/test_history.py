@@ -1,0 +1,233 @@
+"""History figures: what they count, that one indexed statement gives them, that they are kept."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event, text
+
+from policy.cluster import times
+from policy.cluster.digest import snapshot_digest
+from policy.preemption.decision import Outcome
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod, a_victim
+
+HOUR = 3600
+NEEDS = frozenset(
+    {
+        ("preemptedCount", HOUR),
+        ("preemptedCount", 60),
+        ("namespacePreemptedCount", HOUR),
+        ("namespacePreemptions", HOUR),
+        ("secondsSinceLastPreempted", None),
+    }
+)
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        opened.import_objects("default", [a_node("n1")], at_ms=NOW, source="dump.json")
+        opened.import_objects("other", [a_node("n1")], at_ms=NOW, source="dump.json")
+        yield opened
+
+
+def preempted(store, *victims, seconds_ago, cluster="default", preemptor="team/urgent", **options):
+    """Record a decision that evicts the victims, made so long before NOW."""
+    changed = {k: options.pop(k) for k in ("outcome", "effects") if k in options}
+    decision = a_decision(*victims, preemptor=preemptor, now_ms=NOW - seconds_ago * 1000)
+    store.record(
+        cluster,
+        replace(decision, **changed),
+        [],
+        expected_revision=1,
+        rule_set_canonical=RULES,
+        rule_set_name="by-hand",
+        actor="ann",
+        at_ms=NOW,
+        **options,
+    )
+
+
+def test_the_figures_count_what_was_evicted_in_the_window(store):
+    """Workloads, bare pods and namespaces, each within its window, the far end left out."""
+    web, api = a_victim("shop/web-1"), a_victim("shop/api-1", owner="ReplicaSet/api")
+    preempted(store, web, api, seconds_ago=HOUR, preemptor="old/a")
+    preempted(store, web, api, seconds_ago=HOUR - 1)
+    preempted(store, replace(web, pod="shop/web-2"), seconds_ago=30)
+    preempted(store, a_victim("test/web-1"), seconds_ago=0, preemptor="lab/b")
+    preempted(store, a_victim("shop/single", owner=""), seconds_ago=60)
+    assert store.history("default", NEEDS, now_ms=NOW) == {
+        "preemptedCount/3600": {
+            "shop/ReplicaSet/web": 2,
+            "shop/ReplicaSet/api": 1,
+            "test/ReplicaSet/web": 1,
+            "shop/Pod/single": 1,
+            "ReplicaSet/web": 3,
+            "ReplicaSet/api": 1,
+        },
+        "preemptedCount/60": {
+            "shop/ReplicaSet/web": 1,
+            "test/ReplicaSet/web": 1,
+            "ReplicaSet/web": 2,
+        },
+        "namespacePreemptedCount/3600": {"shop": 4, "test": 1},
+        "namespacePreemptions/3600": {"team": 3, "lab": 1},
+        "secondsSinceLastPreempted": {
+            "shop/ReplicaSet/web": 30,
+            "test/ReplicaSet/web": 0,
+            "shop/ReplicaSet/api": HOUR - 1,
+            "shop/Pod/single": 60,
+            "ReplicaSet/web": 0,
+            "ReplicaSet/api": HOUR - 1,
+        },
+    }
+
+
+def test_what_did_not_happen_does_not_count(store):
+    """Hypothetical decisions, later ones, other clusters, victims that were leaving, failures."""
+    victim = a_victim("shop/web-1")
+    nobody = replace(a_decision(victim).effects, evict=(), mark_disrupted=())
+    preempted(store, victim, seconds_ago=1, hypothetical=True)
+    preempted(store, victim, seconds_ago=-1)
+    preempted(store, victim, seconds_ago=1, cluster="other")
+    preempted(store, victim, seconds_ago=1, outcome=Outcome.NO_CANDIDATE)
+    preempted(store, victim, seconds_ago=1, effects=nobody, preemptor="lab/b")
+    assert store.history("default", NEEDS, now_ms=NOW) == {
+        "preemptedCount/3600": {},
+        "preemptedCount/60": {},
+        "namespacePreemptedCount/3600": {},
+        "namespacePreemptions/3600": {"lab": 1},
+        "secondsSinceLastPreempted": {},
+    }
+
+
+@contextmanager
+def statements(store):
+    """The statements that are sent to the database, transactions left out."""
+    sent = []
+
+    def note(connection, cursor, statement, parameters, context, many):
+        if not statement.startswith("BEGIN"):
+            sent.append((statement, parameters))
+
+    engine = store._database.engine
+    event.listen(engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def test_one_statement_gives_all_figures(store):
+    """However many functions and windows, pods and past evictions: one statement per decision."""
+    for number in range(20):
+        preempted(store, a_victim(f"shop/web-{number}"), seconds_ago=number)
+    with statements(store) as sent:
+        store.history("default", NEEDS, now_ms=NOW)
+    assert len(sent) == 1
+
+
+def plan(store, statement, parameters):
+    """The database's plan for a statement, one line per step."""
+    with store._database.writing() as connection:
+        if store._database.is_sqlite:
+            raw = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            return [row[3] for row in raw]
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        connection.execute(text("ANALYZE"))
+        raw = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
+        return [row[0] for row in raw]
+
+
+def test_the_statement_reads_an_index_by_time(store):
+    """No part of it scans a table: each reads one stretch of time of one cluster."""
+    for days in range(300):
+        preempted(store, a_victim(f"shop/web-{days}"), seconds_ago=days * 86_400)
+    with statements(store) as sent:
+        store.history("default", NEEDS, now_ms=NOW)
+    steps = plan(store, *sent[0])
+    if store._database.is_sqlite:
+        found = [step for step in steps if "victims" in step or "decisions" in step]
+        assert [step for step in found if not step.startswith("SEARCH")] == []
+    else:
+        found = [step for step in steps if "Index Cond" in step and "cluster_id" in step]
+        assert [step for step in steps if "Seq Scan on" in step and "clusters" not in step] == []
+    assert len(found) == len(NEEDS)
+    assert [s for s in found if len(re.findall(r"\bnow_ms ?[<>]", s)) != 2] == []
+
+
+RULE = {
+    "id": "rest",
+    "when": "history.preemptedCount(victim.workload, duration('1h')) > 0",
+    "verdict": "deny",
+}
+
+
+def rules(*inserted):
+    return RuleSet.load(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PreemptionRules",
+            "metadata": {"name": "resting"},
+            "extends": "kube-1.35",
+            "spec": {
+                "victims": {
+                    "eligible": {"insert": [{"at": "start", "rule": rule} for rule in inserted]}
+                }
+            },
+        }
+    )
+
+
+def scheduler(store, rule_set):
+    journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW)
+    return Scheduler(journal, rule_set, clock=lambda: NOW, seed=0)
+
+
+def test_a_decision_sees_and_keeps_what_was_decided_before(store):
+    """The second preemption spares the workload that the first one hit, and says what it knew."""
+    pods = [a_pod(f"shop/web-{n}", node="n1", cpu="3", owner="ReplicaSet/web") for n in (1, 2)]
+    others = [a_pod(f"lab/{n}", priority=9, cpu="3") for n in ("a", "b")]
+    store.import_objects("default", [*pods, *others], at_ms=NOW, source="more.json")
+    cycle = scheduler(store, rules(RULE))
+    first, second = (cycle.decide(pod) for pod in ("lab/a", "lab/b"))
+    assert (first.decision.outcome, second.decision.outcome) == (
+        Outcome.PREEMPT,
+        Outcome.NO_CANDIDATE,
+    )
+    documents = [store.decision(s.recording.decision_id).document for s in (first, second)]
+    assert [document["history"] for document in documents] == [
+        {"preemptedCount/3600": {}},
+        {"preemptedCount/3600": {"ReplicaSet/web": 1, "shop/ReplicaSet/web": 1}},
+    ]
+    state = store.load_state("default", at=second.recording.revision - 1).state_digest
+    assert second.decision.snapshot_digest == snapshot_digest(
+        state, now_ms=NOW, history=documents[1]["history"]
+    )
+    assert store.verify_ledger().ok
+
+
+def test_rules_without_history_keep_none(store):
+    """Where no rule looks at the past, nothing is asked and nothing stored."""
+    pod = a_pod("shop/web-1", priority=9, cpu="3")
+    store.import_objects("default", [pod], at_ms=NOW, source="more.json")
+    step = scheduler(store, rules()).decide("shop/web-1")
+    assert "history" not in store.decision(step.recording.decision_id).document
+
+
+def test_instants_are_those_of_the_decisions(store):
+    """Windows follow the time that a decision is made for, not the clock of the recording."""
+    preempted(store, a_victim("shop/web-1"), seconds_ago=10 * HOUR)
+    need = frozenset({("preemptedCount", HOUR)})
+    found = [
+        store.history("default", need, now_ms=NOW - 10 * HOUR * 1000 + at)["preemptedCount/3600"]
+        for at in (-1, 0, HOUR * 1000 - 1, HOUR * 1000)
+    ]
+    hit = {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}
+    assert found == [{}, hit, hit, {}]
+    assert times.to_text(NOW) == "2026-09-21T14:13:20Z"
