@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,7 +151,10 @@ class SessionResult:
 
     @cached_property
     def canonical(self) -> str:
-        return canonical_json(self.document())
+        document = self.document()
+        # Sorting by code point and by UTF-16 unit differ beyond ASCII only, where names seldom go.
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        return text if text.isascii() else canonical_json(document)
 
     @cached_property
     def digest(self) -> str:

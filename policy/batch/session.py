@@ -80,6 +80,10 @@ class Session:
         self._on_deallocate: list[Event] = []
         self.plugins = self._open_plugins(plugins)
         self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
+        # Heaps compare often enough that looking the functions up would show.
+        self._job_orders = self._functions("job_order")
+        self._queue_orders = self._functions("queue_order")
+        self._task_orders = self._functions("task_order")
 
     # --- opening -------------------------------------------------------------------------------
 
@@ -140,6 +144,9 @@ class Session:
             if use.name in self._registered[kind] and (flag is None or use.enabled(flag))
         )
 
+    def _functions(self, kind: str) -> tuple[Callable[..., Any], ...]:
+        return tuple(consulted.function for consulted in self._chains[kind])
+
     def close(self) -> None:
         for plugin in self.plugins:
             plugin.close(self)
@@ -147,22 +154,22 @@ class Session:
     # --- orders --------------------------------------------------------------------------------
 
     def job_less(self, left: Job, right: Job) -> bool:
-        for consulted in self._chains["job_order"]:
-            found = consulted.function(left, right)
+        for compare in self._job_orders:
+            found = compare(left, right)
             if found:
                 return bool(found < 0)
         return (left.created_ms, left.uid) < (right.created_ms, right.uid)
 
     def queue_less(self, left: BatchQueue, right: BatchQueue) -> bool:
-        for consulted in self._chains["queue_order"]:
-            found = consulted.function(left, right)
+        for compare in self._queue_orders:
+            found = compare(left, right)
             if found:
                 return bool(found < 0)
         return (left.created_ms, left.name) < (right.created_ms, right.name)
 
     def task_less(self, left: Task, right: Task) -> bool:
-        for consulted in self._chains["task_order"]:
-            found = consulted.function(left, right)
+        for compare in self._task_orders:
+            found = compare(left, right)
             if found:
                 return bool(found < 0)
         return (left.created_ms, left.uid) < (right.created_ms, right.uid)
@@ -358,7 +365,8 @@ class Session:
     def by_score(self, nodes: Ints, scores: Scores) -> Sequence[int]:
         """Best first; of equal ones the last in name order first."""
         order = np.lexsort((-nodes, -scores))
-        return [int(i) for i in nodes[order]]
+        found: list[int] = nodes[order].tolist()
+        return found
 
 
 def in_queues(jobs: Iterable[Job]) -> dict[str, list[Job]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -244,7 +245,7 @@ class Hunt:
         missing = self._session.rules.recorded_nodes - len(self._exact)
         if missing <= 0:
             return []
-        return [node for node in best(nodes) if node not in self._exact][:missing]
+        return list(islice((node for node in best(nodes) if node not in self._exact), missing))
 
 
 def _count(counts: dict[str, int], reason: str, number: int) -> None:

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from policy.cluster.objects import PodAffinityTerm
+from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, LabelSet, TermSet
 from policy.filters.affinity_terms import (
     Term,
@@ -216,6 +217,24 @@ def _selected(incoming: Incoming, terms: Sequence[Term], *, together: bool) -> B
     return label_matches(incoming.snapshot, key, match)
 
 
+def _compiled(snapshot: Snapshot, *, namespace_selectors: bool) -> list[tuple[Term, ...]]:
+    """Every set of anti-affinity terms of the pool, compiled once."""
+    known: dict[bool, list[tuple[Term, ...]]]
+    known = snapshot.pools.tables.setdefault(ANTI_AFFINITY, {})
+    compiled = known.setdefault(namespace_selectors, [])
+    sets: Sequence[TermSet] = snapshot.pools.terms.values
+    compiled.extend(
+        tuple(
+            compile_term(
+                term if namespace_selectors else _without_selector(term), namespace=s.namespace
+            )
+            for term in s.terms
+        )
+        for s in sets[len(compiled) :]
+    )
+    return compiled
+
+
 def _existing_terms(incoming: Incoming, *, namespace_selectors: bool) -> dict[str, Ints]:
     """Topology key -> per set of anti-affinity terms, how many of them select the incoming pod.
 
@@ -224,11 +243,9 @@ def _existing_terms(incoming: Incoming, *, namespace_selectors: bool) -> dict[st
     snapshot = incoming.snapshot
     labels = snapshot.namespace_labels.get(incoming.namespace, {})
     found: dict[str, Ints] = {}
-    sets: Sequence[TermSet] = snapshot.pools.terms.values
-    for i, term_set in enumerate(sets):
-        for term in term_set.terms:
-            known = term if namespace_selectors else _without_selector(term)
-            compiled = compile_term(known, namespace=term_set.namespace)
+    sets = _compiled(snapshot, namespace_selectors=namespace_selectors)
+    for i, terms in enumerate(sets):
+        for compiled in terms:
             if compiled.selects(incoming.label_set, labels):
                 counts = found.setdefault(
                     compiled.topology_key, np.zeros(len(sets) + 1, dtype=np.int64)

@@ -50,7 +50,7 @@ class NodeOrder(Plugin):
         allocatable = session.nodes.allocatable
         self._capacity = (allocatable.cpu.astype(np.int64), allocatable.memory.astype(np.int64))
         self._requested = (np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._asked: dict[object, tuple[int, int]] = {}  #: equal requests are added up once
         self._preferred: dict[bytes, Ints | None] = {}
         for i, held in enumerate(session.nodes.held):
             for entry in held.values():
@@ -90,9 +90,14 @@ class NodeOrder(Plugin):
         return found.astype(np.float64)
 
     def _asks(self, task: Task) -> tuple[int, int]:
-        found = self._asked.get(task.index)
+        containers = task.pod.spec.containers or ()
+        key = tuple(
+            tuple(c.resources.requests.items()) if c.resources and c.resources.requests else ()
+            for c in containers
+        )
+        found = self._asked.get(key)
         if found is None:
-            found = self._asked[task.index] = nonzero_requests(task.pod)
+            found = self._asked[key] = nonzero_requests(task.pod)
         return found
 
     def _count(self, node: int, task: Task, sign: int) -> None:
