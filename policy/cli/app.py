@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "what-if": "policy.cli.what_if:command",
     "audit": "policy.cli.audit:group",
     "sql": "policy.cli.sql:command",
+    "export": "policy.cli.export:command",
     "rules": "policy.cli.rules:group",
     "db": "policy.cli.db:group",
     "conform": "policy.cli.conform:command",
@@ -139,4 +140,5 @@ _KNOWN: Final = (
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),
+    ("policy.audit.tables_out", "ExportError"),
 )

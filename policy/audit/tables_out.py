@@ -1,0 +1,120 @@
+"""Tables as files: CSV, and Parquet where the extra is installed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from policy.store import Store
+from policy.store.audit_queries import ColumnInfo, tables
+
+
+class ExportError(Exception):  # told to people in the words of its message
+    """What was asked for cannot be written."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
+
+
+def export(
+    store: Store, names: Sequence[str], folder: Path, form: str
+) -> Iterator[tuple[str, int]]:
+    """Write whole tables into a folder, one file each, all as they are at one instant.
+
+    form: `csv` or `parquet`. Yields each table with its number of rows once it is written; a file
+    appears under its name only when it is complete. Raises ExportError.
+    """
+    known = tables()
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ExportError(f"there is no table `{unknown[0]}`", help=f"there are {', '.join(known)}")
+    if form == "parquet":
+        _pyarrow()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with store.audit_queries().reading_tables() as reader:
+            for name in names:
+                target = folder / f"{name}.{form}"
+                unfinished = target.with_suffix(f".{form}.part")
+                write = _write_csv if form == "csv" else _write_parquet
+                count = write(unfinished, known[name], reader.rows(name))
+                unfinished.replace(target)
+                yield name, count
+    except OSError as exc:
+        raise ExportError(f"`{folder}` cannot be written: {exc.strerror}") from exc
+
+
+def _write_csv(
+    path: Path, columns: Sequence[ColumnInfo], batches: Iterable[Sequence[tuple[Any, ...]]]
+) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([column.name for column in columns])
+        for batch in batches:
+            writer.writerows([[_csv_cell(value) for value in row] for row in batch])
+            count += len(batch)
+    return count
+
+
+def _csv_cell(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+# --- Parquet -----------------------------------------------------------------------------------
+
+_TYPES: Final = {
+    "int64": "int64",
+    "millis": "int64",
+    "bool": "bool_",
+    "text": "string",
+    "json": "string",
+}
+
+
+def _pyarrow() -> Any:
+    """Raises ExportError where the extra is not installed."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ExportError(
+            "Parquet needs a package that is not installed",
+            help="install the extra: `pip install 'preemption-policy[parquet]'`",
+        ) from None
+    return pyarrow
+
+
+def _write_parquet(
+    path: Path, columns: Sequence[ColumnInfo], batches: Iterable[Sequence[tuple[Any, ...]]]
+) -> int:
+    """Every column with its type, also where a table is empty; instants stay milliseconds."""
+    pa = _pyarrow()
+    schema = pa.schema(
+        [pa.field(c.name, getattr(pa, _TYPES[c.type])(), nullable=c.nullable) for c in columns]
+    )
+    count = 0
+    with pa.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in batches:
+            arrays = [
+                pa.array(values, type=field.type)
+                for values, field in zip(zip(*batch, strict=True), schema, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            count += len(batch)
+    return count
+
+
+def write_result(sink: IO[bytes], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """The result of a query as Parquet, types as its values have them. Raises ExportError."""
+    pa = _pyarrow()
+    found = list(rows)
+    by_column = list(zip(*found, strict=True)) if found else [() for _ in columns]
+    try:
+        arrays = [pa.array(values) for values in by_column]
+    except pa.ArrowException as exc:
+        raise ExportError(f"the result mixes types within a column: {exc}") from exc
+    pa.parquet.write_table(pa.table(arrays, names=list(columns)), sink, compression="zstd")
+    return len(found)

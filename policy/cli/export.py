@@ -1,0 +1,56 @@
+"""`policy export`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+
+@click.command("export")
+@options.db_option
+@click.option(
+    "--table", "names", metavar="NAME", multiple=True, help="Only this table; all by default."
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to write to; it is made where it is not there.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("parquet", "csv")),
+    default="csv",
+    show_default=True,
+    help="Parquet needs the extra `parquet`.",
+)
+def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
+    """Write whole tables to files, one file per table, all as they are at one instant.
+
+    Columns and units are those of the tables. A file appears only when it is complete.
+
+    \b
+    Example:
+      policy export --output tables
+      policy export --table decisions --table victims --output tables --format parquet
+    """
+    from policy.audit.tables_out import export
+    from policy.store.audit_queries import tables
+
+    wanted = tuple(dict.fromkeys(names)) or tuple(tables())
+    with session.open_store(db) as store, output.progress("exporting") as advance:
+        total = 0
+        for number, (name, count) in enumerate(export(store, wanted, folder, form), start=1):
+            click.echo(str(folder / f"{name}.{form}"))
+            advance(number, len(wanted))
+            total += count
+    output.say(f"{len(wanted)} tables, {total} rows")
+    return Exit.OK
