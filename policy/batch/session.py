@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -75,7 +74,7 @@ class Session:
         self._registered: dict[str, dict[str, Callable[..., Any]]] = {
             kind: {} for kind in KINDS | HINTS
         }
-        self._task_scalars: dict[str, Scores] = {}
+        self._task_amounts: dict[str, Scores] = {}
         self._on_allocate: list[Event] = []
         self._on_deallocate: list[Event] = []
         self.plugins = self._open_plugins(plugins)
@@ -176,19 +175,11 @@ class Session:
 
     # --- columns over tasks --------------------------------------------------------------------
 
-    @cached_property
-    def task_cpu(self) -> Scores:
-        return np.array([t.request.cpu for t in self.tasks])
-
-    @cached_property
-    def task_memory(self) -> Scores:
-        return np.array([t.request.memory for t in self.tasks])
-
-    def task_scalar(self, name: str) -> Scores:
-        """Requests of one scalar resource; shape (tasks,)."""
-        found = self._task_scalars.get(name)
+    def task_amount(self, name: str) -> Scores:
+        """Requests of one resource; shape (tasks,)."""
+        found = self._task_amounts.get(name)
         if found is None:
-            found = self._task_scalars[name] = np.array([t.request.get(name) for t in self.tasks])
+            found = self._task_amounts[name] = np.array([t.request.get(name) for t in self.tasks])
         return found
 
     # --- yes or no -----------------------------------------------------------------------------

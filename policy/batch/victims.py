@@ -26,6 +26,7 @@ from policy.batch.resources import (
     total,
 )
 from policy.batch.session import Session
+from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 
 KEEP_GANGS = "keepGangs"
@@ -128,11 +129,11 @@ class Hunt:
         def missing(asked: float, column: Floats, extra: Floats) -> Floats:
             return asked - (np.bincount(place, column[tasks], size) + extra)
 
-        found = missing(need.cpu, session.task_cpu, room.cpu) < CPU_EPSILON
-        found &= missing(need.memory, session.task_memory, room.memory) < MEMORY_EPSILON
+        found = missing(need.cpu, session.task_amount(CPU), room.cpu) < CPU_EPSILON
+        found &= missing(need.memory, session.task_amount(MEMORY), room.memory) < MEMORY_EPSILON
         for name, asked in (need.scalars or {}).items():
             if asked > SCALAR_EPSILON:
-                column = session.task_scalar(name)
+                column = session.task_amount(name)
                 found &= missing(asked, column, room.scalars[name]) < SCALAR_EPSILON
         return found
 

@@ -33,6 +33,11 @@ class Drf(Plugin):
         self._allocated = allocated(session.jobs.values())
         self._shares = {uid: self._share(of_job) for uid, of_job in self._allocated.items()}
         self._by_index = np.array(list(self._shares.values()))
+        #: per resource that is shared out, what each job has; shape (jobs,)
+        self._columns = {
+            name: np.array([of_job.get(name) for of_job in self._allocated.values()])
+            for name in self._total.names()
+        }
         session.figures.total = self._total
         session.figures.drf = self.shares
         session.figures.drf_at_open = dict(self._shares)
@@ -41,6 +46,7 @@ class Drf(Plugin):
             job_order=self.job_order,
             preemptable=self.preemptable,
             preemptable_jobs=self.preemptable_jobs,
+            preemptable_tasks=self.preemptable_tasks,
         )
         session.on_events(allocate=self._allocate, deallocate=self._deallocate)
 
@@ -71,6 +77,17 @@ class Drf(Plugin):
         # A job's share without one of its tasks is never above its share with all of them.
         return self._claimed(preemptor) <= self._by_index + 2 * DELTA
 
+    def preemptable_tasks(self, preemptor: Task) -> Bools:
+        # Other tasks of the list may go first, and then the job keeps less still.
+        session, enough = self._session, self._claimed(preemptor) - 2 * DELTA
+        found = np.full(len(session.tasks), enough <= 0)
+        for name, of_jobs in self._columns.items():
+            whole = self._total.get(name)
+            # Tasks without a job read some job's share; nobody asks about them.
+            rest = of_jobs[session.task_job] - session.task_amount(name)
+            found |= (rest >= enough * whole) if whole else (rest > 0)
+        return found
+
     def _claimed(self, preemptor: Task) -> float:
         """The share of the preemptor's job once it has been placed."""
         return self._share(self._allocated[preemptor.job].copy().add(preemptor.request))
@@ -89,7 +106,10 @@ class Drf(Plugin):
 
     def _refresh(self, job: str) -> None:
         found = self._shares[job] = self._share(self._allocated[job])
-        self._by_index[self._session.jobs[job].index] = found
+        index = self._session.jobs[job].index
+        self._by_index[index] = found
+        for name, column in self._columns.items():
+            column[index] = self._allocated[job].get(name)
 
     def _drift(self, job: str) -> None:
         self._session.nodes.drifts.append(Drift(node="", subject=job, of="drf"))
