@@ -259,6 +259,24 @@ def create_decisions() -> None:
         Index(None, "cluster_id", "preemptor_namespace"),
         Index(None, "cluster_id", "node"),
         Index(None, "rule_set_id"),
+        # Cover the views of preemptions by hour, and by the criterion that decided.
+        Index(
+            "ix_decisions_hourly",
+            "cluster_id",
+            "outcome",
+            "now_ms",
+            "hypothetical",
+            "victim_count",
+            "pdb_violations",
+        ),
+        Index(
+            "ix_decisions_tie_breakers",
+            "cluster_id",
+            "rule_set_id",
+            "decided_by",
+            "outcome",
+            "hypothetical",
+        ),
     )
     table(
         "decision_traces",
@@ -290,6 +308,16 @@ def create_decisions() -> None:
         text("reason"),
         json("inputs"),
         PrimaryKeyConstraint("decision_id", "position"),
+        # Covers the view of how often each rule decided.
+        Index(
+            "ix_decision_rules_usage",
+            "cluster_id",
+            "rule_set_id",
+            "section",
+            "rule",
+            "verdict",
+            "hypothetical",
+        ),
         clustered=True,
     )
     table(
@@ -330,7 +358,24 @@ def create_decisions() -> None:
         json("reasons"),
         PrimaryKeyConstraint("decision_id", "position"),
         Index(None, "cluster_id", "now_ms", "namespace", "owner"),
-        Index(None, "cluster_id", "namespace", "owner", "preemptor_namespace"),
+        Index(None, "cluster_id", "namespace", "owner", "now_ms"),
+        # Covers the view of who preempts whom.
+        Index(
+            "ix_victims_who_preempts_whom",
+            "cluster_id",
+            "preemptor_namespace",
+            "namespace",
+            "evicted",
+            "now_ms",
+            "run_seconds",
+        ),
+        Index(
+            "ix_victims_pdb_violating",
+            "cluster_id",
+            "now_ms",
+            sqlite_where=sql("pdb_violating"),
+            postgresql_where=sql("pdb_violating"),
+        ),
         clustered=True,
     )
 

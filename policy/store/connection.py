@@ -105,6 +105,7 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
         else:
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.execute("PRAGMA synchronous = FULL")
+            cursor.execute("PRAGMA wal_autocheckpoint = 4000")
         cursor.execute("PRAGMA cache_size = -65536")
         cursor.close()
 

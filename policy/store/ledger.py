@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, bindparam, func, select
 
 from policy.store import rows
 from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT
-from policy.store.versions import Head
+from policy.store.versions import Head, inserting
 
 GENESIS: Final = "sha256:" + 64 * "0"
 """`previous` of a cluster's first entry."""
@@ -38,6 +38,14 @@ _HASHED: Final = (
     "at_ms",
     "actor",
     "environment",
+)
+
+
+_NEWEST: Final = (
+    select(LEDGER.c.sequence, LEDGER.c.hash)
+    .where(LEDGER.c.cluster_id == bindparam("cluster_id"))
+    .order_by(LEDGER.c.sequence.desc())
+    .limit(1)
 )
 
 
@@ -76,12 +84,7 @@ def append(
     pruning_id: int | None = None,
 ) -> str:
     """Write the cluster's next entry and give its hash; the caller holds the cluster's lock."""
-    last = connection.execute(
-        select(LEDGER.c.sequence, LEDGER.c.hash)
-        .where(LEDGER.c.cluster_id == head.cluster_id)
-        .order_by(LEDGER.c.sequence.desc())
-        .limit(1)
-    ).first()
+    last = connection.execute(_NEWEST, {"cluster_id": head.cluster_id}).first()
     entry: dict[str, Any] = {
         "cluster_id": head.cluster_id,
         "sequence": last.sequence + 1 if last else 1,
@@ -101,7 +104,7 @@ def append(
         "previous": last.hash if last else GENESIS,
     }
     entry["hash"] = hash_of(head.cluster_id, head.name, entry)
-    connection.execute(insert(LEDGER), entry)
+    connection.execute(inserting(LEDGER), entry)
     return str(entry["hash"])
 
 
@@ -118,17 +121,14 @@ class LedgerHead:
 def heads(connection: Connection, cluster: str | None) -> list[LedgerHead]:
     """The newest entry of every cluster, or of one."""
     newest = (
-        select(LEDGER.c.cluster_id, func.max(LEDGER.c.sequence).label("sequence"))
-        .group_by(LEDGER.c.cluster_id)
-        .subquery()
+        select(func.max(LEDGER.c.sequence))
+        .where(LEDGER.c.cluster_id == CLUSTERS.c.id)
+        .correlate(CLUSTERS)
+        .scalar_subquery()
     )
     query = (
         select(CLUSTERS.c.name, LEDGER.c.sequence, LEDGER.c.hash, LEDGER.c.at_ms)
-        .join(newest, newest.c.cluster_id == CLUSTERS.c.id)
-        .join(
-            LEDGER,
-            (LEDGER.c.cluster_id == CLUSTERS.c.id) & (LEDGER.c.sequence == newest.c.sequence),
-        )
+        .join(LEDGER, (LEDGER.c.cluster_id == CLUSTERS.c.id) & (LEDGER.c.sequence == newest))
         .order_by(CLUSTERS.c.name)
     )
     if cluster is not None:

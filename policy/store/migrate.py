@@ -69,9 +69,8 @@ def schema_of(connection: Connection, url: URL) -> Schema:
     return Schema(revision=str(found[0]), newest=HEAD)
 
 
-def require_head(connection: Connection, url: URL) -> None:
-    """Raises StoreError unless the database has the schema that this version works with."""
-    schema = schema_of(connection, url)
+def require_newest(schema: Schema, url: URL) -> None:
+    """Raises StoreError unless the schema is the one that this version works with."""
     if schema.revision is None:
         raise StoreError(
             f"`{shown(url)}` is empty", help="run `policy db upgrade`, or `policy import` a dump"

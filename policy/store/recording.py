@@ -25,7 +25,7 @@ from policy.store.tables import (
     RULE_SETS,
     VICTIMS,
 )
-from policy.store.versions import Head, lock_head, puts_and_deletes, write_revision
+from policy.store.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
 
 Keep: TypeAlias = int | Literal["all", "chosen"]
 """How many candidates of a decision get a row; the others come back by replay."""
@@ -36,6 +36,8 @@ MAX_STATUSES: Final = 64
 Row: TypeAlias = dict[str, Any]
 History: TypeAlias = Mapping[str, Mapping[str, int]]
 """Figures of the past by `function/window` and key, as the snapshot carries them."""
+
+_NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,14 @@ def record(
     if hypothetical and changes:
         raise StoreError("a hypothetical decision changes nothing")
     head = lock_head(connection, cluster)
-    if head.number != expected_revision:
+    # What is only supposed may start from any state of the past.
+    base = min(expected_revision, head.number) if hypothetical else head.number
+    if base != expected_revision:
         raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
     rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     revision = head.number + 1 if changes else None
-    cycle = _cycle(head, decision, envelope, queue, revision)
-    inserted = connection.execute(insert(CYCLES).returning(CYCLES.c.id), cycle)
+    cycle = _cycle(head, decision, envelope, queue, base=base, revision=revision)
+    inserted = connection.execute(_NEW_CYCLE, cycle)
     cycle["id"] = decision_id = inserted.scalar_one()
     lines = [rows.line(CYCLES, cycle), rows.line(RULE_SETS, rules)]
 
@@ -98,13 +102,14 @@ def record(
         decision,
         decision_id,
         rules["id"],
-        revision,
+        base=base,
+        revision=revision,
         kept=kept,
         hypothetical=hypothetical,
         history=history,
     ):
         if values:
-            connection.execute(insert(table), values)
+            connection.execute(inserting(table), values)
             lines += [rows.line(table, row) for row in values]
     entry = ledger.append(
         connection,
@@ -122,7 +127,13 @@ def record(
 
 
 def _cycle(
-    head: Head, decision: Decision, envelope: Envelope, queue: QueueInfo, revision: int | None
+    head: Head,
+    decision: Decision,
+    envelope: Envelope,
+    queue: QueueInfo,
+    *,
+    base: int,
+    revision: int | None,
 ) -> Row:
     return {
         "cluster_id": head.cluster_id,
@@ -132,7 +143,7 @@ def _cycle(
         "pod": decision.preemptor,
         "attempt": queue.attempt,
         "queued_ms": queue.queued_ms,
-        "base_revision": head.number,
+        "base_revision": base,
         "revision": revision,
     }
 
@@ -148,8 +159,9 @@ def _decision_rows(
     decision: Decision,
     decision_id: int,
     rule_set_id: int,
-    revision: int | None,
     *,
+    base: int,
+    revision: int | None,
     kept: int,
     hypothetical: bool,
     history: History | None,
@@ -177,7 +189,7 @@ def _decision_rows(
         "message": trace.message,
         "rule_set_id": rule_set_id,
         "snapshot_digest": decision.snapshot_digest,
-        "base_revision": head.number,
+        "base_revision": base,
         "revision": revision,
         "seed": decision.seed,
         "evaluate_all": decision.evaluate_all,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, bindparam, insert, select
 
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
+
+_C = RULE_SETS.c
+_BY_DIGEST: Final = select(_C.id, _C.digest, _C.name, _C.first_used_ms).where(
+    _C.digest == bindparam("wanted")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +39,8 @@ def digest_of(canonical: str) -> str:
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
     """The covered columns of a rule set's row, written where it is used for the first time."""
-    c = RULE_SETS.c
-    query = select(c.id, c.digest, c.name, c.first_used_ms).where(c.digest == rule_set.digest)
-    found = connection.execute(query).first()
+    of = {"wanted": rule_set.digest}
+    found = connection.execute(_BY_DIGEST, of).first()
     if found is None:
         values = {
             "digest": rule_set.digest,
@@ -50,5 +54,5 @@ def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict
             connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
         else:
             connection.execute(insert(RULE_SETS), values)
-        found = connection.execute(query).one()
+        found = connection.execute(_BY_DIGEST, of).one()
     return dict(found._mapping)

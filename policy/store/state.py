@@ -187,9 +187,10 @@ def revisions(
 def clusters(connection: Connection) -> list[ClusterRow]:
     """All clusters by name."""
     newest = (
-        select(REVISIONS.c.cluster_id, func.max(REVISIONS.c.number).label("number"))
-        .group_by(REVISIONS.c.cluster_id)
-        .subquery()
+        select(func.max(REVISIONS.c.number))
+        .where(REVISIONS.c.cluster_id == CLUSTERS.c.id)
+        .correlate(CLUSTERS)
+        .scalar_subquery()
     )
     decided = (
         select(func.count())
@@ -200,10 +201,9 @@ def clusters(connection: Connection) -> list[ClusterRow]:
     query = (
         select(CLUSTERS.c.name, REVISIONS, decided.label("decided"))
         .select_from(CLUSTERS)
-        .outerjoin(newest, newest.c.cluster_id == CLUSTERS.c.id)
         .outerjoin(
             REVISIONS,
-            (REVISIONS.c.cluster_id == CLUSTERS.c.id) & (REVISIONS.c.number == newest.c.number),
+            (REVISIONS.c.cluster_id == CLUSTERS.c.id) & (REVISIONS.c.number == newest),
         )
         .order_by(CLUSTERS.c.name)
     )

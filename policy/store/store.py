@@ -82,8 +82,7 @@ class Store:
             if schema.revision is None and create and not read_only:
                 migrate.upgrade(url)
             else:
-                with database.reading() as connection:
-                    migrate.require_head(connection, parsed)
+                migrate.require_newest(schema, parsed)
         except BaseException:
             database.close()
             raise
@@ -394,6 +393,13 @@ class Store:
                 source=source,
                 at_ms=at_ms,
                 actor=actor,
+            )
+
+    def roll_back(self, environment: str, *, reason: str, at_ms: int, actor: str) -> ActivationRow:
+        """Activate the rule set that was active before. Raises NotFound, StoreError."""
+        with self._database.writing() as connection:
+            return environments.roll_back(
+                connection, environment, reason=reason, at_ms=at_ms, actor=actor
             )
 
     def environments(self) -> list[EnvironmentRow]:

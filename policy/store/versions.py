@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import Connection, Table, bindparam, insert, select, update
+from sqlalchemy import Connection, Insert, Select, Table, Update, bindparam, insert, select, update
 
 from policy.cluster import digest
 from policy.cluster.objects import ClusterObject, encode
@@ -68,6 +69,12 @@ def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
+@cache
+def inserting(table: Table) -> Insert:
+    """The statement that inserts rows into a table."""
+    return insert(table)
+
+
 def put(kind: str, key: str, obj: ClusterObject) -> Put:
     """Raises StoreError for an object whose quantities or times are none."""
     manifest = encode(obj)
@@ -89,6 +96,16 @@ def _waiting_nomination(columns: Mapping[str, Any]) -> str:
 
 # --- reading the head ----------------------------------------------------------------------------
 
+# Statements of the hot path are built once: building one takes longer than running it.
+_CLUSTER: Final = select(CLUSTERS.c.id).where(CLUSTERS.c.name == bindparam("cluster"))
+_LOCKED_CLUSTER: Final = _CLUSTER.with_for_update()
+_NEWEST_REVISION: Final = (
+    select(REVISIONS.c.number, REVISIONS.c.digest)
+    .where(REVISIONS.c.cluster_id == bindparam("cluster_id"))
+    .order_by(REVISIONS.c.number.desc())
+    .limit(1)
+)
+
 
 def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head | None:
     """The cluster's head, None where there is no such cluster.
@@ -96,16 +113,11 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
     lock: keep every other writer of this cluster out until the transaction ends (SQLite's writers
     are alone in any case).
     """
-    query = select(CLUSTERS.c.id).where(CLUSTERS.c.name == name)
-    cluster_id = connection.execute(query.with_for_update() if lock else query).scalar()
+    query = _LOCKED_CLUSTER if lock else _CLUSTER
+    cluster_id = connection.execute(query, {"cluster": name}).scalar()
     if cluster_id is None:
         return None
-    newest = connection.execute(
-        select(REVISIONS.c.number, REVISIONS.c.digest)
-        .where(REVISIONS.c.cluster_id == cluster_id)
-        .order_by(REVISIONS.c.number.desc())
-        .limit(1)
-    ).first()
+    newest = connection.execute(_NEWEST_REVISION, {"cluster_id": cluster_id}).first()
     number, state = (newest.number, newest.digest) if newest else (0, digest.GENESIS)
     return Head(cluster_id=cluster_id, name=name, number=number, digest=state)
 
@@ -125,6 +137,16 @@ def lock_head(connection: Connection, name: str) -> Head:
         head = find_head(connection, name, lock=True)
         assert head is not None
     return head
+
+
+@cache
+def _live_query(kind: str, *, named: bool) -> Select[Any]:
+    c = VERSIONS[kind].c
+    wanted = [c.key, c.valid_from, c.digest]
+    if kind == "Pod":
+        wanted += [c.uid, c.node, c.phase, c.nominated_node]
+    query = select(*wanted).where(c.cluster_id == bindparam("cluster_id"), c.valid_to.is_(None))
+    return query.where(c.key.in_(bindparam("keys", expanding=True))) if named else query
 
 
 def live_versions(
@@ -198,7 +220,7 @@ def write_revision(
         "previous": head.digest,
         "digest": state,
     }
-    connection.execute(insert(REVISIONS), revision)
+    connection.execute(inserting(REVISIONS), revision)
     lines = [rows.line(REVISIONS, revision)]
     by_kind: dict[str, tuple[list[Put], list[str]]] = {}
     for one in puts:
@@ -230,6 +252,20 @@ def write_revision(
     return Written(number=number, digest=state, lines=lines)
 
 
+@cache
+def _ending(table: Table) -> Update:
+    c = table.c
+    return (
+        update(table)
+        .where(
+            c.cluster_id == bindparam("b_cluster"),
+            c.key == bindparam("b_key"),
+            c.valid_from == bindparam("b_from"),
+        )
+        .values(valid_to=bindparam("b_to"))
+    )
+
+
 def _write_kind(
     connection: Connection,
     head: Head,
@@ -242,14 +278,16 @@ def _write_kind(
     ending = [(key, known[key]) for key in (*(p.key for p in new), *removed) if key in known]
     if ending:
         connection.execute(
-            update(table)
-            .where(
-                table.c.cluster_id == head.cluster_id,
-                table.c.key == bindparam("b_key"),
-                table.c.valid_from == bindparam("b_from"),
-            )
-            .values(valid_to=number),
-            [{"b_key": key, "b_from": version.valid_from} for key, version in ending],
+            _ending(table),
+            [
+                {
+                    "b_cluster": head.cluster_id,
+                    "b_key": key,
+                    "b_from": version.valid_from,
+                    "b_to": number,
+                }
+                for key, version in ending
+            ],
         )
     lines = [
         rows.closed_line(table.name, key=key, valid_from=version.valid_from, valid_to=number)
@@ -268,7 +306,7 @@ def _write_kind(
             }
             for one in part
         ]
-        connection.execute(insert(table), values)
+        connection.execute(inserting(table), values)
         lines += [rows.line(table, row) for row in values]
     return lines
 
@@ -334,9 +372,9 @@ def _follow_nominations(
         for key, begun in _standing(connection, head, list(ended)).items()
     ]
     if ends:
-        connection.execute(insert(NOMINATION_ENDS), ends)
+        connection.execute(inserting(NOMINATION_ENDS), ends)
     if made:
-        connection.execute(insert(NOMINATIONS), made)
+        connection.execute(inserting(NOMINATIONS), made)
     return [
         *(rows.line(NOMINATION_ENDS, row) for row in ends),
         *(rows.line(NOMINATIONS, row) for row in made),
@@ -345,20 +383,26 @@ def _follow_nominations(
 
 def _standing(connection: Connection, head: Head, pods: Sequence[str]) -> dict[str, int]:
     """Revision in which the standing nomination of each pod was made."""
+    return {
+        row.pod: row.made_revision
+        for part in chunks(pods, CHUNK)
+        for row in connection.execute(
+            _standing_query(), {"cluster_id": head.cluster_id, "pods": list(part)}
+        )
+    }
+
+
+@cache
+def _standing_query() -> Select[Any]:
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     ended = select(1).where(
         e.cluster_id == n.cluster_id, e.made_revision == n.made_revision, e.pod == n.pod
     )
-    query = select(n.pod, n.made_revision).where(
-        n.cluster_id == head.cluster_id,
+    return select(n.pod, n.made_revision).where(
+        n.cluster_id == bindparam("cluster_id"),
         n.pod.in_(bindparam("pods", expanding=True)),
         ~ended.exists(),
     )
-    return {
-        row.pod: row.made_revision
-        for part in chunks(pods, CHUNK)
-        for row in connection.execute(query, {"pods": list(part)})
-    }
 
 
 def puts_and_deletes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, Table, UniqueConstraint
+from sqlalchemy import text as sql
 
 from policy.store.tables.base import boolean, identity, int64, json, millis, table, text
 
@@ -70,6 +71,24 @@ DECISIONS: Final = table(
     Index(None, "cluster_id", "preemptor_namespace"),
     Index(None, "cluster_id", "node"),
     Index(None, "rule_set_id"),
+    # Cover the views of preemptions by hour, and by the criterion that decided.
+    Index(
+        "ix_decisions_hourly",
+        "cluster_id",
+        "outcome",
+        "now_ms",
+        "hypothetical",
+        "victim_count",
+        "pdb_violations",
+    ),
+    Index(
+        "ix_decisions_tie_breakers",
+        "cluster_id",
+        "rule_set_id",
+        "decided_by",
+        "outcome",
+        "hypothetical",
+    ),
 )
 
 DECISION_TRACES: Final = table(
@@ -104,6 +123,16 @@ DECISION_RULES: Final = table(
     text("reason"),
     json("inputs"),
     PrimaryKeyConstraint("decision_id", "position"),
+    # Covers the view of how often each rule decided.
+    Index(
+        "ix_decision_rules_usage",
+        "cluster_id",
+        "rule_set_id",
+        "section",
+        "rule",
+        "verdict",
+        "hypothetical",
+    ),
     clustered=True,
 )
 
@@ -146,7 +175,24 @@ VICTIMS: Final = table(
     json("reasons"),
     PrimaryKeyConstraint("decision_id", "position"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
-    Index(None, "cluster_id", "namespace", "owner", "preemptor_namespace"),
+    Index(None, "cluster_id", "namespace", "owner", "now_ms"),
+    # Covers the view of who preempts whom.
+    Index(
+        "ix_victims_who_preempts_whom",
+        "cluster_id",
+        "preemptor_namespace",
+        "namespace",
+        "evicted",
+        "now_ms",
+        "run_seconds",
+    ),
+    Index(
+        "ix_victims_pdb_violating",
+        "cluster_id",
+        "now_ms",
+        sqlite_where=sql("pdb_violating"),
+        postgresql_where=sql("pdb_violating"),
+    ),
     clustered=True,
 )
 
