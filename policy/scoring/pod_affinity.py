@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from policy.cluster.objects import Pod, PodAffinityTerm, WeightedPodAffinityTerm
-from policy.cluster.tables import NOWHERE, Column, Ints, LabelSet, Pools
+from policy.cluster.tables import NOWHERE, Bools, Column, Ints, LabelSet, Pools
 from policy.filters.affinity_terms import Term, compile_term, unrolled
 from policy.filters.base import (
     Incoming,
@@ -140,18 +140,18 @@ def _of_others(incoming: Incoming, fields: _Fields, *, required_weight: int) -> 
     sets = snapshot.pools.named("affinity pulls").values
     labels = snapshot.namespace_labels.get(incoming.namespace, {})
     weights: dict[str, Ints] = {}
+    selects: dict[str, Bools] = {}
     for i, pulls in enumerate(sets):
         for pull in pulls:
             weight = required_weight if pull.required else pull.weight
             if weight and pull.term.selects(incoming.label_set, labels):
-                of_key = weights.setdefault(
-                    pull.term.topology_key, np.zeros(len(sets), dtype=np.int64)
-                )
-                of_key[i] += weight
+                key = pull.term.topology_key
+                weights.setdefault(key, np.zeros(len(sets), dtype=np.int64))[i] += weight
+                selects.setdefault(key, np.zeros(len(sets), dtype=np.bool_))[i] = True
     carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
-    for key, of_key in weights.items():
-        of_pod = of_key[column[carriers]]
-        fields.add(key, carriers[of_pod != 0], of_pod[of_pod != 0])
+    for key, of_set in weights.items():
+        rows = carriers[selects[key][column[carriers]]]
+        fields.add(key, rows, of_set[column[rows]])
 
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
