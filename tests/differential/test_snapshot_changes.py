@@ -1,0 +1,261 @@
+"""A snapshot that followed changes decides as one that is made from the resulting objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+
+from policy.cluster.digest import Change
+from policy.cluster.objects import ClusterObject, Node, Pod, PodDisruptionBudget, key_of, kind_of
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import decide
+from policy.preemption.decision import Decision
+from tests.support.builders import (
+    NOW_MS,
+    NodeBuilder,
+    PodBuilder,
+    a_namespace,
+    a_node,
+    a_pdb,
+    a_pod,
+    objects,
+    rule_set,
+    selector,
+)
+from tests.support.clusters import GPU, Example, clusters
+
+EXAMPLES = int(os.environ.get("POLICY_DIFFERENTIAL_EXAMPLES", "800"))
+GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+HIGH = "default/high"
+
+State: TypeAlias = dict[tuple[str, str], ClusterObject]
+Dice: TypeAlias = Callable[[int], int]
+
+
+def state_of(found: tuple[ClusterObject, ...]) -> State:
+    return {(kind_of(o), key_of(o)): o for o in found}
+
+
+# --- one change each; None where there is nothing to change -------------------------------------
+
+
+def _some(state: State, dice: Dice, kind: str) -> ClusterObject | None:
+    found = [o for (k, key), o in sorted(state.items()) if k == kind and key != HIGH]
+    return found[dice(len(found))] if found else None
+
+
+def _node_name(state: State, dice: Dice) -> str:
+    node = _some(state, dice, "Node")
+    return node.metadata.name if node is not None else "gone"
+
+
+def pod_added(state: State, dice: Dice) -> ClusterObject:
+    pod = a_pod(f"new{dice(4)}").priority(dice(6)).cpu((1, "500m", 2)[dice(3)])
+    pod = pod.labelled(app=("web", "db")[dice(2)]).started((None, 30, 0)[dice(3)])
+    if dice(3) == 0:
+        pod = pod.requesting({f"example.com/new{dice(2)}": 1, GPU: 1})
+    if dice(3) == 0:
+        pod = pod.host_port(80)
+    return pod.on(_node_name(state, dice)).pod
+
+
+def pod_nominated(state: State, dice: Dice) -> ClusterObject:
+    pod = a_pod(f"waits{dice(2)}").priority((20, 3)[dice(2)]).cpu(1)
+    return pod.nominated_to(_node_name(state, dice)).pod
+
+
+def pod_bound(state: State, dice: Dice) -> ClusterObject | None:
+    waiting = [
+        o
+        for (kind, key), o in sorted(state.items())
+        if kind == "Pod" and isinstance(o, Pod) and key != HIGH and not o.spec.node_name
+    ]
+    if not waiting:
+        return None
+    pod = PodBuilder(waiting[dice(len(waiting))])
+    return pod.nominated_to("").on(_node_name(state, dice)).started(0).pod
+
+
+def pod_moved(state: State, dice: Dice) -> ClusterObject | None:
+    pod = _some(state, dice, "Pod")
+    return PodBuilder(pod).on(_node_name(state, dice)).pod if isinstance(pod, Pod) else None
+
+
+def pod_terminated(state: State, dice: Dice) -> ClusterObject | None:
+    pod = _some(state, dice, "Pod")
+    return PodBuilder(pod).terminating_by_preemption().pod if isinstance(pod, Pod) else None
+
+
+def pod_ended(state: State, dice: Dice) -> ClusterObject | None:
+    pod = _some(state, dice, "Pod")
+    return PodBuilder(pod).ended().pod if isinstance(pod, Pod) else None
+
+
+def pod_changed(state: State, dice: Dice) -> ClusterObject | None:
+    pod = _some(state, dice, "Pod")
+    if not isinstance(pod, Pod):
+        return None
+    built = PodBuilder(pod)
+    match dice(4):
+        case 0:
+            return built.priority(dice(8)).pod
+        case 1:
+            return built.labelled(app=("web", "db", "other")[dice(3)]).pod
+        case 2:
+            return built.cpu(("500m", 3)[dice(2)]).pod
+        case _:
+            return built.started((None, 1, 600)[dice(3)]).pod
+
+
+def node_added(state: State, dice: Dice) -> ClusterObject:
+    # Before, between and after the nodes there are, so that indexes move.
+    name = ("a0", "n0x", "z9", "gone")[dice(4)]
+    return a_node(name).cpu((1, 3)[dice(2)]).labelled(zone=("a", "q")[dice(2)]).node
+
+
+def node_changed(state: State, dice: Dice) -> ClusterObject | None:
+    node = _some(state, dice, "Node")
+    if not isinstance(node, Node):
+        return None
+    built = NodeBuilder(node)
+    match dice(5):
+        case 0:
+            return built.cpu((1, 4, 9)[dice(3)]).node
+        case 1:
+            return built.tainted("maint").node
+        case 2:
+            return built.labelled(zone=("a", "b", "q")[dice(3)]).node
+        case 3:
+            return built.allocatable({GPU: dice(4), "pods": dice(9)}).node
+        case _:
+            return built.cordoned().node
+
+
+def budget_changed(state: State, dice: Dice) -> ClusterObject:
+    budget = a_pdb(f"pdb{dice(3)}").allowing(dice(3))
+    return budget.by((selector(app="web"), selector(), selector(tier="gold"))[dice(3)]).budget
+
+
+def budget_used(state: State, dice: Dice) -> ClusterObject | None:
+    budget = _some(state, dice, "PodDisruptionBudget")
+    if not isinstance(budget, PodDisruptionBudget):
+        return None
+    allowed = with_fields(budget.status, disruptions_allowed=dice(3) - 1)
+    return with_fields(budget, status=allowed)
+
+
+def namespace_changed(state: State, dice: Dice) -> ClusterObject:
+    return a_namespace(("default", "shop")[dice(2)], team=("a", "b")[dice(2)])
+
+
+PUTS: Mapping[str, Callable[[State, Dice], ClusterObject | None]] = {
+    f.__name__: f
+    for f in (
+        pod_added,
+        pod_nominated,
+        pod_bound,
+        pod_moved,
+        pod_terminated,
+        pod_ended,
+        pod_changed,
+        node_added,
+        node_changed,
+        budget_changed,
+        budget_used,
+        namespace_changed,
+    )
+}
+REMOVED = ("Pod", "Pod", "Node", "PodDisruptionBudget", "Namespace")
+
+
+def changes(state: State, what: str, dice: Dice) -> list[Change]:
+    """The change by name, made on the state; `removed` takes any object but the waiting pod."""
+    if what == "removed":
+        gone = _some(state, dice, REMOVED[dice(len(REMOVED))])
+        if gone is None:
+            return []
+        del state[kind_of(gone), key_of(gone)]
+        return [(kind_of(gone), key_of(gone), None)]
+    put = PUTS[what](state, dice)
+    if put is None:
+        return []
+    state[kind_of(put), key_of(put)] = put
+    return [(kind_of(put), key_of(put), put)]
+
+
+# --- the comparison ----------------------------------------------------------------------------
+
+
+def content(decision: Decision) -> bytes:
+    """All of a decision but the digest of the snapshot."""
+    return replace(decision, snapshot_digest="").canonical
+
+
+Steps: TypeAlias = list[tuple[list[tuple[str, list[int]]], int, str]]
+"""Steps: changes (name and dice), by how many minutes the clock moves on, and the rule set."""
+
+steps: st.SearchStrategy[Steps] = st.lists(
+    st.tuples(
+        st.lists(
+            st.tuples(
+                st.sampled_from([*PUTS, "removed", "removed"]),
+                st.lists(st.integers(0, 63), min_size=5, max_size=5),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        st.sampled_from([0, 0, 1, -20]),
+        st.sampled_from(GENERATIONS),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def dice_of(throws: list[int]) -> Dice:
+    left = list(throws)
+    return lambda n: (left.pop() if left else 0) % n if n else 0
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(case=clusters(max_pods=15), history=steps)
+def test_changes_lead_where_the_resulting_objects_lead(case: Example, history: Steps) -> None:
+    """After any sequence of changes, decisions are those on a snapshot made anew."""
+    state = state_of(case.objects)
+    followed = case.snapshot()
+    now_ms = case.now_ms
+    for step, minutes, generation in history:
+        rules = rule_set(generation)
+        # What this decision computes is what the next snapshot starts from.
+        decide(followed, rules, HIGH, evaluate_all=True)
+        made: list[Change] = []
+        for what, throws in step:
+            made += changes(state, what, dice_of(throws))
+        now_ms += minutes * 60_000
+        followed = followed.at(now_ms).apply(made)
+        anew = Snapshot.from_objects(state.values(), now_ms=now_ms)
+        got = decide(followed, rules, HIGH, seed=case.seed, evaluate_all=True)
+        wanted = decide(anew, rules, HIGH, seed=case.seed, evaluate_all=True)
+        assert content(got) == content(wanted)
+
+
+def test_a_snapshot_stays_as_it_is_when_it_is_changed() -> None:
+    """What follows from a snapshot never reaches back into it."""
+    low = a_pod("low").cpu(4).started(5)
+    parts = objects(a_node("n1").cpu(4).running(low), a_pod("high").priority(10).cpu(2))
+    before = Snapshot.from_objects(parts, now_ms=NOW_MS)
+    first = decide(before, rule_set("kube-1.35"), HIGH).canonical
+    other = a_pod("other").cpu(4).on("n1").pod
+    before.apply([("Pod", "default/low", None), ("Pod", "default/other", other)])
+    before.apply([("Node", "n1", None)])
+    assert decide(before, rule_set("kube-1.35"), HIGH).canonical == first
