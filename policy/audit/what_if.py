@@ -43,7 +43,8 @@ class Supposition:
     """What is supposed to be different."""
 
     pods: Sequence[Pod] = ()  #: that wait as well
-    priority_classes: Mapping[str, int] = field(default_factory=dict)  #: with another value
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    """Classes with another value; one that the cluster does not know is a new one."""
     removed_nodes: Sequence[str] = ()
 
 
@@ -107,15 +108,9 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
 
 
 def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
-    """The class with its new value, and every pod of it as if created under that."""
+    """The class with its value, known or new, and every pod of it as if created under that."""
     old = snapshot.priority_classes.get(name)
-    if old is None:
-        known = ", ".join(f"`{n}`" for n in sorted(snapshot.priority_classes)[:10])
-        raise WhatIfError(
-            f"there is no priority class `{name}` in the cluster",
-            help=f"there are {known}" if known else "",
-        )
-    new: PriorityClass = replace(old, value=value)
+    new = replace(old, value=value) if old else new_class(name, value)
     return [
         ("PriorityClass", name, new),
         *(
@@ -124,6 +119,11 @@ def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
             if pod is not None and pod.spec.priority_class_name == name
         ),
     ]
+
+
+def new_class(name: str, value: int) -> PriorityClass:
+    """A priority class that nobody has made yet."""
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value)
 
 
 def _close(snapshot: Snapshot) -> str:

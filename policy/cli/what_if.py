@@ -50,7 +50,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     metavar="NAME=VALUE",
     multiple=True,
     callback=_values,
-    help="Suppose that this class, and every pod of it, has another value.",
+    help="Suppose that this class, and every pod of it, has this value; it may be a new class.",
 )
 @click.option(
     "--remove-node",
@@ -120,7 +120,7 @@ def command(
         revision = revision_at(store, cluster, at)
         snapshot = _snapshot(store, cluster, revision, rule_set, now, past=at is not None)
         supposition = Supposition(
-            pods=_read(files, snapshot), priority_classes=classes, removed_nodes=nodes
+            pods=_read(files, snapshot, classes), priority_classes=classes, removed_nodes=nodes
         )
         supposed = suppose(snapshot, supposition)
         asked = [
@@ -161,11 +161,11 @@ def _snapshot(
     )
 
 
-def _read(files: Sequence[str], snapshot: Snapshot) -> list[Pod]:
+def _read(files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]) -> list[Pod]:
     """The pods of manifests, as an API server would have admitted them."""
     import sys
 
-    from policy.audit.what_if import WhatIfError
+    from policy.audit.what_if import WhatIfError, new_class
     from policy.cluster.objects import Pod
     from policy.manifests import read, resolve
 
@@ -178,7 +178,9 @@ def _read(files: Sequence[str], snapshot: Snapshot) -> list[Pod]:
             "`--pod` takes manifests of pods, and nothing else",
             help="import other objects into a database of their own first",
         )
-    resolved = resolve(pods, known_classes=snapshot.priority_classes.values(), places=found.places)
+    supposed = {name: new_class(name, value) for name, value in classes.items()}
+    known = {**snapshot.priority_classes, **supposed}
+    resolved = resolve(pods, known_classes=known.values(), places=found.places)
     return [obj for obj in resolved if isinstance(obj, Pod)]
 
 
