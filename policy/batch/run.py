@@ -7,15 +7,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from policy.batch.changes import carried_out
 from policy.batch.model import HOLDING, VALID, Job, Status
 from policy.batch.plugins.base import Plugin
 from policy.batch.recording import Operation, Reason, Step
 from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.result import GroupStatus, JobReason, OpenFigures, SessionResult
 from policy.batch.session import Session
-from policy.cluster import times
 from policy.cluster.digest import Change
-from policy.cluster.objects import Condition, Pod, PodGroupStatus
+from policy.cluster.objects import PodGroupStatus
 from policy.cluster.snapshot import Snapshot
 from policy.rules.batch import BatchRules
 
@@ -60,7 +60,12 @@ def _result(session: Session) -> SessionResult:
         reasons=dict(_reasons(session)),
         notes=tuple(session.world.notes),
         drifts=tuple(session.nodes.drifts),
-        changes=tuple(_changes(session, groups)),
+        changes=(
+            *carried_out(
+                session.snapshot, binds=session.outbox.binds, evicts=session.outbox.evicts
+            ),
+            *_group_changes(session, groups),
+        ),
     )
 
 
@@ -94,6 +99,13 @@ def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
         failed=job.count(Status.FAILED),
         reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
     )
+
+
+def _group_changes(session: Session, groups: Mapping[str, GroupStatus]) -> Iterator[Change]:
+    for uid, status in groups.items():
+        group = session.jobs[uid].group
+        if group is not None and group.status.phase != status.phase:
+            yield "PodGroup", uid, replace(group, status=PodGroupStatus(phase=status.phase))
 
 
 # --- reasons -----------------------------------------------------------------------------------
@@ -145,39 +157,3 @@ def _reason(session: Session, job: Job, rejected: Step | None) -> Reason:
     if job.waiting and job.is_pipelined:
         return Reason.WAITS_FOR_RELEASE
     return Reason.NOT_TRIED
-
-
-# --- changes -----------------------------------------------------------------------------------
-
-
-def _changes(session: Session, groups: Mapping[str, GroupStatus]) -> Iterator[Change]:
-    """Pods that were sent or evicted, and pod groups whose phase changed."""
-    snapshot = session.snapshot
-    now = times.to_text(snapshot.now_ms) or ""
-    for key, node in session.outbox.binds.items():
-        pod = snapshot.pod(key)
-        assert pod is not None
-        yield "Pod", key, replace(pod, spec=replace(pod.spec, node_name=node))
-    for key in session.outbox.evicts:
-        pod = snapshot.pod(key)
-        assert pod is not None
-        yield "Pod", key, _evicted(pod, now)
-    for uid, status in groups.items():
-        group = session.jobs[uid].group
-        if group is not None and group.status.phase != status.phase:
-            yield "PodGroup", uid, replace(group, status=PodGroupStatus(phase=status.phase))
-
-
-def _evicted(pod: Pod, now: str) -> Pod:
-    target = Condition(
-        type="DisruptionTarget",
-        status="True",
-        reason="PreemptionByScheduler",
-        last_transition_time=now,
-    )
-    others = [c for c in pod.status.conditions or () if c.type != target.type]
-    return replace(
-        pod,
-        metadata=replace(pod.metadata, deletion_timestamp=now),
-        status=replace(pod.status, conditions=[*others, target]),
-    )

@@ -70,6 +70,8 @@ class Session:
         #: actions that come after the one that runs
         self.later_actions: tuple[str, ...] = ()
         self.unready: list[str] = []  #: jobs that gang called unschedulable when the session closed
+        #: tasks for which somebody is being evicted
+        self.paid_for: set[str] = set()
         self._order_jobs()
         self._registered: dict[str, dict[str, Callable[..., Any]]] = {
             kind: {} for kind in KINDS | HINTS
@@ -319,6 +321,7 @@ class Session:
         )
         if sent:
             self.release(victim)
+            self.paid_for.add(claimant.key)
         return sent
 
     def release(self, victim: Task) -> None:
@@ -338,13 +341,6 @@ class Session:
             task.node = ""
         self.settle(task)
         self.deallocate_event(task)
-
-    def awaits_backfill(self, job: Job) -> bool:
-        """Would the job be ready if a later backfill placed its tasks without requests?"""
-        if "backfill" not in self.later_actions:
-            return False
-        waiting = sum(t.start_request.is_empty for t in job.having(Status.PENDING))
-        return job.ready + job.waiting + waiting >= job.minimum
 
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]

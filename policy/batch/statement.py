@@ -38,6 +38,7 @@ class Statement:
             Operation.EVICT, victim, victim.node, statement=self.id, claimant=claimant
         )
         self._session.release(victim)
+        self._session.paid_for.add(claimant.key)
         self._done.append(_Done(Operation.EVICT, victim, position))
 
     def pipeline(self, task: Task, node: int, answer: NodeAnswer | None) -> None:
@@ -106,6 +107,7 @@ class Statement:
                 self._restore(done.task)
             else:
                 self._session.withdraw(done.task, forget=self._session.options.roll_back)
+                self._session.paid_for.discard(done.task.key)
             self._session.recorder.outcome(done.position, Outcome.DISCARDED)
         self._close(committed=False)
 

@@ -12,7 +12,7 @@ from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.recording import Reason, Rejection
-from policy.batch.rollback import roll_back
+from policy.batch.safe import roll_back
 from policy.batch.session import Session
 
 
@@ -41,7 +41,7 @@ class Allocate(Action):
                 tasks = waiting[job.uid] = _waiting(session, job)
             if _turn(session, job, tasks):
                 jobs[queue.name].push(job)
-            elif session.options.roll_back:
+            else:
                 roll_back(session, job)
             queues.push(queue)
 

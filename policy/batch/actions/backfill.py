@@ -11,7 +11,7 @@ import numpy as np
 from policy.batch.actions.base import Action
 from policy.batch.model import Status, Task
 from policy.batch.recording import Rejection
-from policy.batch.rollback import roll_back
+from policy.batch.safe import roll_back
 from policy.batch.session import Session
 
 
@@ -24,8 +24,7 @@ class Backfill(Action):
             for task in job.having(Status.PENDING):
                 if task.start_request.is_empty and not _place(session, task):
                     session.recorder.reject(task, Rejection(nodes=session.rejected(task)))
-            if session.options.roll_back:
-                roll_back(session, job)
+            roll_back(session, job)
 
 
 def _place(session: Session, task: Task) -> bool:

@@ -14,7 +14,8 @@ import numpy as np
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import Job, Status, Task
-from policy.batch.resources import Amounts, Resource
+from policy.batch.resources import Amounts
+from policy.batch.safe import idle_node, may_grow
 from policy.batch.session import Session, in_queues
 from policy.batch.statement import Statement
 from policy.batch.victims import Hunt
@@ -91,7 +92,8 @@ class _Preemption:
         session = self._session
         passing = session.passing(task)
         room = self._room(task)
-        if session.options.fit_first and self._fits(statement, task, passing):
+        idle = idle_node(session, task, passing)
+        if idle is not None and statement.allocate(task, idle):
             return True
         hunt = Hunt(
             session,
@@ -105,7 +107,8 @@ class _Preemption:
         scores = None
         candidates = hunt.candidates
         if room is not None:
-            candidates = np.union1d(candidates, np.flatnonzero(passing & _covering(room, task)))
+            covering = passing & room.covering(task.start_request)
+            candidates = np.union1d(candidates, np.flatnonzero(covering))
         if candidates.size:
             # Scores are relative to all nodes that pass, not only to those with victims.
             nodes = np.flatnonzero(passing)
@@ -143,32 +146,13 @@ class _Preemption:
 
     # --- what rules may ask for beside ---------------------------------------------------------
 
-    def _may_grow(self, task: Task) -> bool:
-        """May the task's queue take room that nobody of it gives up?"""
-        return not self._session.overused(self._session.queue_of(self._session.jobs[task.job]))
-
     def _room(self, task: Task) -> Amounts | None:
-        if not self._session.options.count_room or not self._may_grow(task):
+        if not self._session.options.count_room or not may_grow(self._session, task):
             return None
         return self._session.nodes.idle.plus(self._session.nodes.releasing)
-
-    def _fits(self, statement: Statement, task: Task, passing: Bools) -> bool:
-        """Places the task on idle room where there is enough of it."""
-        session = self._session
-        if not self._may_grow(task):
-            return False
-        nodes = np.flatnonzero(passing & session.nodes.idle.covering(task.start_request))
-        if not nodes.size:
-            return False
-        return statement.allocate(task, session.best(nodes, session.scores(task, nodes)))
 
     def _needs_nobody(self, statement: Statement, task: Task, hunt: Hunt, node: int) -> bool:
         if not task.start_request.less_equal(hunt.room_at(node)):
             return False
         statement.pipeline(task, node, None)
         return True
-
-
-def _covering(room: Amounts, task: Task) -> Bools:
-    need: Resource = task.start_request
-    return room.covering(need)

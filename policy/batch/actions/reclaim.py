@@ -13,6 +13,7 @@ from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.resources import Amounts, Resource
+from policy.batch.safe import idle_node
 from policy.batch.session import Session
 from policy.batch.victims import Hunt
 
@@ -50,6 +51,9 @@ class Reclaim(Action):
 def _reclaim(session: Session, queue: BatchQueue, task: Task) -> bool:
     """Evicts tasks of other queues for one task; whether there was a node for it."""
     passing = session.passing(task)
+    idle = idle_node(session, task, passing)
+    if idle is not None and session.allocate(task, idle):
+        return True
     room: Amounts | None = None
     if session.options.count_room:
         room = session.nodes.idle.plus(session.nodes.releasing)
