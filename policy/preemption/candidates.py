@@ -1,0 +1,293 @@
+"""The search for candidates: potential nodes, the dry run over a sample of them, the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.cluster.occupancy import NodeOrder
+from policy.cluster.snapshot import Rows
+from policy.cluster.tables import START, TERMINATING
+from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
+from policy.filters.pipeline import Judged
+from policy.preemption import messages
+from policy.preemption.columns import owner_of, run_seconds
+from policy.preemption.context import Context
+from policy.preemption.decision import (
+    NO_CANDIDATES,
+    NO_STATUSES,
+    Candidates,
+    Code,
+    NodeStatuses,
+    PodCheck,
+    RankingStep,
+    RuleFired,
+    Sampling,
+    Texts,
+    Victim,
+)
+from policy.preemption.filtering import Filtered
+from policy.preemption.ranking import Field, Ranked, draw, rank
+from policy.preemption.victims import (
+    Attempt,
+    DryRun,
+    attempts,
+    dry_run,
+    potential_victims,
+)
+from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Found:
+    """What the search for candidates gave."""
+
+    potential: Rows
+    sampling: Sampling | None = None
+    candidates: Candidates = NO_CANDIDATES
+    statuses: NodeStatuses = NO_STATUSES
+    ranking: tuple[RankingStep, ...] = ()
+    decided_by: str = ""
+    checks: tuple[PodCheck, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    fired: tuple[RuleFired, ...] = ()
+
+
+NOTHING_SOUGHT = Found(potential=np.zeros(0, dtype=np.int64))
+"""The result where no search was made."""
+
+
+def search(context: Context, filtered: Filtered) -> Found:
+    """Dry-run the potential nodes, rank the candidates, and tell the best one in full."""
+    rules = context.rules
+    if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
+        potential = np.flatnonzero(filtered.codes == UNSCHEDULABLE)
+    else:
+        tried = filtered.codes != UNRESOLVABLE
+        potential = np.flatnonzero(tried & ~((filtered.codes == SUCCESS) & filtered.filtered))
+    if not potential.size:
+        return Found(potential=potential)
+    order = context.importance.order()
+    found, examined, sampling = _sample(context, potential, order)
+    statuses = _dry_run_statuses(context, found)
+    fired = _victim_rules(context, examined)
+    if not found.nodes.size:
+        return Found(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
+    field = Field(
+        nodes=found.nodes,
+        victims=found.victims,
+        offsets=found.offsets,
+        pdb_violations=found.pdb_violations,
+    )
+    ranked = rank(
+        criteria=rules.ranking,
+        field=field,
+        incoming=context.incoming,
+        failed_nodes=filtered.failed_count,
+        seed=context.seed,
+    )
+    best = int(ranked.order[0])
+    rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
+    told = _attempts(context, int(found.nodes[best]), rows, order)
+    return Found(
+        potential=potential,
+        sampling=sampling,
+        candidates=_candidates(context, found, ranked),
+        statuses=statuses,
+        ranking=ranked.steps,
+        decided_by=ranked.decided_by,
+        checks=tuple(
+            PodCheck(
+                pod=context.snapshot.keys[a.row],
+                pdb_violating=a.violating,
+                reprieved=a.reprieved,
+                filter=a.filter,
+                reasons=a.reasons,
+            )
+            for a in told
+        ),
+        victims=_victims(context, rows, told),
+        fired=fired,
+    )
+
+
+def _sample(context: Context, potential: Rows, order: NodeOrder) -> tuple[DryRun, Rows, Sampling]:
+    """Dry-run potential nodes, one by one in cyclic name order, until enough is found.
+
+    Enough: the wanted number of candidates, at least one of them without PDB violation.
+    """
+    rules = context.rules.candidates
+    size = potential.size
+    wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
+    if wanted >= size:
+        found = _dry_run(context, potential, order)
+        sampling = Sampling(potential=size, offset=0, wanted=size, examined=size)
+        return found, potential, sampling
+    offset = 0
+    if rules.start is StartAt.RANDOM:
+        offset = draw(seed=context.seed, purpose="candidates", size=size)
+    walk = np.concatenate([potential[offset:], potential[:offset]])
+    examined = min(size, max(1, wanted))
+    while True:
+        nodes = walk[:examined]
+        found = _dry_run(context, np.sort(nodes), order)
+        enough = _enough(nodes, found, wanted=wanted)
+        if enough is not None or examined == size:
+            break
+        examined = min(size, examined * 2)
+    if enough is not None and enough < examined:
+        nodes = walk[:enough]
+        found = _dry_run(context, np.sort(nodes), order)
+    sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=nodes.size)
+    return found, np.sort(nodes), sampling
+
+
+def _dry_run(context: Context, nodes: Rows, order: NodeOrder) -> DryRun:
+    potential = potential_victims(
+        rules=context.rules.victims,
+        snapshot=context.snapshot,
+        order=order,
+        allowed=context.allowed.pods,
+        nodes=nodes,
+        variables=context.variables,
+        history=context.history,
+    )
+    return dry_run(context.pipeline, potential, context.rules.victims, context.importance)
+
+
+def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
+    """Why the nodes that were looked at and are no candidates are none."""
+    statuses = list(found.failed_status.statuses)
+    parts = [(found.failed, found.failed_status.index)]
+    for nodes, text in (
+        (found.without_victims, messages.NO_VICTIMS),
+        (found.over_limit, messages.TOO_MANY_VICTIMS),
+    ):
+        parts.append((nodes, np.full(nodes.size, len(statuses), dtype=np.int64)))
+        statuses.append((UNRESOLVABLE, "", (text,)))
+    # A node that needs no victim should have passed the filters: the scheduler calls that an
+    # error (an extender or a port held twice brings it about).
+    for node in found.needless.tolist():
+        parts.append((np.array([node]), np.array([len(statuses)])))
+        text = messages.NEEDLESS.format(node=context.names[node])
+        statuses.append((int(Code.ERROR), "", (text,)))
+    nodes = np.concatenate([p[0] for p in parts])
+    index = np.concatenate([p[1] for p in parts])
+    by_name = np.argsort(nodes, kind="stable")
+    judged = Judged(
+        codes=np.zeros(nodes.size, dtype=np.int8),
+        index=index[by_name],
+        statuses=tuple(statuses),
+    )
+    return context.statuses(nodes[by_name], judged, positions=np.arange(nodes.size))
+
+
+def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
+    """How many pods on the examined nodes each victim rule allowed or denied."""
+    rules = context.rules.victims.eligible
+    on = np.zeros(len(context.names) + 1, dtype=np.bool_)
+    on[nodes] = True
+    decided = context.allowed.rule[on[context.snapshot.node]]
+    counts = np.bincount(decided + 1, minlength=len(rules) + 1).tolist()
+    told = [
+        RuleFired(
+            section="victims.eligible",
+            rule=rule.id,
+            verdict=rule.verdict.value,
+            reason=rule.reason,
+            inputs={"pods": n},
+        )
+        for rule, n in zip(rules, counts[1:], strict=True)
+        if n
+    ]
+    if counts[0]:
+        told.append(
+            RuleFired(
+                section="victims.eligible",
+                rule="",
+                verdict=Verdict.DENY.value,
+                reason="",
+                inputs={"pods": counts[0]},
+            )
+        )
+    return tuple(told)
+
+
+def _attempts(context: Context, node: int, victims: Rows, order: NodeOrder) -> list[Attempt]:
+    potential = potential_victims(
+        rules=context.rules.victims,
+        snapshot=context.snapshot,
+        order=order,
+        allowed=context.allowed.pods,
+        nodes=np.array([node], dtype=np.int64),
+        variables=context.variables,
+        history=context.history,
+    )
+    return attempts(context.pipeline, potential, context.rules.victims, victims)
+
+
+def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
+    order = ranked.order
+    starts, counts = found.offsets[order], np.diff(found.offsets)[order]
+    offsets = np.zeros(order.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    flat = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+    keys, names = context.snapshot.keys, context.names
+    behind = [*(criterion.id for criterion in context.rules.ranking), ""]
+    return Candidates(
+        nodes=Texts(table=names, index=found.nodes[order]),
+        victims=Texts(table=keys, index=found.victims[flat]),
+        offsets=offsets.tolist(),
+        pdb_violations=found.pdb_violations[order].tolist(),
+        criteria=ranked.criteria,
+        values=tuple(v[order].tolist() for v in ranked.values),
+        left_behind_at=[behind[step] for step in ranked.left_behind[order].tolist()],
+    )
+
+
+def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
+    snapshot = context.snapshot
+    why = {a.row: a for a in told}
+    requests = snapshot.requests()
+    ids = snapshot.pools.resources.ids
+    cpu, memory = ids.get("cpu"), ids.get("memory")
+    seconds = run_seconds(snapshot)
+    victims = []
+    for row in rows.tolist():
+        pod = snapshot.pods[row]
+        assert pod is not None
+        victims.append(
+            Victim(
+                pod=snapshot.keys[row],
+                uid=pod.metadata.uid,
+                node=pod.spec.node_name,
+                priority=pod.spec.priority or 0,
+                priority_class=pod.spec.priority_class_name,
+                owner=owner_of(pod),
+                start_ms=int(snapshot.column(START)[row]),
+                run_seconds=int(seconds[row]),
+                cpu_milli=0 if cpu is None else int(requests[row, cpu]),
+                memory_bytes=0 if memory is None else int(requests[row, memory]),
+                pdb_violating=why[row].violating,
+                already_terminating=bool(snapshot.column(TERMINATING)[row]),
+                filter=why[row].filter,
+                reasons=why[row].reasons,
+            )
+        )
+    return tuple(victims)
+
+
+def _enough(walk: Rows, found: DryRun, *, wanted: int) -> int | None:
+    """How many nodes of the walk give enough candidates; None where all of them do not."""
+    position = {node: i for i, node in enumerate(found.nodes.tolist())}
+    candidates = clean = 0
+    for i, node in enumerate(walk.tolist()):
+        at = position.get(node)
+        if at is not None:
+            candidates += 1
+            clean += not found.pdb_violations[at]
+        if clean and candidates >= wanted:
+            return i + 1
+    return None

@@ -1,0 +1,67 @@
+"""What the steps of one cycle share: the pod, the rules, and everything computed once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from policy.cluster.snapshot import Rows
+from policy.filters.base import Incoming
+from policy.filters.pipeline import Judged, Pipeline, Use
+from policy.filters.registry import FILTERS
+from policy.preemption.columns import (
+    FrozenHistory,
+    Lazy,
+    preemptor_variables,
+    victim_variables,
+)
+from policy.preemption.decision import Code, NodeStatuses, Status, Texts
+from policy.preemption.importance import Importance, Ties
+from policy.preemption.victims import Allowed, allowed_victims
+from policy.rules.ruleset import RuleSet
+
+
+class Context:
+    """One question to the rule set: this pod, on this snapshot, with this seed."""
+
+    def __init__(self, *, incoming: Incoming, rules: RuleSet, seed: int, ties: Ties | None) -> None:
+        self.incoming = incoming
+        self.snapshot = incoming.snapshot
+        self.names = incoming.snapshot.nodes.names
+        self.rules = rules
+        self.seed = seed
+        self.uses = [
+            Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
+            for u in rules.filters
+        ]
+        self.history = FrozenHistory(self.snapshot.history or {})
+        self.variables = Lazy({**victim_variables(self.snapshot), **preemptor_variables(incoming)})
+        self.importance = Importance(
+            self.snapshot, rules.victims.importance, self.variables, self.history, ties=ties
+        )
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The rule set's filters, built for the pod."""
+        return Pipeline(self.incoming, self.uses)
+
+    @cached_property
+    def allowed(self) -> Allowed:
+        """Which pods of the cluster the rules allow as victims."""
+        return allowed_victims(
+            self.rules.victims.eligible, self.snapshot, self.variables, self.history
+        )
+
+    def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
+        """Statuses `positions` of what was judged, as those of `nodes`."""
+        used, index = np.unique(judged.index[positions], return_inverse=True)
+        names = self.names
+        return NodeStatuses(
+            nodes=names if nodes.size == len(names) else Texts(table=names, index=nodes),
+            index=index.tolist(),
+            statuses=tuple(
+                Status(code=Code(code), filter=name, reasons=reasons)
+                for code, name, reasons in (judged.statuses[i] for i in used.tolist())
+            ),
+        )

@@ -1,0 +1,75 @@
+"""Who may not be a victim, and which rule says so: for cases beside rules, and for explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from policy.cluster.snapshot import Snapshot
+from policy.filters.base import Incoming
+from policy.preemption.columns import FrozenHistory, Lazy, preemptor_variables, victim_variables
+from policy.preemption.importance import Importance
+from policy.preemption.victims import allowed_victims, potential_victims
+from policy.rules.expressions import BoolColumn, Columns
+from policy.rules.ruleset import RuleSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """Why one pod stays where it is."""
+
+    section: str  #: `victims.eligible` or `victims.forbid`
+    rule: str  #: id; "" where no rule allows the pod
+    reason: str
+
+
+def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, Denial]:
+    """The pods on nodes that may not leave for `preemptor`, by namespace/name.
+
+    Budgets are counted on each node as if it were looked at. Raises KeyError for a pod that the
+    snapshot does not have.
+    """
+    row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
+    if row is None or pod is None:
+        raise KeyError(preemptor)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
+    history = FrozenHistory(snapshot.history or {})
+    variables = Lazy({**victim_variables(snapshot), **preemptor_variables(incoming)})
+    victims = rules.victims
+    allowed = allowed_victims(victims.eligible, snapshot, variables, history)
+    found: dict[str, Denial] = {}
+    for i in np.flatnonzero((snapshot.node >= 0) & ~allowed.pods).tolist():
+        decided = int(allowed.rule[i])
+        rule = victims.eligible[decided] if decided >= 0 else None
+        found[snapshot.keys[i]] = Denial(
+            section="victims.eligible",
+            rule=rule.id if rule else "",
+            reason=rule.reason if rule else "",
+        )
+    if not victims.forbid:
+        return found
+    importance = Importance(snapshot, victims.importance, variables, history, ties=None)
+    potential = potential_victims(
+        rules=replace(victims, forbid=()),
+        snapshot=snapshot,
+        order=importance.order(),
+        allowed=allowed.pods,
+        nodes=np.arange(len(snapshot.nodes), dtype=np.int64),
+        variables=variables,
+        history=history,
+    )
+    violating = np.zeros(len(snapshot.pods), dtype=np.bool_)
+    violating[potential.rows] = potential.violating
+    also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
+    rows = potential.rows.astype(np.intp)
+    columns = Columns(len(snapshot.pods), also, history).take(rows)
+    for rule in victims.forbid:
+        held = np.ones(rows.size, dtype=np.bool_)
+        if rule.when is not None:
+            held = rule.when.evaluate(columns).holds(rows.size)
+        for i in rows[held].tolist():
+            denial = Denial(section="victims.forbid", rule=rule.id, reason=rule.reason)
+            found.setdefault(snapshot.keys[i], denial)
+    return found

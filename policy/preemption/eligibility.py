@@ -1,0 +1,90 @@
+"""May the pod preempt at all? The first eligibility rule whose condition holds decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING, Bools
+from policy.preemption.columns import Provider, scalar
+from policy.preemption.context import Context
+from policy.preemption.decision import RuleFired
+from policy.preemption.filtering import Filtered
+from policy.rules.expressions import Columns, Scalar
+from policy.rules.ruleset import Rule, Verdict
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Eligibility:
+    eligible: bool
+    fired: RuleFired
+
+
+def eligibility(context: Context, filtered: Filtered) -> Eligibility:
+    """The first rule whose condition holds; one without a value (an error) does not hold."""
+    variables = context.variables.also(_nominated_variables(context, filtered))
+    columns = Columns(1, variables, context.history)
+    for rule in context.rules.eligibility:
+        if rule.when is None or rule.when.evaluate_scalar(columns).holds:
+            return Eligibility(
+                eligible=rule.verdict is Verdict.ALLOW,
+                fired=_fired("eligibility", rule, columns),
+            )
+    raise AssertionError("a rule set ends its eligibility with a rule that always holds")
+
+
+def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Provider]:
+    """nominated.* and cluster.failedNodeCount."""
+    snapshot = context.snapshot
+    name = context.incoming.pod.status.nominated_node_name
+    node = snapshot.nodes.index.get(name, NOWHERE) if name else NOWHERE
+
+    def terminating() -> Bools:
+        if node == NOWHERE:
+            return np.zeros(len(snapshot.pods), dtype=np.bool_)
+        return np.asarray((snapshot.node == node) & snapshot.column(TERMINATING))
+
+    def lower() -> Bools:
+        return terminating() & (snapshot.column(PRIORITY) < context.incoming.priority)
+
+    def by_preemption() -> Bools:
+        return np.asarray(terminating() & snapshot.column(PREEMPTED))
+
+    def status() -> str:
+        if node == NOWHERE or name not in filtered.statuses:
+            return ""
+        return filtered.statuses[name].code.label
+
+    values: dict[str, Callable[[], str | int | bool]] = {
+        "nominated.node": lambda: name,
+        "nominated.exists": lambda: node != NOWHERE,
+        "nominated.status": status,
+        "nominated.lowerPriorityTerminating": lambda: int(lower().sum()),
+        "nominated.preemptedPodsTerminating": lambda: int(
+            (by_preemption() & context.allowed.pods).sum()
+        ),
+        "nominated.preemptedLowerPriorityTerminating": lambda: int(
+            (by_preemption() & lower()).sum()
+        ),
+        "cluster.failedNodeCount": lambda: filtered.failed_count,
+    }
+    return {key: scalar(of) for key, of in values.items()}
+
+
+def _fired(section: str, rule: Rule, columns: Columns) -> RuleFired:
+    """The rule with the values of the plain variables that its condition reads."""
+    inputs: dict[str, str | int | bool] = {}
+    for name in rule.when.variables if rule.when is not None else ():
+        column = columns.get(name)
+        value = column.value if isinstance(column, Scalar) else None
+        if isinstance(value, str | int | bool):
+            inputs[name] = value
+    return RuleFired(
+        section=section,
+        rule=rule.id,
+        verdict=rule.verdict.value,
+        reason=rule.reason,
+        inputs=inputs,
+    )

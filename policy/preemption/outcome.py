@@ -1,0 +1,110 @@
+"""How the cycle ends: what happens to the pod, to the victims, and to whom it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from policy.cluster.snapshot import Rows
+from policy.cluster.tables import NOWHERE, PRIORITY, SCHEDULER
+from policy.preemption import messages
+from policy.preemption.candidates import Found
+from policy.preemption.context import Context
+from policy.preemption.decision import (
+    NO_EFFECTS,
+    Code,
+    Effects,
+    NominationChange,
+    Outcome,
+    Victim,
+)
+from policy.preemption.eligibility import Eligibility
+from policy.rules.ruleset import OnNoCandidate
+from policy.scoring.placing import Placement, place
+
+
+def conclude(
+    context: Context,
+    placement: Placement | None,
+    eligibility: Eligibility,
+    found: Found,
+    *,
+    rejected: bool,
+) -> tuple[Outcome, str | None, Effects, str]:
+    """Outcome, node, effects and the message of the result.
+
+    rejected: a filter rejected the pod for all nodes at once.
+    """
+    if placement is not None:
+        node = context.names[placement.node]
+        return Outcome.BIND, node, _bind(node), ""
+    if not eligibility.eligible:
+        text = _told(context, messages.PREFIX + eligibility.fired.reason)
+        return Outcome.NOT_ELIGIBLE, None, NO_EFFECTS, text
+    if not len(found.candidates):
+        errors = [s.reasons[0] for s in found.statuses.statuses if s.code is Code.ERROR]
+        if errors:
+            return Outcome.ERROR, None, NO_EFFECTS, messages.PREFIX + ", ".join(errors)
+        message = messages.preemption_failure(nodes=len(context.names), dry_run=found.statuses)
+        outcome = Outcome.REJECTED if rejected else Outcome.NO_CANDIDATE
+        policy = context.rules.effects.on_no_candidate
+        clears = policy is OnNoCandidate.CLEAR or (
+            policy is OnNoCandidate.CLEAR_IF_NO_POTENTIAL_NODE and not found.potential.size
+        )
+        change = NominationChange.CLEAR if clears else NominationChange.LEAVE
+        effects = Effects(
+            bind="", mark_disrupted=(), evict=(), clear_nominations=(), nomination=change
+        )
+        return outcome, None, effects, _told(context, message)
+    node = found.candidates.nodes[0]
+    return Outcome.PREEMPT, node, _preempt(context, node, found.victims), ""
+
+
+def _told(context: Context, message: str) -> str:
+    """The message, where this generation gives one."""
+    return message if context.rules.effects.failure_message else ""
+
+
+def place_pod(context: Context, passing: Rows) -> Placement:
+    """The node for a pod that fits: the one it is nominated to, else the best by score."""
+    nominated = context.snapshot.nodes.index.get(
+        context.incoming.pod.status.nominated_node_name, NOWHERE
+    )
+    if nominated in passing:
+        return Placement(node=nominated, scores=())
+    return place(context.incoming, context.rules.scoring, passing)
+
+
+def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
+    rules = context.rules.effects
+    snapshot = context.snapshot
+    deleted = tuple(
+        v.pod for v in victims if rules.delete_terminating_victims or not v.already_terminating
+    )
+    cleared: tuple[str, ...] = ()
+    if rules.clear_lower_nominations:
+        rows = np.flatnonzero(
+            (snapshot.nominated == snapshot.nodes.index[node])
+            & (snapshot.column(PRIORITY) < context.incoming.priority)
+            & (snapshot.column(SCHEDULER) == snapshot.column(SCHEDULER)[context.incoming.row])
+        )
+        rows = rows[np.argsort(snapshot.rank[rows])]
+        cleared = tuple(snapshot.keys[row] for row in rows.tolist())
+    return Effects(
+        bind="",
+        mark_disrupted=deleted if rules.disruption_condition else (),
+        evict=deleted,
+        clear_nominations=cleared,
+        nomination=NominationChange.SET,
+    )
+
+
+def _bind(node: str) -> Effects:
+    return Effects(
+        bind=node,
+        mark_disrupted=(),
+        evict=(),
+        clear_nominations=(),
+        nomination=NominationChange.LEAVE,
+    )
