@@ -288,6 +288,18 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderCall:
+    """One exchange with an extender: enough to make the decision again without a network."""
+
+    extender: str  #: its `urlPrefix`
+    verb: str  #: filter, prioritize or preempt
+    request: str  #: `sha256:` and the hash of the request's body
+    status: int  #: HTTP status; 0 where no answer came
+    error: str  #: why the call failed, "" where it did not
+    answer: str  #: what the engine read of the answer, as JSON; "" where the call failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """How the decision came about, step by step."""
 
@@ -305,6 +317,7 @@ class Trace:
     message: str  #: text of the cycle's result as kube-scheduler words it
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...] = ()
+    extender_calls: tuple[ExtenderCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,6 +401,7 @@ def _document(decision: Decision) -> dict[str, Any]:
             "checks": [_fields(c) for c in trace.checks],
             "message": trace.message,
             "scores": trace.scores,
+            "extenderCalls": [_fields(c) for c in trace.extender_calls],
         },
         "effects": _fields(decision.effects),
     }

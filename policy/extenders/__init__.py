@@ -1,0 +1,1 @@
+"""HTTP extenders: services that a rule set lets have a say, asked as kube-scheduler asks them."""
