@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "sql": "policy.cli.sql:command",
     "export": "policy.cli.export:command",
     "rules": "policy.cli.rules:group",
+    "env": "policy.cli.env:group",
     "db": "policy.cli.db:group",
     "conform": "policy.cli.conform:command",
 }

@@ -25,8 +25,8 @@ _MEANINGS = {
     Exit.OK: "The command did what it was asked to do. A decision without preemption is one too.",
     Exit.ERROR: (
         "Something in the input, the rule files or the database is wrong; standard error says"
-        " what, where and what to do. `conform`, `rules lint` and `db check` also end so where"
-        " they found what they look for."
+        " what, where and what to do. `conform`, `rules lint`, `rules test` and `db check` also end"
+        " so where they found what they look for."
     ),
     Exit.USAGE: "The command line is wrong.",
     Exit.DIFFERS: "`replay`: a decision that was made again differs from the recorded one.",

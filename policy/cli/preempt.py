@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 
@@ -15,6 +15,7 @@ from policy.cli.exits import Exit
 @options.db_option
 @options.cluster_option
 @options.rules_option
+@env.env_option
 @options.seed_option
 @options.now_option
 @click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
@@ -24,6 +25,7 @@ def command(
     db: str,
     cluster: str,
     rules: str,
+    environment: str,
     seed: int,
     now: datetime | None,
     dry_run: bool,
@@ -41,24 +43,30 @@ def command(
       policy preempt default/web-1 --dry-run --rules kube-1.28 --output json
     """
     from policy.cli import view
-    from policy.rules import RuleSet
     from policy.scheduling.cycle import Scheduler
     from policy.store.journal import StoreJournal
 
-    rule_set = RuleSet.load(rules)
     clock = session.deciding_at(now)
     key = pod if "/" in pod else f"default/{pod}"
     with session.open_store(db, write=not dry_run) as store:
-        revision = store.head_revision(cluster)
-        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
-        scheduler = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
+        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
+        revision = store.head_revision(chosen.cluster)
+        journal = StoreJournal(
+            store,
+            chosen.cluster,
+            actor=session.actor(),
+            clock=session.clock_ms,
+            environment=chosen.environment,
+        )
+        scheduler = Scheduler(journal, chosen.rules, clock=clock, seed=seed, dry_run=dry_run)
         step = scheduler.decide(key)
         if step.recording is not None:
             stored = store.decision(step.recording.decision_id)
         else:
             stored = view.unsaved(
                 step.decision,
-                cluster=cluster,
+                cluster=chosen.cluster,
+                environment=chosen.environment,
                 revision=revision,
                 at_ms=session.clock_ms(),
                 actor=session.actor(),

@@ -12,31 +12,38 @@ _RULES = click.argument("rules", metavar="NAME|PATH")
 
 @click.group("rules")
 def group() -> None:
-    """Look at rule sets: what they say, and how they differ.
+    """Look at rule sets: what they say, how they differ, and whether they do what they should.
 
     \b
     Example:
       policy rules list
+      policy rules test
     """
 
 
 @group.command("list")
 @options.output_option
 def list_(form: str) -> int:
-    """List the shipped rule sets.
+    """List the shipped rule sets, the rules that overlays include, and overlays for environments.
 
     \b
     Example:
       policy rules list
     """
     from policy.rules import RuleSet
+    from policy.rules.loading import shipped_environments, shipped_rules
 
-    sets = [RuleSet.load(name) for name in RuleSet.names()]
+    kinds = (
+        ("rule set", RuleSet.names()),
+        ("rule", shipped_rules()),
+        ("environment", shipped_environments()),
+    )
+    sets = [(kind, name, RuleSet.load(name)) for kind, names in kinds for name in names]
     rows = [
-        {"name": rules.name, "description": rules.description, "digest": rules.digest}
-        for rules in sets
+        {"name": name, "kind": kind, "description": rules.description, "digest": rules.digest}
+        for kind, name, rules in sets
     ]
-    output.rows(rows, form, columns=("name", "description", "digest"))
+    output.rows(rows, form, columns=("name", "kind", "description", "digest"))
     return Exit.OK
 
 
@@ -123,6 +130,46 @@ def lint(rules: str, form: str) -> int:
         output.rows(rows, form, columns=columns)
     output.say(f"{len(found)} findings")
     return Exit.ERROR if found else Exit.OK
+
+
+@group.command("test")
+@click.argument("targets", metavar="[NAME|PATH]...", nargs=-1)
+@options.output_option
+def test(targets: tuple[str, ...], form: str) -> int:
+    """Run the cases beside rules: a small cluster each, and what has to be decided on it.
+
+    NAME is a shipped rule set, PATH a rule file or a folder of them; without any, the shipped
+    rules are tested. The cases of `NAME.yaml` are in `NAME.cases.yaml` beside it, those of
+    `NAME/rules.yaml` in `NAME/cases.yaml`. The exit status is 1 where a case fails.
+
+    \b
+    Example:
+      policy rules test
+      policy rules test cooldown environments/prod
+    """
+    from policy.rules import RuleSet
+    from policy.rules.cases import run, suites
+
+    rows = []
+    for suite in suites(targets):
+        rules = RuleSet.load(suite.rules)
+        for case in suite.cases():
+            failed = run(case, rules)
+            row = {"rules": str(suite.rules), "case": case.note, "place": case.place}
+            rows.append(
+                {
+                    **row,
+                    "result": "fails" if failed else "holds",
+                    "differences": list(failed.differences) if failed else [],
+                }
+            )
+            if failed and form == "table":
+                click.echo(str(failed))
+    failures = sum(row["result"] == "fails" for row in rows)
+    if form != "table":
+        output.rows(rows, form, columns=("rules", "case", "place", "result", "differences"))
+    output.say(f"{len(rows)} cases, {failures} fail" if failures else f"{len(rows)} cases hold")
+    return Exit.ERROR if failures else Exit.OK
 
 
 @group.command("diff")

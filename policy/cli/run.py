@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @options.db_option
 @options.cluster_option
 @options.rules_option
+@env.env_option
 @options.seed_option
 @options.now_option
 @click.option(
@@ -50,6 +51,7 @@ def command(
     db: str,
     cluster: str,
     rules: str,
+    environment: str,
     seed: int,
     now: datetime | None,
     scheduler: str,
@@ -71,16 +73,22 @@ def command(
       policy run --dry-run --output csv > decisions.csv
       policy run --settle --dry-run
     """
-    from policy.rules import RuleSet
     from policy.scheduling.cycle import Scheduler
     from policy.scheduling.settle import Settler, VirtualClock
     from policy.store.journal import StoreJournal
 
-    rule_set = RuleSet.load(rules)
     clock = session.deciding_at(now)
     outcomes: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:
-        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
+        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
+        rule_set = chosen.rules
+        journal = StoreJournal(
+            store,
+            chosen.cluster,
+            actor=session.actor(),
+            clock=session.clock_ms,
+            environment=chosen.environment,
+        )
         if settle:
             start = clock()
             virtual = VirtualClock(start)

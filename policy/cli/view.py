@@ -86,7 +86,13 @@ def document(stored: StoredDecision) -> dict[str, Any]:
 
 
 def unsaved(
-    decision: Decision, *, cluster: str, revision: int, at_ms: int, actor: str
+    decision: Decision,
+    *,
+    cluster: str,
+    environment: str,
+    revision: int,
+    at_ms: int,
+    actor: str,
 ) -> StoredDecision:
     """A decision of a dry run in the form of a recorded one, with all its candidates."""
     from policy.store import (
@@ -98,7 +104,14 @@ def unsaved(
 
     trace = decision.trace
     return StoredDecision(
-        row=_row(decision, cluster=cluster, revision=revision, at_ms=at_ms, actor=actor),
+        row=_row(
+            decision,
+            cluster=cluster,
+            environment=environment,
+            revision=revision,
+            at_ms=at_ms,
+            actor=actor,
+        ),
         filters=(
             *_statuses("filter", trace.filter_statuses),
             *_statuses("dry-run", trace.dry_run_statuses),
@@ -128,7 +141,15 @@ def unsaved(
     )
 
 
-def _row(decision: Decision, *, cluster: str, revision: int, at_ms: int, actor: str) -> DecisionRow:
+def _row(
+    decision: Decision,
+    *,
+    cluster: str,
+    environment: str,
+    revision: int,
+    at_ms: int,
+    actor: str,
+) -> DecisionRow:
     from policy.store import DecisionRow
 
     found, trace = decision.candidates, decision.trace
@@ -138,7 +159,7 @@ def _row(decision: Decision, *, cluster: str, revision: int, at_ms: int, actor: 
         at_ms=at_ms,
         now_ms=decision.now_ms,
         actor=actor,
-        environment="",
+        environment=environment,
         preemptor=decision.preemptor,
         preemptor_uid=decision.preemptor_uid,
         preemptor_priority=decision.preemptor_priority,

@@ -157,6 +157,43 @@ def require_active(connection: Connection, name: str, *, cluster: str, digest: s
         raise RuleSetChanged(name)
 
 
+_BACK: Final = "rollback to activation "
+
+
+def roll_back(
+    connection: Connection, name: str, *, reason: str, at_ms: int, actor: str
+) -> ActivationRow:
+    """Activate what was active before; doing it again goes further back.
+
+    Raises NotFound, or StoreError where there is nothing to go back to.
+    """
+    lock_head(connection, environment(connection, name).cluster)
+    stack: list[ActivationRow] = []
+    for row in reversed(activations(connection, name)):
+        if row.source.startswith(_BACK):
+            stack.pop()
+        else:
+            stack.append(row)
+    if len(stack) < 2:
+        raise StoreError(
+            f"environment `{name}` has no earlier rule set to go back to",
+            help=f"`policy env show {name}` lists what was active",
+        )
+    target = stack[-2]
+    text = connection.execute(
+        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == target.rule_set_digest)
+    ).scalar_one()
+    return activate(
+        connection,
+        name,
+        RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
+        reason=reason,
+        source=f"{_BACK}{target.id}",
+        at_ms=at_ms,
+        actor=actor,
+    )
+
+
 def environments(connection: Connection) -> list[EnvironmentRow]:
     """All environments by name, each with what is active in it."""
     query = (

@@ -1,0 +1,276 @@
+"""`policy env`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.rules import RuleSet
+    from policy.store import ActivationRow, EnvironmentRow, Store
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_NAME = click.argument("name", metavar="NAME")
+_REASON = click.option(
+    "--reason", metavar="TEXT", required=True, help="Why; kept with the activation."
+)
+
+
+def env_option(function: _Function) -> _Function:
+    """`--env NAME`"""
+    return click.option(
+        "--env",
+        "environment",
+        metavar="NAME",
+        envvar="POLICY_ENV",
+        default="",
+        show_envvar=True,
+        help="Environment that picks cluster and rule set, instead of --cluster and --rules.",
+    )(function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What `--env`, or `--cluster` and `--rules`, come to."""
+
+    cluster: str
+    rules: RuleSet
+    environment: str
+
+
+def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen:
+    """The cluster and the rule set to decide with. Raises RulesError, StoreError, UsageError."""
+    from policy.rules import RuleSet
+
+    if not environment:
+        return Chosen(cluster=cluster, rules=RuleSet.load(rules), environment="")
+    ctx = click.get_current_context()
+    for option in ("cluster", "rules"):
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            raise click.UsageError(
+                f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well\n"
+                "  help: leave one of them out; `--env ''` stands for no environment",
+                ctx,
+            )
+    active = store.active_rule_set(environment)
+    assert active is not None
+    return Chosen(
+        cluster=store.environment(environment).cluster,
+        rules=RuleSet.from_canonical(active.canonical),
+        environment=environment,
+    )
+
+
+@click.group("env")
+def group() -> None:
+    """Environments: a cluster, and the rule set that is active for it.
+
+    What was active when, who made it so and why, is part of the audited record.
+
+    \b
+    Example:
+      policy env create prod
+      policy env activate prod environments/prod --reason "first rules"
+      policy env list
+    """
+
+
+@group.command("create")
+@_NAME
+@options.db_option
+@options.cluster_option
+def create(name: str, db: str, cluster: str) -> int:
+    """Give a cluster in the database an environment, in which nothing is active yet.
+
+    \b
+    Example:
+      policy env create prod --cluster default
+    """
+    with session.open_store(db, write=True) as store:
+        store.head_revision(cluster)  # a misspelt cluster is an error, not a new cluster
+        store.create_environment(name, cluster, at_ms=session.clock_ms(), actor=session.actor())
+    output.say(f"environment `{name}` of cluster `{cluster}`; `policy env activate {name} RULES`")
+    return Exit.OK
+
+
+@group.command("list")
+@options.db_option
+@options.output_option
+def list_(db: str, form: str) -> int:
+    """List the environments, each with its active rule set.
+
+    \b
+    Example:
+      policy env list
+    """
+    with session.open_store(db) as store:
+        rows = [_environment(row) for row in store.environments()]
+    columns = ("environment", "cluster", "rule_set", "digest", "since", "actor", "reason")
+    output.rows(rows, form, columns=columns)
+    return Exit.OK
+
+
+@group.command("show")
+@_NAME
+@options.db_option
+@options.output_option
+def show(name: str, db: str, form: str) -> int:
+    """Show what was active in an environment, the newest first.
+
+    The first line is what decides now.
+
+    \b
+    Example:
+      policy env create prod
+      policy env activate prod environments/prod --reason "first rules"
+      policy env show prod
+    """
+    with session.open_store(db) as store:
+        environment = store.environment(name)
+        found = [_activation(row) for row in store.activations(name)]
+    if form in ("json", "yaml"):
+        output.document({**_environment(environment), "activations": found}, form)
+        return Exit.OK
+    output.say(f"environment `{name}` of cluster `{environment.cluster}`")
+    output.rows(found, form, columns=_ACTIVATION, right=("id",))
+    return Exit.OK
+
+
+@group.command("use")
+@_NAME
+@options.db_option
+def use(name: str, db: str) -> int:
+    """Print the line that makes a shell use an environment from now on.
+
+    \b
+    Example:
+      policy env create prod
+      policy env activate prod environments/prod --reason "first rules"
+      eval "$(policy env use prod)"
+      policy run
+    """
+    import shlex
+
+    with session.open_store(db) as store:
+        environment = store.environment(name)
+        store.active_rule_set(name)  # nothing could be decided without one
+    click.echo(f"export POLICY_ENV={shlex.quote(name)}")
+    output.say(f"cluster `{environment.cluster}`; `unset POLICY_ENV` ends it")
+    return Exit.OK
+
+
+@group.command("activate")
+@_NAME
+@click.argument("rules", metavar="RULES")
+@_REASON
+@options.db_option
+@options.output_option
+def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
+    """Make a rule set decide in an environment, from the next decision on.
+
+    RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
+    have to pass; otherwise nothing changes. Processes that run already take it over without a
+    restart.
+
+    \b
+    Example:
+      policy env create prod
+      policy env activate prod environments/prod --reason "budgets are hard limits from now on"
+    """
+    from policy.rules import RuleSet
+    from policy.rules.cases import run_beside
+
+    rule_set = RuleSet.load(rules)
+    _need_reason(reason)
+    failures = run_beside(rules)
+    if failures:
+        for failure in failures:
+            click.echo(str(failure), err=True)
+        output.say(f"{len(failures)} cases fail; nothing was activated")
+        return Exit.ERROR
+    with session.open_store(db, write=True) as store:
+        before = store.environment(name).active
+        if before is not None and before.rule_set_digest == rule_set.digest:
+            output.say(f"`{rule_set.name}` is active in `{name}` already; nothing was changed")
+            return Exit.OK
+        row = store.activate(
+            name,
+            rule_set_canonical=rule_set.canonical,
+            rule_set_name=rule_set.name,
+            rule_set_digest=rule_set.digest,
+            reason=reason,
+            source=rules,
+            at_ms=session.clock_ms(),
+            actor=session.actor(),
+        )
+    output.rows([_activation(row)], form, columns=_ACTIVATION, right=("id",))
+    return Exit.OK
+
+
+@group.command("rollback")
+@_NAME
+@_REASON
+@options.db_option
+@options.output_option
+def rollback(name: str, reason: str, db: str, form: str) -> int:
+    """Go back to the rule set that was active before, as a new activation.
+
+    Going back twice goes back two steps.
+
+    \b
+    Example:
+      policy env create prod
+      policy env activate prod kube-1.35 --reason "as in the cluster"
+      policy env activate prod environments/prod --reason "stricter"
+      policy env rollback prod --reason "too strict"
+    """
+    _need_reason(reason)
+    with session.open_store(db, write=True) as store:
+        row = store.roll_back(name, reason=reason, at_ms=session.clock_ms(), actor=session.actor())
+    output.rows([_activation(row)], form, columns=_ACTIVATION, right=("id",))
+    return Exit.OK
+
+
+def _need_reason(reason: str) -> None:
+    if not reason.strip():
+        raise click.UsageError("`--reason` is empty\n  help: say why, for those who read it later")
+
+
+_ACTIVATION: Final = ("id", "at", "actor", "rule_set", "digest", "before", "reason", "source")
+
+
+def _activation(row: ActivationRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "environment": row.environment,
+        "at": session.instant(row.at_ms),
+        "actor": row.actor,
+        "rule_set": row.rule_set,
+        "digest": row.rule_set_digest,
+        "before": row.previous_digest,
+        "reason": row.reason,
+        "source": row.source,
+    }
+
+
+def _environment(row: EnvironmentRow) -> dict[str, Any]:
+    active = row.active
+    return {
+        "environment": row.name,
+        "cluster": row.cluster,
+        "created": session.instant(row.created_ms),
+        "created_by": row.created_by,
+        "rule_set": active.rule_set if active else None,
+        "digest": active.rule_set_digest if active else None,
+        "since": session.instant(active.at_ms) if active else None,
+        "actor": active.actor if active else None,
+        "reason": active.reason if active else None,
+    }

@@ -1,0 +1,47 @@
+"""A case and its failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policy.cluster.objects import ClusterObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What a case expects; only what is `given` is compared."""
+
+    given: frozenset[str]
+    node: str | None = None
+    victims: frozenset[str] = frozenset()
+    denied: Mapping[str, str | None] = field(default_factory=dict)  #: None: no rule allows it
+    outcome: str = ""
+    decided_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One cluster, one pod to decide, and what is wanted."""
+
+    note: str
+    place: str  #: `file:line`
+    objects: tuple[ClusterObject, ...]
+    now_ms: int
+    history: Mapping[str, Mapping[str, int]]
+    preemptor: str
+    seed: int
+    want: Want
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A case that fails, and where the decision is another one than wanted."""
+
+    case: Case
+    rules: str  #: name of the rule set
+    differences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.case.place}: `{self.rules}` fails: {self.case.note}"]
+        return "\n".join([*lines, *(f"      {line}" for line in self.differences)])
