@@ -349,3 +349,19 @@ def decided(
         seed=seed,
         evaluate_all=evaluate_all,
     )
+
+
+def short(key: str) -> str:
+    """`name` of a pod in namespace `default`, `namespace/name` of others."""
+    return key.removeprefix("default/")
+
+
+def result(decision: Decision) -> tuple[str, str | None, list[str]]:
+    """How the decision ends: outcome, node, and the pods that it deletes."""
+    evicted = [short(key) for key in decision.effects.evict]
+    return decision.outcome.value, decision.node, evicted
+
+
+def candidates(decision: Decision) -> dict[str, list[str]]:
+    """Victims by node, best node first, in the order in which ranking reads them."""
+    return {c.node: [short(v) for v in c.victims] for c in decision.candidates}
