@@ -52,6 +52,7 @@ class Incoming:
     pod: Pod
     key: str
     row: int
+    ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
     @cached_property
@@ -74,7 +75,9 @@ class Incoming:
         """What the pod asks for, as the scheduler counts a pod that it is placing."""
         found = self._requests.get(rules)
         if found is None:
-            found = self._requests[rules] = pod_requests(self.pod, on_node=False, rules=rules)
+            asked = pod_requests(self.pod, on_node=False, rules=rules)
+            found = {name: n for name, n in asked.items() if name not in self.ignored}
+            self._requests[rules] = found
         return found
 
 

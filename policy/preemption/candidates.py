@@ -9,7 +9,9 @@ import numpy as np
 
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import START, TERMINATING
+from policy.cluster.tables import NOWHERE, START, TERMINATING
+from policy.extenders.evaluate import ExtenderFailed
+from policy.extenders.steps import NAME, ask_preempt
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
 from policy.preemption import messages
@@ -53,14 +55,19 @@ class Found:
     checks: tuple[PodCheck, ...] = ()
     victims: tuple[Victim, ...] = ()
     fired: tuple[RuleFired, ...] = ()
+    failure: str = ""  #: an extender's, which ends the preemption
+    dropped: bool = False  #: extenders left no candidate
 
 
 NOTHING_SOUGHT = Found(potential=np.zeros(0, dtype=np.int64))
 """The result where no search was made."""
 
 
-def search(context: Context, filtered: Filtered) -> Found:
-    """Dry-run the potential nodes, rank the candidates, and tell the best one in full."""
+def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
+    """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
+
+    consult: the rule set's extenders are asked, too.
+    """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
         potential = np.flatnonzero(filtered.codes == UNSCHEDULABLE)
@@ -75,6 +82,21 @@ def search(context: Context, filtered: Filtered) -> Found:
     fired = _victim_rules(context, examined)
     if not found.nodes.size:
         return Found(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
+    if consult and context.consultation is not None:
+        failure = ""
+        try:
+            found = ask_preempt(context.consultation, found)
+        except ExtenderFailed as exc:
+            failure = str(exc)
+        if failure or not found.nodes.size:
+            return Found(
+                potential=potential,
+                sampling=sampling,
+                statuses=statuses,
+                fired=fired,
+                failure=failure,
+                dropped=not failure,
+            )
     field = Field(
         nodes=found.nodes,
         victims=found.victims,
@@ -247,6 +269,9 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
     )
 
 
+_UNTOLD = Attempt(row=NOWHERE, violating=False, reprieved=False, filter="", reasons=())
+
+
 def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
     snapshot = context.snapshot
     why = {a.row: a for a in told}
@@ -258,6 +283,8 @@ def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Vic
     for row in rows.tolist():
         pod = snapshot.pods[row]
         assert pod is not None
+        # An extender may name pods that would not have had to leave, or could not be asked to.
+        told_of = why.get(row, _UNTOLD)
         victims.append(
             Victim(
                 pod=snapshot.keys[row],
@@ -270,10 +297,10 @@ def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Vic
                 run_seconds=int(seconds[row]),
                 cpu_milli=0 if cpu is None else int(requests[row, cpu]),
                 memory_bytes=0 if memory is None else int(requests[row, memory]),
-                pdb_violating=why[row].violating,
+                pdb_violating=told_of.violating,
                 already_terminating=bool(snapshot.column(TERMINATING)[row]),
-                filter=why[row].filter,
-                reasons=why[row].reasons,
+                filter=told_of.filter or NAME,
+                reasons=told_of.reasons,
             )
         )
     return tuple(victims)

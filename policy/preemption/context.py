@@ -7,6 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from policy.cluster.snapshot import Rows
+from policy.cluster.tables import NOWHERE
+from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
 from policy.filters.registry import FILTERS
@@ -25,12 +27,22 @@ from policy.rules.ruleset import RuleSet
 class Context:
     """One question to the rule set: this pod, on this snapshot, with this seed."""
 
-    def __init__(self, *, incoming: Incoming, rules: RuleSet, seed: int, ties: Ties | None) -> None:
+    def __init__(
+        self,
+        *,
+        incoming: Incoming,
+        rules: RuleSet,
+        seed: int,
+        ties: Ties | None,
+        consultation: Consultation | None = None,
+    ) -> None:
+        """consultation: with the rule set's extenders, None where it names none."""
         self.incoming = incoming
         self.snapshot = incoming.snapshot
         self.names = incoming.snapshot.nodes.names
         self.rules = rules
         self.seed = seed
+        self.consultation = consultation
         self.uses = [
             Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
             for u in rules.filters
@@ -40,6 +52,12 @@ class Context:
         self.importance = Importance(
             self.snapshot, rules.victims.importance, self.variables, self.history, ties=ties
         )
+
+    @property
+    def nominated(self) -> int:
+        """Index of the node that the pod is nominated to, NOWHERE without one."""
+        name = self.incoming.pod.status.nominated_node_name
+        return self.snapshot.nodes.index.get(name, NOWHERE) if name else NOWHERE
 
     @cached_property
     def pipeline(self) -> Pipeline:

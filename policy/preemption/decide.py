@@ -8,6 +8,9 @@ follows. Everything that is policy comes from the rule set.
 from __future__ import annotations
 
 from policy.cluster.snapshot import Snapshot
+from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
+from policy.extenders.protocol import Extenders
+from policy.extenders.steps import ask_filters
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, Found, search
@@ -17,6 +20,7 @@ from policy.preemption.decision import (
     NO_STATUSES,
     Decision,
     Effects,
+    ExtenderCall,
     Outcome,
     Texts,
     Trace,
@@ -40,6 +44,7 @@ def decide(
     seed: int = 0,
     evaluate_all: bool = False,
     ties: Ties | None = None,
+    extenders: Extenders | None = None,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
@@ -47,7 +52,10 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `ties` gives pods that are equal in importance another order than that of the
-    snapshot. Raises DecisionError for a pod that is unknown or already placed.
+    snapshot. `extenders` answers for the extenders that the rule set names: the network, or the
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. Raises
+    DecisionError for a pod that is unknown or already placed, and where the rule set names
+    extenders that nobody answers for.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -56,8 +64,21 @@ def decide(
         raise DecisionError(f"pod `{preemptor}` is on node `{pod.spec.node_name}` already")
     if pod.status.phase in {"Succeeded", "Failed"}:
         raise DecisionError(f"pod `{preemptor}` has ended ({pod.status.phase})")
-    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
-    context = Context(incoming=incoming, rules=rules, seed=seed, ties=ties)
+    if rules.extenders and extenders is None:
+        raise DecisionError(f"rule set `{rules.name}` names extenders, and nobody answers for them")
+    incoming = Incoming(
+        snapshot=snapshot,
+        pod=pod,
+        key=preemptor,
+        row=row,
+        ignored=left_to_extenders(rules.extenders),
+    )
+    consultation = None
+    if rules.extenders and extenders is not None:
+        consultation = Consultation(incoming, rules.extenders, extenders)
+    context = Context(
+        incoming=incoming, rules=rules, seed=seed, ties=ties, consultation=consultation
+    )
     return _run(context, evaluate_all=evaluate_all)
 
 
@@ -70,10 +91,18 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
     rejected = narrowed.rejected if narrowed is not None else ()
     filtered = filter_nodes(context, narrowed)
     passing = filtered.passing
+    if context.consultation is not None:
+        try:
+            filtered, passing = ask_filters(
+                context.consultation, filtered, names=context.names, nominated=context.nominated
+            )
+        except ExtenderFailed as exc:
+            return _failed(context, str(exc), evaluate_all=evaluate_all)
     fits = passing.size > 0
     asked = eligibility(context, filtered)
-    sought = evaluate_all or (not fits and asked.eligible)
-    found = search(context, filtered) if sought else NOTHING_SOUGHT
+    real = not fits and asked.eligible
+    sought = evaluate_all or real
+    found = search(context, filtered, consult=real) if sought else NOTHING_SOUGHT
     placement = place_pod(context, passing) if fits else None
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
@@ -92,6 +121,7 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
         checks=found.checks,
         message=message,
         scores=placement.scores if placement is not None else (),
+        extender_calls=_calls(context),
     )
     return _decision(
         context,
@@ -119,6 +149,7 @@ def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
         decided_by="",
         checks=(),
         message=message,
+        extender_calls=_calls(context),
     )
     return _decision(
         context,
@@ -129,6 +160,10 @@ def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
         trace=trace,
         evaluate_all=evaluate_all,
     )
+
+
+def _calls(context: Context) -> tuple[ExtenderCall, ...]:
+    return () if context.consultation is None else context.consultation.calls
 
 
 def _decision(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from policy.preemption.decision import Code, Decision, NodeStatuses
+from policy.preemption.decision import Code, Decision, NodeStatuses, Outcome
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
 TOO_MANY_VICTIMS: Final = "More victims than maxVictims allows"
 NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+NO_CANDIDATE: Final = "no candidate node for preemption"
 PREFIX: Final = "preemption: "
 
 
@@ -24,6 +25,11 @@ def unavailable(*, nodes: int, counts: Mapping[str, int]) -> str:
     """`0/N nodes are available: ...`, without reasons where there are none."""
     told = histogram(counts)
     return f"0/{nodes} nodes are available" + (f": {told}." if told else ".")
+
+
+def errors(texts: Sequence[str]) -> str:
+    """One error as it is, several in brackets."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def count_reasons(statuses: Iterable[NodeStatuses]) -> dict[str, int]:
@@ -57,6 +63,8 @@ def fit_error(decision: Decision) -> str:
     text = unavailable(nodes=len(statuses), counts=count_reasons([statuses] if failed else []))
     if not trace.message:
         return text
+    if decision.outcome is Outcome.ERROR:
+        return f"{text} {trace.message}"
     return f"{text} no new claims to deallocate, {trace.message}"
 
 

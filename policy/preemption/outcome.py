@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, PRIORITY, SCHEDULER
+from policy.cluster.tables import PRIORITY, SCHEDULER
 from policy.preemption import messages
 from policy.preemption.candidates import Found
 from policy.preemption.context import Context
@@ -44,8 +45,13 @@ def conclude(
         return Outcome.NOT_ELIGIBLE, None, NO_EFFECTS, text
     if not len(found.candidates):
         errors = [s.reasons[0] for s in found.statuses.statuses if s.code is Code.ERROR]
+        if found.failure:
+            errors = [found.failure]
         if errors:
-            return Outcome.ERROR, None, NO_EFFECTS, messages.PREFIX + ", ".join(errors)
+            return Outcome.ERROR, None, NO_EFFECTS, messages.PREFIX + messages.errors(errors)
+        if found.dropped:
+            text = _told(context, messages.PREFIX + messages.NO_CANDIDATE)
+            return Outcome.NO_CANDIDATE, None, NO_EFFECTS, text
         message = messages.preemption_failure(nodes=len(context.names), dry_run=found.statuses)
         outcome = Outcome.REJECTED if rejected else Outcome.NO_CANDIDATE
         policy = context.rules.effects.on_no_candidate
@@ -68,12 +74,15 @@ def _told(context: Context, message: str) -> str:
 
 def place_pod(context: Context, passing: Rows) -> Placement:
     """The node for a pod that fits: the one it is nominated to, else the best by score."""
-    nominated = context.snapshot.nodes.index.get(
-        context.incoming.pod.status.nominated_node_name, NOWHERE
-    )
-    if nominated in passing:
-        return Placement(node=nominated, scores=())
-    return place(context.incoming, context.rules.scoring, passing)
+    if context.nominated in passing:
+        return Placement(node=context.nominated, scores=())
+    if context.consultation is None or passing.size == 1:
+        return place(context.incoming, context.rules.scoring, passing)
+    asked = context.consultation.prioritize(passing)
+    placement = place(context.incoming, context.rules.scoring, passing, added=asked.added)
+    at = int(np.searchsorted(passing, placement.node))
+    told = tuple((name, weight, int(values[at])) for name, weight, values in asked.values)
+    return replace(placement, scores=(*placement.scores, *told))
 
 
 def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
