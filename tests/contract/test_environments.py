@@ -1,0 +1,198 @@
+"""Environments: what is active decides the next decision; the record says since when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from policy.preemption.decision import Outcome
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import NotFound, Store, StoreError
+from policy.store.environments import RuleSetChanged
+from policy.store.journal import StoreJournal
+from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
+
+SOFT, STRICT, OTHER = "kube-1.35", "environments/prod", "kube-1.28"
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        pods = [
+            a_pod("shop/web", node="n1", cpu="8", uid="web"),
+            *(a_pod(f"lab/{n}", priority=9, cpu="8") for n in "abc"),
+        ]
+        objects = [a_node("n1"), *pods]
+        opened.import_objects("default", objects, at_ms=NOW, source="dump.json")
+        opened.create_environment("prod", "default", at_ms=NOW, actor="ann")
+        yield opened
+
+
+def activate(store, name, reason="because"):
+    rules = RuleSet.load(name)
+    return store.activate(
+        "prod",
+        rule_set_canonical=rules.canonical,
+        rule_set_name=rules.name,
+        rule_set_digest=rules.digest,
+        reason=reason,
+        source=name,
+        at_ms=NOW,
+        actor="ann",
+    )
+
+
+def digest(name):
+    return RuleSet.load(name).digest
+
+
+def scheduler(store, journal=None):
+    journal = journal or StoreJournal(
+        store, "default", actor="bob", clock=lambda: NOW, environment="prod"
+    )
+    return Scheduler(journal, RuleSet.load(OTHER), clock=lambda: NOW, seed=0)
+
+
+def decided(store, step):
+    row = store.decision(step.recording.decision_id).row
+    return row.environment, row.rule_set_digest, row.outcome
+
+
+def test_an_activation_decides_the_next_decision_of_a_running_process(store):
+    """The scheduler goes on; each decision names the environment and the rules active then."""
+    activate(store, SOFT)
+    cycle = scheduler(store)
+    first = cycle.decide("lab/a")
+    activate(store, STRICT)
+    second = cycle.decide("lab/b")
+    store.roll_back("prod", reason="too strict", at_ms=NOW, actor="ann")
+    third = cycle.decide("lab/c")
+    assert [decided(store, step)[:2] for step in (first, second, third)] == [
+        ("prod", digest(SOFT)),
+        ("prod", digest(STRICT)),
+        ("prod", digest(SOFT)),
+    ]
+    assert store.verify_ledger().ok
+
+
+class Interrupted(StoreJournal):
+    """A journal beside which something happens between a decision and its record."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def record(self, *arguments, **options):
+        if self.meanwhile is not None:
+            happens, self.meanwhile = self.meanwhile, None
+            happens()
+        return super().record(*arguments, **options)
+
+
+def test_a_decision_overtaken_by_an_activation_is_made_again(store):
+    """No decision is recorded under rules that are not active any more."""
+    activate(store, SOFT)
+    journal = Interrupted(store, "default", actor="bob", clock=lambda: NOW, environment="prod")
+    journal.meanwhile = lambda: activate(store, STRICT)
+    step = scheduler(store, journal).decide("lab/a")
+    assert decided(store, step)[:2] == ("prod", digest(STRICT))
+    assert len(store.decisions()) == 1
+
+
+def test_the_store_refuses_a_decision_under_other_rules_than_the_active_ones(store):
+    """Whoever writes: what stands under an environment was decided by its rules."""
+    activate(store, SOFT)
+    record = {
+        "expected_revision": 1,
+        "rule_set_canonical": RULES,
+        "rule_set_name": "by-hand",
+        "environment": "prod",
+        "actor": "eve",
+        "at_ms": NOW,
+    }
+    with pytest.raises(RuleSetChanged):
+        store.record("default", a_decision(), [], **record)
+    assert store.decisions() == []
+    store.record("default", a_decision(), [], **record, hypothetical=True)
+    assert len(store.decisions(hypothetical=None)) == 1
+
+
+def test_the_active_rule_set_costs_one_small_query(store):
+    """As long as nothing is activated, a running process reads one row and no rule set."""
+    first = activate(store, SOFT)
+    assert store.active_rule_set("prod", unless=first.id) is None
+    second = activate(store, STRICT)
+    found = store.active_rule_set("prod", unless=first.id)
+    assert found is not None
+    assert (found.activation, found.digest) == (second.id, digest(STRICT))
+    assert RuleSet.from_canonical(found.canonical) == RuleSet.load(STRICT)
+
+
+def test_rolling_back_again_goes_further_back(store):
+    """Three activations, two steps back, and then there is nothing before."""
+    for name in (SOFT, OTHER, STRICT):
+        activate(store, name)
+    for _ in range(2):
+        store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    with pytest.raises(StoreError, match="no earlier rule set"):
+        store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    found = [
+        (row.rule_set_digest, row.previous_digest, row.source, row.reason)
+        for row in reversed(store.activations("prod"))
+    ]
+    assert found == [
+        (digest(SOFT), None, SOFT, "because"),
+        (digest(OTHER), digest(SOFT), OTHER, "because"),
+        (digest(STRICT), digest(OTHER), STRICT, "because"),
+        (digest(OTHER), digest(STRICT), "rollback to activation 2", "worse"),
+        (digest(SOFT), digest(OTHER), "rollback to activation 1", "worse"),
+    ]
+
+
+def test_after_a_rollback_the_next_activation_starts_from_there(store):
+    """What was rolled back is not gone back to."""
+    activate(store, SOFT)
+    activate(store, STRICT)
+    store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    activate(store, OTHER)
+    back = store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    assert back.rule_set_digest == digest(SOFT)
+
+
+def test_activations_are_entries_of_the_ledger(store):
+    """Creation, activation and rollback stand in the chain, in their order."""
+    activate(store, SOFT)
+    activate(store, STRICT)
+    store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    query = "SELECT kind, subject_digest, environment, actor FROM ledger ORDER BY sequence"
+    with store.sql(query) as found:
+        entries = [tuple(row) for row in found]
+    assert entries[1:] == [
+        ("environment", "", "prod", "ann"),
+        ("activation", digest(SOFT), "prod", "ann"),
+        ("activation", digest(STRICT), "prod", "ann"),
+        ("activation", digest(SOFT), "prod", "ann"),
+    ]
+    assert store.verify_ledger().ok
+
+
+def test_an_environment_without_rules_decides_nothing(store):
+    """It is an error that says what to do, not a default."""
+    with pytest.raises(StoreError, match="no active rule set"):
+        scheduler(store).decide("lab/a")
+    with pytest.raises(NotFound, match="no environment `other`"):
+        store.active_rule_set("other")
+    assert store.decisions() == []
+
+
+def test_a_dry_run_follows_the_active_rules_too(store):
+    """Without recording anything, the rules of the environment decide."""
+    activate(store, SOFT)
+    journal = StoreJournal(store, "default", actor="bob", clock=lambda: NOW, environment="prod")
+    cycle = Scheduler(journal, RuleSet.load(OTHER), clock=lambda: NOW, seed=0, dry_run=True)
+    step = cycle.decide("lab/a")
+    assert (step.decision.rule_set_digest, step.decision.outcome) == (
+        digest(SOFT),
+        Outcome.PREEMPT,
+    )
+    assert store.decisions() == []
