@@ -118,7 +118,8 @@ def digest_range(prefix: str) -> tuple[str, str]:
     return full, full + "g"
 
 
-def _rule_set_ids(connection: Connection, wanted: str) -> list[int]:
+def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
+    """Numbers of the rule sets with that name, or with a digest that begins so."""
     condition = RULE_SETS.c.name == wanted
     if _DIGEST.fullmatch(wanted):
         low, high = digest_range(wanted)
@@ -139,7 +140,7 @@ def _filtered(connection: Connection, query: Select[Any], wanted: DecisionFilter
     if wanted.node is not None:
         query = query.where(c.node == wanted.node)
     if wanted.rule_set is not None:
-        query = query.where(c.rule_set_id.in_(_rule_set_ids(connection, wanted.rule_set)))
+        query = query.where(c.rule_set_id.in_(rule_set_ids(connection, wanted.rule_set)))
     if wanted.outcome is not None:
         query = query.where(c.outcome == wanted.outcome)
     if wanted.preemptor is not None:

@@ -54,6 +54,7 @@ from policy.store.model import (
 from policy.store.pruning import PrunePlan
 from policy.store.queries import DecisionFilter
 from policy.store.recording import Envelope, History, Keep
+from policy.store.reports import ReportQueries
 from policy.store.rule_sets import RuleSetText
 from policy.store.sql import SqlResult
 from policy.store.verify import VerifyResult
@@ -480,3 +481,7 @@ class Store:
     def audit_queries(self) -> AuditQueries:
         """Reading in bulk: revisions with their changes, victims of many decisions, tables."""
         return AuditQueries(self._database)
+
+    def report_queries(self) -> ReportQueries:
+        """Reading for reports: evictions, nominations, how often rules decided."""
+        return ReportQueries(self._database)

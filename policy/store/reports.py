@@ -1,0 +1,379 @@
+"""What reports read: evictions with who caused them, nominations, how often rules decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    cast,
+    func,
+    or_,
+    select,
+)
+
+from policy.cluster.objects import ClusterObject
+from policy.store.connection import Database
+from policy.store.model import NominationRow
+from policy.store.queries import cluster_id, nominations, rule_set_ids
+from policy.store.state import decode
+from policy.store.tables import (
+    CLUSTERS,
+    DECISION_RULES,
+    DECISIONS,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    RULE_SETS,
+    VERSIONS,
+    VICTIMS,
+)
+
+_BATCH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Which decisions a report is about: of one cluster, by the time that they were made for."""
+
+    cluster: str
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A pod that left for another one."""
+
+    decision_id: int
+    now_ms: int
+    preemptor: str
+    preemptor_workload: str  #: `namespace/Kind/name` of its owner then, or of the pod itself
+    preemptor_namespace: str
+    preemptor_priority: int
+    pod: str
+    namespace: str
+    owner: str
+    workload: str
+    priority: int
+    run_seconds: int
+    cpu_milli: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastDecision:
+    """A preemption with the objects that rules about victims look at, as they were then."""
+
+    decision_id: int
+    now_ms: int
+    preemptor: str
+    victims: Mapping[str, bool]  #: evicted pods; True where the eviction broke a budget
+    victim_count: int  #: of the decision, those that were leaving already included
+    objects: Sequence[ClusterObject]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleUse:
+    """How often a rule decided under one rule set."""
+
+    digest: str
+    section: str
+    rule: str
+    decisions: int
+    pods: int | None  #: pods that it decided about, where that is counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedRuleSet:
+    """A rule set that made decisions."""
+
+    digest: str
+    name: str
+    canonical: str
+    decisions: int
+
+
+class ReportQueries:
+    """Queries behind reports; nothing here writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def evictions(self, wanted: Range) -> list[Eviction]:
+        """Everything that was evicted, in the order in which it was decided. Raises NotFound."""
+        with self._database.reading() as connection:
+            return evictions(connection, wanted)
+
+    def past_decisions(self, wanted: Range) -> Iterator[PastDecision]:
+        """The preemptions with their objects, oldest first; pruned ones are left out."""
+        with self._database.reading() as connection:
+            yield from past_decisions(connection, wanted)
+
+    def nominations(self, wanted: Range) -> list[NominationRow]:
+        """Nominations that were made in the range, newest first."""
+        with self._database.reading() as connection:
+            return past_nominations(connection, wanted)
+
+    def tries_while_nominated(self, cluster: str | None) -> dict[tuple[str, int, str], int]:
+        """How many later decisions left a nomination as it was, by cluster, revision and pod."""
+        with self._database.reading() as connection:
+            return tries_while_nominated(connection, cluster)
+
+    def rule_sets_used(self, wanted: Range, rules: str | None = None) -> list[UsedRuleSet]:
+        """Rule sets with the number of their decisions; the one that was used last first."""
+        with self._database.reading() as connection:
+            return rule_sets_used(connection, wanted, rules)
+
+    def rule_uses(self, wanted: Range) -> list[RuleUse]:
+        """How often each rule and criterion decided, under each rule set."""
+        with self._database.reading() as connection:
+            return rule_uses(connection, wanted)
+
+
+def workload(namespace: str, owner: str, pod: str) -> str:
+    """`namespace/Kind/name`; `pod` (namespace/name) counts where there is no owner."""
+    return f"{namespace}/{owner or 'Pod/' + pod.partition('/')[2]}"
+
+
+def _conditions(
+    connection: Connection, wanted: Range, cluster: ColumnElement[int], now: ColumnElement[int]
+) -> list[ColumnElement[bool]]:
+    found = [cluster == cluster_id(connection, wanted.cluster)]
+    if wanted.since_ms is not None:
+        found.append(now >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        found.append(now < wanted.until_ms)
+    return found
+
+
+def _true_at(
+    kind: str, cluster: ColumnElement[int], key: ColumnElement[str]
+) -> ColumnElement[bool]:
+    """The version of an object that was true when a decision was made."""
+    c = VERSIONS[kind].c
+    base = DECISIONS.c.base_revision
+    return and_(
+        c.cluster_id == cluster,
+        c.key == key,
+        c.valid_from <= base,
+        or_(c.valid_to.is_(None), c.valid_to > base),
+    )
+
+
+def evictions(connection: Connection, wanted: Range) -> list[Eviction]:
+    """Everything that was evicted, in the order in which it was decided."""
+    v, d, p = VICTIMS.c, DECISIONS.c, VERSIONS["Pod"].c
+    query = (
+        select(
+            v.decision_id,
+            v.now_ms,
+            d.preemptor,
+            p.owner.label("preemptor_owner"),
+            v.preemptor_namespace,
+            d.preemptor_priority,
+            v.pod,
+            v.namespace,
+            v.owner,
+            v.priority,
+            v.run_seconds,
+            v.cpu_milli,
+        )
+        .join(DECISIONS, d.id == v.decision_id)
+        .outerjoin(VERSIONS["Pod"], _true_at("Pod", v.cluster_id, d.preemptor))
+        .where(*_conditions(connection, wanted, v.cluster_id, v.now_ms), v.evicted)
+        .order_by(v.decision_id, v.position)
+    )
+    return [_eviction(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def _eviction(row: dict[str, Any]) -> Eviction:
+    owner = row.pop("preemptor_owner") or ""
+    return Eviction(
+        **row,
+        preemptor_workload=workload(row["preemptor_namespace"], owner, row["preemptor"]),
+        workload=workload(row["namespace"], row["owner"], row["pod"]),
+    )
+
+
+def past_decisions(connection: Connection, wanted: Range) -> Iterator[PastDecision]:
+    """The preemptions with their objects, oldest first; pruned objects are left out."""
+    v, d, p = VICTIMS.c, DECISIONS.c, VERSIONS["Pod"].c
+    conditions = _conditions(connection, wanted, d.cluster_id, d.now_ms)
+    shared = _shared(connection, wanted)
+    query = (
+        select(
+            d.id,
+            d.now_ms,
+            d.preemptor,
+            d.base_revision,
+            d.victim_count,
+            v.pod,
+            v.pdb_violating,
+            p.manifest,
+        )
+        .join(VICTIMS, v.decision_id == d.id)
+        .join(VERSIONS["Pod"], _true_at("Pod", d.cluster_id, v.pod))
+        .where(*conditions, v.evicted)
+        .order_by(d.id, v.position)
+        .execution_options(yield_per=_BATCH)
+    )
+    preemptors = _preemptors(connection, conditions)
+    for _, group in groupby(connection.execute(query), key=attrgetter("id")):
+        rows = list(group)
+        first = rows[0]
+        asking = preemptors.get(first.id)
+        if asking is None:
+            continue
+        at = first.base_revision
+        objects = [decode("Pod", asking), *(decode("Pod", row.manifest) for row in rows)]
+        objects += [
+            obj for begun, ended, obj in shared if begun <= at and not (ended and ended <= at)
+        ]
+        yield PastDecision(
+            decision_id=first.id,
+            now_ms=first.now_ms,
+            preemptor=first.preemptor,
+            victims={row.pod: row.pdb_violating for row in rows},
+            victim_count=first.victim_count,
+            objects=objects,
+        )
+
+
+def _preemptors(connection: Connection, conditions: list[ColumnElement[bool]]) -> dict[int, str]:
+    d, p = DECISIONS.c, VERSIONS["Pod"].c
+    query = (
+        select(d.id, p.manifest)
+        .join(VERSIONS["Pod"], _true_at("Pod", d.cluster_id, d.preemptor))
+        .where(*conditions, d.outcome == "preempt", ~d.hypothetical)
+    )
+    return {row.id: row.manifest for row in connection.execute(query)}
+
+
+def _shared(connection: Connection, wanted: Range) -> list[tuple[int, int | None, ClusterObject]]:
+    """Namespaces and priority classes, with the revisions between which they were so."""
+    found: list[tuple[int, int | None, ClusterObject]] = []
+    for kind in ("Namespace", "PriorityClass"):
+        c = VERSIONS[kind].c
+        query = select(c.valid_from, c.valid_to, c.manifest).where(
+            c.cluster_id == cluster_id(connection, wanted.cluster)
+        )
+        found += [
+            (row.valid_from, row.valid_to, decode(kind, row.manifest))
+            for row in connection.execute(query)
+        ]
+    return found
+
+
+def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
+    """Nominations that were made in the range, newest first."""
+    found = nominations(
+        connection, cluster=wanted.cluster, pod=None, node=None, standing=None, limit=None
+    )
+    since, until = wanted.since_ms, wanted.until_ms
+    return [
+        row
+        for row in found
+        if (since is None or row.made_ms >= since) and (until is None or row.made_ms < until)
+    ]
+
+
+def tries_while_nominated(
+    connection: Connection, cluster: str | None
+) -> dict[tuple[str, int, str], int]:
+    """How many later decisions left a nomination as it was, by cluster, revision and pod."""
+    n, e, d = NOMINATIONS.c, NOMINATION_ENDS.c, DECISIONS.c
+    same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
+    query = (
+        select(CLUSTERS.c.name, n.made_revision, n.pod, func.count().label("tries"))
+        .select_from(NOMINATIONS)
+        .join(CLUSTERS, CLUSTERS.c.id == n.cluster_id)
+        .outerjoin(NOMINATION_ENDS, same)
+        .join(
+            DECISIONS,
+            (d.cluster_id == n.cluster_id)
+            & (d.preemptor == n.pod)
+            & (d.base_revision >= n.made_revision)
+            & or_(e.ended_revision.is_(None), d.base_revision < e.ended_revision)
+            & or_(e.ended_decision.is_(None), d.id != e.ended_decision)
+            & ~d.hypothetical,
+        )
+        .group_by(CLUSTERS.c.name, n.made_revision, n.pod)
+    )
+    if cluster is not None:
+        query = query.where(n.cluster_id == cluster_id(connection, cluster))
+    return {(row.name, row.made_revision, row.pod): row.tries for row in connection.execute(query)}
+
+
+# --- how often rules decided ---------------------------------------------------------------------
+
+
+def rule_sets_used(connection: Connection, wanted: Range, rules: str | None) -> list[UsedRuleSet]:
+    """Rule sets with the number of their decisions; the one that was used last comes first."""
+    d, r = DECISIONS.c, RULE_SETS.c
+    query = (
+        select(r.digest, r.name, r.canonical, func.count().label("decisions"))
+        .join(DECISIONS, d.rule_set_id == r.id)
+        .where(*_conditions(connection, wanted, d.cluster_id, d.now_ms), ~d.hypothetical)
+        .group_by(r.id, r.digest, r.name, r.canonical)
+        .order_by(func.max(d.id).desc())
+    )
+    if rules is not None:
+        query = query.where(r.id.in_(rule_set_ids(connection, rules)))
+    return [UsedRuleSet(**row) for row in connection.execute(query).mappings()]
+
+
+def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
+    """Rules and ranking criteria that decided, with the number of decisions that each decided."""
+    d, r, f = DECISIONS.c, RULE_SETS.c, DECISION_RULES.c
+    conditions = [*_conditions(connection, wanted, d.cluster_id, d.now_ms), ~d.hypothetical]
+    rules = (
+        select(
+            r.digest,
+            f.section,
+            f.rule,
+            func.count().label("decisions"),
+            func.sum(_pods(connection)).label("pods"),
+        )
+        .select_from(DECISION_RULES)
+        .join(DECISIONS, d.id == f.decision_id)
+        .join(RULE_SETS, r.id == d.rule_set_id)
+        .where(*conditions)
+        .group_by(r.digest, f.section, f.rule)
+    )
+    criteria = (
+        select(r.digest, d.decided_by.label("rule"), func.count().label("decisions"))
+        .join(RULE_SETS, r.id == d.rule_set_id)
+        .where(*conditions, d.outcome == "preempt")
+        .group_by(r.digest, d.decided_by)
+    )
+    found = [
+        RuleUse(
+            digest=row.digest,
+            section=row.section,
+            rule=row.rule,
+            decisions=row.decisions,
+            pods=None if row.pods is None else int(row.pods),
+        )
+        for row in connection.execute(rules)
+    ]
+    return found + [
+        RuleUse(
+            digest=row.digest, section="ranking", rule=row.rule, decisions=row.decisions, pods=None
+        )
+        for row in connection.execute(criteria)
+    ]
+
+
+def _pods(connection: Connection) -> ColumnElement[Any]:
+    """The number of pods among the inputs of a rule that fired; null where there is none."""
+    inputs = DECISION_RULES.c.inputs
+    if connection.dialect.name == "postgresql":
+        return cast(func.json_extract_path_text(inputs, "pods"), BigInteger)
+    return func.json_extract(cast(inputs, Text), "$.pods")
