@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from policy.cluster.occupancy import NodeOrder
 from policy.cluster.selectors import Selector, compile_selector
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
@@ -115,40 +116,88 @@ def _build(snapshot: Snapshot) -> BudgetIndex:
     )
 
 
-def violating(
-    snapshot: Snapshot, rows: Rows, groups: Rows, *, decrement: bool, skip_disrupted: bool
-) -> Bools:
-    """Which potential victims would break a budget if all of them left, in this order.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BudgetUse:
+    """Who uses up which budget, in the order in which potential victims are counted.
 
-    rows: pods grouped by node and in importance order within each node; groups: (rows,) node of
-    each, ascending. With `decrement` every pod uses up one disruption of each budget that selects
-    it, node by node from the budget's own number; without, a pod violates where any of its
-    budgets allows no disruption at all. Returns (rows,) bool.
+    One pair per pod and budget that selects it, grouped by node and budget, most important pod
+    first.
     """
-    result = np.zeros(rows.size, dtype=np.bool_)
+
+    order: NodeOrder
+    rows: Rows  #: (pairs,) pods
+    budgets: Rows  #: (pairs,) budget indexes
+    first: Rows  #: (pairs,) position of the first pair of the group
+
+    @staticmethod
+    def of(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -> BudgetUse:
+        def build(snapshot: Snapshot) -> BudgetUse:
+            return _budget_use(snapshot, order, skip_disrupted=skip_disrupted)
+
+        if not any(kept is order for kept in snapshot.kept()):
+            return build(snapshot)
+        # The keys of an order stay the same object through deltas; they stand for the rule set.
+        return snapshot.derived(("budget-use", skip_disrupted, order.keys), build)
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> BudgetUse | None:
+        unmoved = any(kept is self.order for kept in after.kept())
+        if not unmoved or delta.added or delta.nodes_changed or delta.other_kinds & _KINDS:
+            return None
+        old, new = before.column(LABELS)[delta.rows], after.column(LABELS)[delta.rows]
+        return self if np.array_equal(old, new) else None
+
+
+def _budget_use(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -> BudgetUse:
     index = BudgetIndex.of(snapshot)
-    if not index.budgets or not rows.size:
-        return result
+    rows = order.rows
     positions, budgets = index.pairs(snapshot.column(LABELS)[rows].astype(np.int64))
-    if not positions.size:
-        return result
-    if skip_disrupted and index.disrupted:
+    if skip_disrupted and index.disrupted and positions.size:
         names = [snapshot.keys[row].split("/", 1)[1] for row in rows[positions].tolist()]
         counted = np.array(
             [n not in index.budgets[b].disrupted for n, b in zip(names, budgets, strict=True)],
             dtype=np.bool_,
         )
         positions, budgets = positions[counted], budgets[counted]
-    allowed = index.allowed[budgets]
-    if not decrement:
-        result[positions[allowed <= 0]] = True
-        return result
-    keys = groups[positions] * len(index.budgets) + budgets
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    lengths = np.diff(np.concatenate([starts, [ordered.size]]))
-    used = np.arange(ordered.size) - np.repeat(starts, lengths) + 1
-    broken = used > allowed[order]
-    result[positions[order[broken]]] = True
-    return result
+    nodes = snapshot.node[rows[positions]].astype(np.int64)
+    groups = nodes * max(1, len(index.budgets)) + budgets
+    by_group = np.argsort(groups, kind="stable")
+    groups = groups[by_group]
+    starts = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))[: groups.size]
+    lengths = np.diff(np.concatenate([starts, [groups.size]]))
+    return BudgetUse(
+        order=order,
+        rows=rows[positions[by_group]],
+        budgets=budgets[by_group],
+        first=np.repeat(starts, lengths) if groups.size else np.zeros(0, dtype=np.int64),
+    )
+
+
+def violations(
+    snapshot: Snapshot,
+    order: NodeOrder,
+    potential: Bools,
+    *,
+    decrement: bool,
+    skip_disrupted: bool,
+) -> Bools:
+    """Which potential victims would break a budget if all of them left, in importance order.
+
+    potential: (pods,) bool. With `decrement` every pod uses up one disruption of each budget that
+    selects it, node by node from the budget's own number; without, a pod violates where any of
+    its budgets allows no disruption at all. Returns (pods,) bool.
+    """
+    flags = np.zeros(len(snapshot.pods), dtype=np.bool_)
+    index = BudgetIndex.of(snapshot)
+    if not index.budgets:
+        return flags
+    use = BudgetUse.of(snapshot, order, skip_disrupted=skip_disrupted)
+    counted = potential[use.rows]
+    allowed = index.allowed[use.budgets]
+    if decrement:
+        total = np.zeros(use.rows.size + 1, dtype=np.int64)
+        np.cumsum(counted, out=total[1:])
+        broken = counted & (total[1:] - total[use.first] > allowed)
+    else:
+        broken = counted & (allowed <= 0)
+    flags[use.rows[broken]] = True
+    return flags

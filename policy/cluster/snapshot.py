@@ -222,6 +222,10 @@ class Snapshot:
             found = self._derived[key] = build(self)
         return cast("D", found)
 
+    def kept(self) -> Iterable[Derived]:
+        """The derived values that this snapshot holds."""
+        return self._derived.values()
+
     def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
         return self.others.get(kind, {})
 

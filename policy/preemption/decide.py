@@ -29,7 +29,7 @@ from policy.preemption.eligibility import eligibility
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Ties
 from policy.preemption.outcome import conclude, place_pod
-from policy.rules.ruleset import RuleSet
+from policy.rules.ruleset import CandidateNodes, RuleSet
 
 
 class DecisionError(ValueError):
@@ -94,7 +94,11 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
     if context.consultation is not None:
         try:
             filtered, passing = ask_filters(
-                context.consultation, filtered, names=context.names, nominated=context.nominated
+                context.consultation,
+                filtered,
+                names=context.names,
+                nominated=context.nominated,
+                silence_is_hopeless=context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE,
             )
         except ExtenderFailed as exc:
             return _failed(context, str(exc), evaluate_all=evaluate_all)

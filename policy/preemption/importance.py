@@ -79,6 +79,11 @@ class Importance:
         self._columns = Columns(len(snapshot.pods), variables, history)
         self._ties = ties
 
+    @property
+    def tied(self) -> bool:
+        """Are other orders among equals asked for?"""
+        return self._ties is not None
+
     def order(self) -> NodeOrder:
         """Pods of each node from the most important down; snapshot order ends every order."""
         if self._ties is None and self._lasting():
@@ -95,10 +100,10 @@ class Importance:
         """
         plain = [key for key in self._keys if key.expression.source.strip() not in _IDENTITY]
         arrays = [self._values(key, rows) for key in plain]
-        ties = np.arange(rows.size)
         if self._ties is not None:
-            ties = _places(self._snapshot, self._ties.listing)[rows]
-        return np.lexsort((ties, *reversed(arrays), groups))
+            places = _places(self._snapshot, self._ties.listing)[rows]
+            return np.lexsort((places, *reversed(arrays), groups))
+        return np.lexsort((*reversed(arrays), groups))
 
     def _lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.budgets import violating
+from policy.cluster.budgets import violations
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import Bools, Ints
@@ -101,17 +101,16 @@ def potential_victims(
     rows = order.rows[np.arange(group.size) - np.repeat(first - starts, lengths)]
     may = allowed[rows]
     rows, group = rows[may], group[may]
-    broken = violating(
+    flags = violations(
         snapshot,
-        rows,
-        group,
+        order,
+        allowed,
         decrement=rules.budgets.decrement,
         skip_disrupted=rules.budgets.skip_disrupted,
     )
+    broken = flags[rows]
     forbidden = np.zeros(rows.size, dtype=np.bool_)
     if rules.forbid and rows.size:
-        flags = np.zeros(len(snapshot.pods), dtype=np.bool_)
-        flags[rows] = broken
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(flags)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
         for rule in rules.forbid:
@@ -172,8 +171,17 @@ def dry_run(
         evicted = _put_back_below(slack, demand, sums, starts, counts, active)
     listed = order[evicted]
     if rules.relist:
-        listed = listed[importance.listed(potential.rows[listed], potential.group[listed])]
+        again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
+        some = listed[again]
+        listed[again] = some[importance.listed(potential.rows[some], potential.group[some])]
     return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
+
+
+def _crossed(listed: Rows, group: Rows) -> Rows:
+    """Positions of victims on nodes where they do not stand in importance order already."""
+    node = group[listed]
+    falls = np.flatnonzero((listed[1:] < listed[:-1]) & (node[1:] == node[:-1]))
+    return np.flatnonzero(np.isin(node, node[falls]))
 
 
 def _put_back(
