@@ -10,7 +10,7 @@ import numpy as np
 
 from policy.cluster.tables import NOWHERE
 from policy.extenders.evaluate import Consultation, ExtenderFailed, FilterResult, Offer
-from policy.filters.base import SUCCESS, Nodes
+from policy.filters.base import UNSCHEDULABLE, Nodes
 from policy.preemption.decision import Code, NodeStatuses, Status
 from policy.preemption.filtering import Filtered
 from policy.preemption.victims import DryRun
@@ -19,14 +19,25 @@ NAME: Final = "extender"
 """Stands for a filter's name where an extender decided a status."""
 
 
+_WITHOUT_A_WORD: Final = Status(code=Code.UNRESOLVABLE, filter="", reasons=())
+
+
 def ask_filters(
-    consultation: Consultation, filtered: Filtered, *, names: Sequence[str], nominated: int
+    consultation: Consultation,
+    filtered: Filtered,
+    *,
+    names: Sequence[str],
+    nominated: int,
+    silence_is_hopeless: bool,
 ) -> tuple[Filtered, Nodes]:
     """Statuses as the extenders leave them, and the nodes that pass. Raises ExtenderFailed.
 
     nominated: index of the pod's nominated node, NOWHERE without one: where it passes the
     filters, it is asked about alone and before the others; a failure of that is forgotten.
+    silence_is_hopeless: a node that is left out without a word is no potential node (1.32 and
+    later); before, it had no status at all, and was dry-run.
     """
+    absent = _WITHOUT_A_WORD if silence_is_hopeless else None
     passing = filtered.passing
     if nominated != NOWHERE and nominated in passing:
         alone = np.array([nominated], dtype=np.int64)
@@ -35,19 +46,23 @@ def ask_filters(
         except ExtenderFailed:
             pass
         else:
-            filtered = _told(filtered, alone, result, names)
+            filtered = _told(filtered, alone, result, names, absent)
             if result.passing.size:
                 return filtered, result.passing
     result = consultation.filter(passing)
-    return _told(filtered, passing, result, names), result.passing
+    return _told(filtered, passing, result, names, absent), result.passing
 
 
-def _told(filtered: Filtered, asked: Nodes, result: FilterResult, names: Sequence[str]) -> Filtered:
-    """A node that is left out without a word has no status any more: it does not pass, and
-    whether it is a potential node is a question of the generation.
-    """
+def _told(
+    filtered: Filtered,
+    asked: Nodes,
+    result: FilterResult,
+    names: Sequence[str],
+    absent: Status | None,
+) -> Filtered:
+    """absent: status of a node that is left out without a word, None where it loses its own."""
     left_out = np.setdiff1d(asked, result.passing).tolist()
-    said: dict[int, Status | None] = dict.fromkeys(left_out)
+    said: dict[int, Status | None] = dict.fromkeys(left_out, absent)
     for told, code in (
         (result.failed, Code.UNSCHEDULABLE),
         (result.unresolvable, Code.UNRESOLVABLE),
@@ -58,20 +73,19 @@ def _told(filtered: Filtered, asked: Nodes, result: FilterResult, names: Sequenc
         said.pop(node, None)
     if not said:
         return filtered
-    codes, looked_at = filtered.codes.copy(), filtered.filtered.copy()
+    codes = filtered.codes.copy()
     before = filtered.statuses
     index = dict(zip(before.nodes, before.index, strict=True))
     distinct = {status: i for i, status in enumerate(before.statuses)}
     for node, status in said.items():
-        codes[node] = SUCCESS if status is None else status.code
-        looked_at[node] = status is not None
+        codes[node] = UNSCHEDULABLE if status is None else status.code
         if status is None:
             index.pop(names[node], None)
         else:
             index[names[node]] = distinct.setdefault(status, len(distinct))
     nodes = sorted(index)
     statuses = NodeStatuses(nodes=nodes, index=[index[n] for n in nodes], statuses=tuple(distinct))
-    return Filtered(codes=codes, statuses=statuses, filtered=looked_at)
+    return replace(filtered, codes=codes, statuses=statuses)
 
 
 def ask_preempt(consultation: Consultation, found: DryRun) -> DryRun:
