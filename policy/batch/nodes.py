@@ -40,13 +40,22 @@ class Held:
     from_idle: Resource | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """A subtraction that does not fit, within tolerance: the original ends the process here."""
+class CrashKind(StrEnum):
+    """Where the original ends its process; here the session goes on. Values are stored."""
 
-    node: str  #: "" where it is about a job or a queue
+    SUBTRACTION = "subtraction"  # more is taken than there is, beyond the tolerance
+    NO_GROUP = "no-group"  # a job that only a budget describes is not ready at the end
+    NO_END = "no-end"  # dividing among queues with negative weights does not end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """A place of the session at which the original would have ended its process."""
+
+    kind: CrashKind
     subject: str  #: task, job or queue
-    of: str  #: which sum
+    of: str = ""  #: which sum
+    node: str = ""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -68,7 +77,7 @@ class Nodes:
     #: may a promise take idle room where released room does not cover it?
     promise_idle: bool = False
     watchers: list[Watcher] = field(default_factory=list)
-    drifts: list[Drift] = field(default_factory=list)
+    crashes: list[Crash] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     #: grows with every change of what a node holds
     version: int = 0
@@ -161,7 +170,9 @@ class Nodes:
 
     def _take(self, amounts: Amounts, i: int, request: Resource, task: Task, of: str) -> None:
         if not amounts.sub(i, request):
-            self.drifts.append(Drift(node=self.names[i], subject=task.key, of=of))
+            self.crashes.append(
+                Crash(kind=CrashKind.SUBTRACTION, subject=task.key, of=of, node=self.names[i])
+            )
 
 
 def _beyond(request: Resource, released: Resource) -> Resource:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from policy.batch.cache import Note
 from policy.batch.figures import QueueFigures
-from policy.batch.nodes import Drift
+from policy.batch.nodes import Crash
 from policy.batch.recording import Reason, Rejection, StatementRecord, Step
 from policy.batch.resources import Resource
 from policy.cluster.digest import Change
@@ -115,7 +115,7 @@ class SessionResult:
     statements: tuple[StatementRecord, ...]
     reasons: Mapping[str, JobReason]  #: job -> why some of its tasks still wait
     notes: tuple[Note, ...]  #: what of the cluster could not be used as it is
-    drifts: tuple[Drift, ...]  #: where the original would have ended its process
+    crashes: tuple[Crash, ...]  #: where the original would have ended its process
     changes: tuple[Change, ...]  #: objects after the session
 
     def document(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class SessionResult:
             ],
             "reasons": {job: r.document() for job, r in self.reasons.items()},
             "notes": [[n.oddity.value, n.subject, n.detail] for n in self.notes],
-            "drifts": [[d.node, d.subject, d.of] for d in self.drifts],
+            "crashes": [[c.kind.value, c.subject, c.of, c.node] for c in self.crashes],
         }
 
     @cached_property

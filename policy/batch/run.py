@@ -8,11 +8,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
-from policy.batch.model import HOLDING, VALID, Job, Status
+from policy.batch.model import HOLDING, Job, Status
 from policy.batch.plugins.base import Plugin
-from policy.batch.recording import Operation, Reason, Step
+from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
-from policy.batch.result import GroupStatus, JobReason, OpenFigures, SessionResult
+from policy.batch.result import GroupStatus, OpenFigures, SessionResult
 from policy.batch.session import Session
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroupStatus
@@ -57,9 +57,9 @@ def _result(session: Session) -> SessionResult:
         ),
         steps=tuple(session.recorder.steps),
         statements=tuple(session.recorder.statements),
-        reasons=dict(_reasons(session)),
+        reasons={reason.job: reason for reason in why_waiting(session)},
         notes=tuple(session.world.notes),
-        drifts=tuple(session.nodes.drifts),
+        crashes=tuple(session.nodes.crashes),
         changes=(
             *carried_out(
                 session.snapshot, binds=session.outbox.binds, evicts=session.outbox.evicts
@@ -106,54 +106,3 @@ def _group_changes(session: Session, groups: Mapping[str, GroupStatus]) -> Itera
         group = session.jobs[uid].group
         if group is not None and group.status.phase != status.phase:
             yield "PodGroup", uid, replace(group, status=PodGroupStatus(phase=status.phase))
-
-
-# --- reasons -----------------------------------------------------------------------------------
-
-
-def _reasons(session: Session) -> Iterator[tuple[str, JobReason]]:
-    """Every job with tasks that wait, and why; in order of uid."""
-    rejections: dict[str, Step] = {}
-    for step in session.recorder.steps:
-        if step.operation is Operation.REJECT:
-            rejections[step.job] = step
-    outside = {job.uid for job in session.world.left_out}
-    jobs = sorted([*session.jobs.values(), *session.world.left_out], key=lambda j: j.uid)
-    for job in jobs:
-        pending = job.count(Status.PENDING)
-        unsent = job.count(Status.ALLOCATED)
-        if not pending and not unsent and not job.waiting:
-            continue
-        last = rejections.get(job.uid)
-        rejection = last.rejection if last is not None and pending else None
-        yield (
-            job.uid,
-            JobReason(
-                job=job.uid,
-                queue=job.queue,
-                reason=(Reason.LEFT_OUT if job.uid in outside else _reason(session, job, last)),
-                minimum=job.minimum,
-                ready=job.ready,
-                waiting=job.waiting,
-                pending=pending,
-                task=last.task if last is not None and rejection is not None else "",
-                action=last.action if last is not None and rejection is not None else "",
-                rejection=rejection,
-            ),
-        )
-
-
-def _reason(session: Session, job: Job, rejected: Step | None) -> Reason:
-    if job.count(*VALID) < job.minimum:
-        return Reason.TOO_FEW_TASKS
-    if job.waiting and job.is_pipelined and not job.count(Status.PENDING):
-        return Reason.WAITS_FOR_RELEASE
-    if rejected is not None:
-        return Reason.NO_NODE
-    if job.count(Status.ALLOCATED):
-        return Reason.GANG_INCOMPLETE
-    if job.queue in session.recorder.overused:
-        return Reason.QUEUE_OVERUSED
-    if job.waiting and job.is_pipelined:
-        return Reason.WAITS_FOR_RELEASE
-    return Reason.NOT_TRIED

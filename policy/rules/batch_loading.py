@@ -46,12 +46,14 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json", ".conf")
 @cache
 def shipped_batch_names() -> tuple[str, ...]:
     """Names of the shipped batch rules, sorted."""
-    from policy.rules.loading import _shipped as shipped_files
+    from policy.rules.loading import shipped_folder
 
     return tuple(
-        name
-        for name, file in sorted(shipped_files().items())
-        if _OWN_KIND.search(file.read_text("utf-8"))
+        sorted(
+            file.name.removesuffix(".yaml")
+            for file in shipped_folder().iterdir()
+            if file.name.endswith(".yaml") and _OWN_KIND.search(file.read_text("utf-8"))
+        )
     )
 
 
@@ -99,7 +101,7 @@ def _is_path(text: str) -> bool:
 
 
 def _open_named(name: str) -> _File:
-    from policy.rules.loading import _shipped as shipped_files
+    from policy.rules.loading import shipped_folder
 
     if name not in shipped_batch_names():
         known = ", ".join(f"`{known}`" for known in shipped_batch_names())
@@ -107,7 +109,7 @@ def _open_named(name: str) -> _File:
         advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
         raise _refusal(name, f"no shipped batch rules `{name}`", advice)
     problems: list[Problem] = []
-    file = shipped_files()[name]
+    file = shipped_folder() / f"{name}.yaml"
     root = parse(file.read_text("utf-8"), f"rules/{file.name}", problems)
     return _File(f"shipped:{name}", root, None, tuple(problems))
 

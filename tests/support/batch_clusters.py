@@ -91,8 +91,8 @@ def cluster(dice: Random, *, odd: bool = True) -> list[ClusterObject]:
 
 def _node(dice: Random, name: str) -> Node:
     amounts: dict[str, Any] = {
-        "cpu": dice.choice(["2", "4", "6"]),
-        "memory": dice.choice(["4Gi", "8Gi"]),
+        "cpu": dice.choice(["3", "5", "8"]),
+        "memory": dice.choice(["6Gi", "10Gi"]),
         "pods": dice.choice(["110", "110", "110", "3"]),
     }
     if dice.random() < 0.25:

@@ -15,7 +15,7 @@ from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import Job, Status, Task
 from policy.batch.resources import Amounts
-from policy.batch.safe import idle_node, may_grow
+from policy.batch.safe import idle_node, may_grow, roll_back
 from policy.batch.session import Session, in_queues
 from policy.batch.statement import Statement
 from policy.batch.victims import Hunt
@@ -83,7 +83,8 @@ class _Preemption:
             found = self._try(statement, tasks.pop(), own)
             statement.commit()
             if not found:
-                return
+                break
+        roll_back(session, job)
 
     # --- one task ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.resources import Amounts, Resource
-from policy.batch.safe import idle_node
+from policy.batch.safe import idle_node, roll_back
 from policy.batch.session import Session
 from policy.batch.victims import Hunt
 
@@ -46,6 +46,7 @@ class Reclaim(Action):
             job = jobs[queue.name].pop()
             if _reclaim(session, queue, tasks[job.uid].pop()):
                 queues.push(queue)
+            roll_back(session, job)
 
 
 def _reclaim(session: Session, queue: BatchQueue, task: Task) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from policy.batch.cache import allocated
 from policy.batch.model import Job, Task
-from policy.batch.nodes import Drift
+from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, dominant_share
 from policy.batch.session import Session
@@ -67,7 +67,7 @@ class Drf(Plugin):
                 rest = left[task.job] = self._allocated[task.job].copy()
             # What earlier tasks of the list ask for is gone, whether or not they are victims.
             if not rest.sub(task.request):
-                self._drift(task.job)
+                self._crash(task.job)
             theirs = self._share(rest)
             if own < theirs or abs(own - theirs) <= DELTA:
                 victims.append(task)
@@ -101,7 +101,7 @@ class Drf(Plugin):
 
     def _deallocate(self, task: Task) -> None:
         if not self._allocated[task.job].sub(task.request):
-            self._drift(task.job)
+            self._crash(task.job)
         self._refresh(task.job)
 
     def _refresh(self, job: str) -> None:
@@ -111,5 +111,5 @@ class Drf(Plugin):
         for name, column in self._columns.items():
             column[index] = self._allocated[job].get(name)
 
-    def _drift(self, job: str) -> None:
-        self._session.nodes.drifts.append(Drift(node="", subject=job, of="drf"))
+    def _crash(self, job: str) -> None:
+        self._session.nodes.crashes.append(Crash(kind=CrashKind.SUBTRACTION, subject=job, of="drf"))

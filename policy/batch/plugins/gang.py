@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from policy.batch.model import Job, Task
+from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.session import Session
 from policy.cluster.tables import Bools
@@ -36,7 +37,12 @@ class Gang(Plugin):
         )
 
     def close(self, session: Session) -> None:
-        session.unready = [job.uid for job in session.jobs.values() if not job.is_ready]
+        for job in session.jobs.values():
+            if job.is_ready:
+                continue
+            session.unready.append(job.uid)
+            if not job.has_group:
+                session.nodes.crashes.append(Crash(kind=CrashKind.NO_GROUP, subject=job.uid))
 
     def job_order(self, left: Job, right: Job) -> int:
         return int(left.is_ready) - int(right.is_ready)

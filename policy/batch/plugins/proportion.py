@@ -14,7 +14,7 @@ import numpy as np
 from policy.batch.cache import allocated
 from policy.batch.figures import QueueFigures
 from policy.batch.model import BatchQueue, Status, Task
-from policy.batch.nodes import Drift
+from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, difference, minimum, share, total
 from policy.batch.session import Session
@@ -87,8 +87,8 @@ class Proportion(Plugin):
 
     def _divide(self, remaining: Resource) -> None:
         open_accounts = list(self._accounts.values())
-        # Every round satisfies a queue or hands out what is left, so there are not more rounds
-        # than queues but for rounding; negative weights alone could go on for ever.
+        # Every round satisfies a queue or hands out what is left, so there are hardly more rounds
+        # than queues; only with negative weights could it go on for ever.
         for _ in range(2 * len(open_accounts) + 2):
             weights = sum(a.queue.weight for a in open_accounts)
             if weights == 0:
@@ -108,10 +108,11 @@ class Proportion(Plugin):
                 less.add(down)
             open_accounts = unmet
             if not remaining.sub(more):
-                self._drift("")
+                self._crash("")
             remaining.add(less)
             if remaining.is_empty:
                 return
+        self._session.nodes.crashes.append(Crash(kind=CrashKind.NO_END, subject=""))
 
     # --- deciding ------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Proportion(Plugin):
             if rest.less(task.request):
                 continue
             if not rest.sub(task.request):
-                self._drift(account.queue.name)
+                self._crash(account.queue.name)
             if account.deserved.less_equal(rest):
                 victims.append(task)
         return victims
@@ -159,8 +160,10 @@ class Proportion(Plugin):
     def _deallocate(self, task: Task) -> None:
         account = self._account_of(task)
         if not account.allocated.sub(task.request):
-            self._drift(account.queue.name)
+            self._crash(account.queue.name)
         account.refresh()
 
-    def _drift(self, queue: str) -> None:
-        self._session.nodes.drifts.append(Drift(node="", subject=queue, of="proportion"))
+    def _crash(self, queue: str) -> None:
+        self._session.nodes.crashes.append(
+            Crash(kind=CrashKind.SUBTRACTION, subject=queue, of="proportion")
+        )
