@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
@@ -12,7 +13,13 @@ from policy.scheduling.cycle import History, Recording, StateMoved
 from policy.store.environments import RuleSetChanged
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause
+from policy.store.sessions import as_record
 from policy.store.store import Store
+
+if TYPE_CHECKING:
+    from policy.batch.result import SessionResult
+    from policy.rules.batch import BatchRules
+    from policy.scheduling.sessions import SessionRecording
 
 _KNOWN = 8
 """Rule sets that stay compiled: an environment goes back and forth between few."""
@@ -95,6 +102,38 @@ class StoreJournal:
             raise StateMoved(str(stale)) from stale
         return Recording(
             decision_id=recorded.decision_id,
+            revision=recorded.revision,
+            state_digest=recorded.state_digest,
+        )
+
+    def record_session(
+        self,
+        result: SessionResult,
+        queues: Mapping[str, str],
+        *,
+        now_ms: int,
+        expected_revision: int,
+        rules: BatchRules,
+    ) -> SessionRecording:
+        # Who decides single pods loads nothing of sessions.
+        from policy.scheduling.sessions import SessionRecording
+
+        try:
+            recorded = self._store.record_session(
+                self._cluster,
+                as_record(result, queues, now_ms=now_ms),
+                result.changes,
+                expected_revision=expected_revision,
+                rule_set_canonical=rules.canonical,
+                rule_set_name=rules.name,
+                rule_set_digest=rules.digest,
+                actor=self._actor,
+                at_ms=self._clock(),
+            )
+        except StaleRevision as stale:
+            raise StateMoved(str(stale)) from stale
+        return SessionRecording(
+            session_id=recorded.session_id,
             revision=recorded.revision,
             state_digest=recorded.state_digest,
         )

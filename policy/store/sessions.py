@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, insert, select
 
@@ -24,8 +24,71 @@ from policy.store.rule_sets import RuleSetText
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
 from policy.store.versions import lock_head, puts_and_deletes, write_revision
 
+if TYPE_CHECKING:
+    from policy.batch.recording import Step
+    from policy.batch.result import SessionResult
+
 _STEP_FIELDS: Final = tuple(f.name for f in fields(SessionStep) if f.name != "detail")
 _ROW_FIELDS: Final = tuple(f.name for f in fields(SessionRow))
+
+_IN_COLUMNS: Final[Mapping[str, str]] = {
+    "action": "action",
+    "operation": "operation",
+    "job": "job",
+    "task": "task",
+    "node": "node",
+    "claimant": "for_task",
+}
+"""What a step says -> the column that holds it; the rest is in `detail`."""
+
+TOOK_EFFECT: Final = ""
+"""`reason` of a step that was not taken back, refused or in vain."""
+
+
+def as_record(result: SessionResult, queues: Mapping[str, str], *, now_ms: int) -> SessionRecord:
+    """A session as it is recorded: the steps as rows, all the rest as one document.
+
+    queues: job -> queue.
+    """
+    document = result.document()
+    steps = [
+        SessionStep(
+            **{column: said[name] for name, column in _IN_COLUMNS.items()},
+            queue=queues.get(step.job, ""),
+            reason=_reason(step),
+            detail={name: value for name, value in said.items() if name not in _IN_COLUMNS},
+        )
+        for step, said in zip(result.steps, document.pop("steps"), strict=True)
+    ]
+    return SessionRecord(
+        digest=result.digest,
+        now_ms=now_ms,
+        snapshot_digest=result.snapshot_digest,
+        seed=0,  # no part of a session is left to chance
+        engine_version=document["engine"],
+        bound_count=len(result.binds),
+        evicted_count=len(result.evicts),
+        steps=steps,
+        document={"session": document, "queues": dict(queues)},
+    )
+
+
+def _reason(step: Step) -> str:
+    """Why the step had no effect: what most nodes lack, a refusal, or what became of it."""
+    if step.rejection is not None and step.rejection.nodes:
+        return next(iter(step.rejection.nodes))
+    if step.refusal is not None:
+        return step.refusal.value
+    return TOOK_EFFECT if step.outcome == "done" else step.outcome.value
+
+
+def document_of(stored: StoredSession) -> dict[str, Any]:
+    """The document of a recorded session, whole as `SessionResult.document` made it."""
+    steps = [
+        {**step.detail, **{name: getattr(step, column) for name, column in _IN_COLUMNS.items()}}
+        for step in stored.steps
+    ]
+    return {**stored.document["session"], "steps": steps}
 
 
 def record(
