@@ -8,7 +8,7 @@ from __future__ import annotations
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.importing import Progress
 from policy.store.ledger import LedgerHead
-from policy.store.migrate import Schema, current, downgrade, upgrade
+from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
 from policy.store.model import (
     ActivationRow,
     Cause,
@@ -50,6 +50,7 @@ __all__ = [
     "Change",
     "ChangedState",
     "ChangesSince",
+    "Check",
     "ClusterRow",
     "Counts",
     "DecisionRow",
@@ -87,6 +88,7 @@ __all__ = [
     "StoredSession",
     "StoredVictim",
     "VerifyResult",
+    "check",
     "current",
     "downgrade",
     "upgrade",

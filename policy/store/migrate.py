@@ -21,6 +21,19 @@ VERSION_TABLE: Final = "policy_schema"
 REVISIONS: Final = ("0001", "0002")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
+VIEWS: Final = frozenset(
+    {
+        "v_cluster_at",
+        "v_nominations",
+        "v_pdb_violations",
+        "v_preemptions",
+        "v_preemptions_hourly",
+        "v_rule_usage",
+        "v_tie_breakers",
+        "v_victims",
+        "v_who_preempts_whom",
+    }
+)
 _MIGRATION_LOCK: Final = 0x706F6C6963790001
 
 
@@ -171,6 +184,57 @@ def current(text_url: str) -> Schema:
             return schema_of(connection, url)
     finally:
         engine.dispose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Whether a database is what this version of the program works with."""
+
+    schema: Schema
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check(text_url: str) -> Check:
+    """Compare an existing database with the tables and views, and have SQLite check its file.
+
+    Raises StoreError for a database that is none of ours.
+    """
+    url = parse_url(text_url)
+    engine = make_engine(url, read_only=True, migrating=True)
+    try:
+        with translated(url), engine.connect() as connection, connection.begin():
+            schema = schema_of(connection, url)
+            if not schema.up_to_date:
+                have = f"schema {schema.revision}" if schema.revision else "no schema"
+                problem = f"the database has {have}, this version needs {HEAD}"
+                return Check(schema=schema, problems=(problem,))
+            problems = [_difference(found) for found in differences(connection)]
+            problems += sorted(f"view {v} lacks" for v in VIEWS - _table_names(connection))
+            if connection.dialect.name == "sqlite":
+                said = connection.execute(text("PRAGMA quick_check(5)")).scalars().all()
+                problems += [f"the file is damaged: {line}" for line in said if line != "ok"]
+                broken = connection.execute(text("PRAGMA foreign_key_check")).first()
+                if broken is not None:
+                    problems.append(f"rows of table {broken[0]} refer to rows that lack")
+            return Check(schema=schema, problems=tuple(problems))
+    finally:
+        engine.dispose()
+
+
+def _difference(found: Any) -> str:
+    """One of Alembic's findings, in words: what would have to be done."""
+    if isinstance(found, list):
+        return _difference(found[0])
+    action, *parts = found
+    if action.startswith("modify"):
+        return f"{action.replace('_', ' ')} of column {parts[1]}.{parts[2]}"
+    subject = parts[-1]
+    where = f"{parts[1]}." if action.endswith("_column") else ""
+    return f"{action.replace('_', ' ')} {where}{getattr(subject, 'name', subject)}"
 
 
 def differences(connection: Connection) -> list[Any]:

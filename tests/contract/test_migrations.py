@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+
 import pytest
 from sqlalchemy import inspect, text
 
-from policy.store import Store, StoreError, current, downgrade, migrate, upgrade
+from policy.store import Store, StoreError, check, current, downgrade, migrate, upgrade
 from policy.store.connection import make_engine, parse_url
 from tests.contract.filled import fill
-
-VIEWS = {
-    "v_cluster_at",
-    "v_nominations",
-    "v_pdb_violations",
-    "v_preemptions",
-    "v_preemptions_hourly",
-    "v_rule_usage",
-    "v_tie_breakers",
-    "v_victims",
-    "v_who_preempts_whom",
-}
 
 
 def run(url, query):
@@ -37,7 +28,7 @@ def test_the_newest_schema_equals_the_tables(empty_database_url):
     engine = make_engine(parse_url(empty_database_url), migrating=True)
     with engine.connect() as connection:
         assert migrate.differences(connection) == []
-        assert set(inspect(connection).get_view_names()) == VIEWS
+        assert set(inspect(connection).get_view_names()) == migrate.VIEWS
     engine.dispose()
 
 
@@ -125,3 +116,44 @@ def test_a_failing_migration_leaves_the_schema_as_it_was(database_url, monkeypat
         downgrade(database_url, "base")
     assert current(database_url) == before
     Store.open(database_url).close()
+
+
+def test_check_finds_a_sound_database_sound(database_url):
+    """Nothing to say about a database as it was made."""
+    assert (check(database_url).ok, check(database_url).schema) == (True, current(database_url))
+
+
+def test_check_names_what_lacks_and_what_is_too_much(database_url):
+    """Tables, columns, indexes and views are compared with what the program works with."""
+    for statement in (
+        "DROP VIEW v_victims",
+        "DROP INDEX ix_victims_pdb_violating",
+        "DROP TABLE session_steps",
+        "ALTER TABLE cycles ADD COLUMN remark TEXT",
+    ):
+        run(database_url, statement)
+    assert sorted(check(database_url).problems) == [
+        "add index ix_victims_pdb_violating",
+        "add table session_steps",
+        "remove column cycles.remark",
+        "view v_victims lacks",
+    ]
+
+
+def test_check_of_an_older_schema(database_url):
+    """It says which schema there is, and which one is needed."""
+    downgrade(database_url, "0001")
+    assert check(database_url).problems == (
+        f"the database has schema 0001, this version needs {migrate.HEAD}",
+    )
+
+
+def test_check_finds_rows_that_refer_to_nothing(sqlite_template, tmp_path):
+    """Where foreign keys were switched off, SQLite's own check tells."""
+    path = tmp_path / "policy.db"
+    shutil.copy(sqlite_template, path)
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO decision_traces (decision_id, document) VALUES (7, '{}')")
+    connection.commit()
+    connection.close()
+    assert check(str(path)).problems == ("rows of table decision_traces refer to rows that lack",)
