@@ -7,11 +7,11 @@ itself instead of being computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,45 @@ class Delta:
     new_node: NodeIndex
     nodes_changed: bool  #: any node was added, removed or changed
     other_kinds: frozenset[str]  #: kinds beside Pod and Node of which an object changed
+
+
+class _Changed(Sequence["Pod | None"]):
+    """Pods of which a few differ from a list that is shared: most deltas touch a handful of many.
+
+    Copying the list would touch every pod, because each copy counts as a reference to it.
+    """
+
+    __slots__ = ("_base", "_changes")
+    _LIMIT = 2048  #: changes after which a list of its own is cheaper
+
+    def __init__(self, base: list[Pod | None], changes: dict[int, Pod | None]) -> None:
+        self._base = base
+        self._changes = changes
+
+    @classmethod
+    def of(cls, pods: Sequence[Pod | None], changes: dict[int, Pod | None]) -> Sequence[Pod | None]:
+        if isinstance(pods, _Changed):
+            changes = {**pods._changes, **changes}
+            pods = pods._base
+        changed = cls(cast("list[Pod | None]", pods), changes)
+        return changed if len(changes) <= cls._LIMIT else list(changed)
+
+    def __len__(self) -> int:
+        return len(self._base)
+
+    @overload
+    def __getitem__(self, row: int) -> Pod | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Pod | None]: ...
+    def __getitem__(self, row: int | slice) -> Pod | None | Sequence[Pod | None]:
+        if isinstance(row, slice):
+            return list(self)[row]
+        place = row if row >= 0 else row + len(self._base)
+        return self._changes[place] if place in self._changes else self._base[place]
+
+    def __iter__(self) -> Iterator[Pod | None]:
+        changes = self._changes
+        return (changes.get(i, pod) for i, pod in enumerate(self._base))
 
 
 class Derived(Protocol):
@@ -332,11 +371,12 @@ class Snapshot:
                 values.append(pod)
             elif pod is not None:
                 added.append(key)
-        if rows or added:
+        if rows and not added:
+            pods = _Changed.of(self.pods, dict(zip(rows, values, strict=True)))
+        if added:
             pods = list(self.pods)
             for row, value in zip(rows, values, strict=True):
                 pods[row] = value
-        if added:
             new_rows = dict(self._new_rows)
             keys = list(self.keys)
             for key in added:
@@ -344,7 +384,7 @@ class Snapshot:
                 rows.append(len(keys))
                 values.append(changed[key])
                 keys.append(key)
-                cast("list[Pod | None]", pods).append(changed[key])
+                pods.append(changed[key])
             order = sorted(range(len(keys)), key=[tuple(k.split("/", 1)) for k in keys].__getitem__)
             rank = np.empty(len(keys), dtype=np.int64)
             rank[order] = np.arange(len(keys), dtype=np.int64)
