@@ -79,7 +79,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
     order = context.importance.order()
     found, examined, sampling = _sample(context, potential, order)
     statuses = _dry_run_statuses(context, found)
-    fired = _victim_rules(context, examined)
+    fired = (*_victim_rules(context, examined), *_forbidding_rules(context, found))
     if not found.nodes.size:
         return Found(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
     if consult and context.consultation is not None:
@@ -235,6 +235,21 @@ def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
             )
         )
     return tuple(told)
+
+
+def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
+    """How many potential victims each rule of `victims.forbid` held back."""
+    return tuple(
+        RuleFired(
+            section="victims.forbid",
+            rule=rule.id,
+            verdict=rule.verdict.value,
+            reason=rule.reason,
+            inputs={"pods": n},
+        )
+        for rule, n in zip(context.rules.victims.forbid, found.held, strict=True)
+        if n
+    )
 
 
 def _attempts(context: Context, node: int, victims: Rows, order: NodeOrder) -> list[Attempt]:

@@ -69,6 +69,7 @@ class DryRun:
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
     needless: Rows  #: node indexes on which everybody could come back
+    held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -80,7 +81,7 @@ class Potential:
     nodes: Rows  #: node indexes
     counts: Rows  #: (nodes,) potential victims of each
     violating: Bools  #: (rows,)
-    forbidden: Bools  #: (all pods that were allowed,) held back by `victims.forbid`
+    held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
 
 
 def potential_victims(
@@ -110,14 +111,16 @@ def potential_victims(
     )
     broken = flags[rows]
     forbidden = np.zeros(rows.size, dtype=np.bool_)
+    held = [0] * len(rules.forbid)
     if rules.forbid and rows.size:
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(flags)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
-        for rule in rules.forbid:
-            if rule.when is None:
-                forbidden[:] = True
-            else:
-                forbidden |= rule.when.evaluate(columns).holds(rows.size)
+        for i, rule in enumerate(rules.forbid):
+            holds = ~forbidden
+            if rule.when is not None:
+                holds &= rule.when.evaluate(columns).holds(rows.size)
+            held[i] = int(holds.sum())
+            forbidden |= holds
     kept = ~forbidden
     return Potential(
         rows=rows[kept],
@@ -125,7 +128,7 @@ def potential_victims(
         nodes=nodes,
         counts=np.bincount(group[kept], minlength=nodes.size),
         violating=broken[kept],
-        forbidden=forbidden,
+        held=tuple(held),
     )
 
 
@@ -294,6 +297,7 @@ def _listed(
         without_victims=nodes[~tried],
         over_limit=nodes[over],
         needless=nodes[needless],
+        held=potential.held,
     )
 
 
