@@ -1,0 +1,174 @@
+"""Snapshots: what they hold, what their digests cover, how they follow changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from policy.cluster import times
+from policy.cluster.objects import Pod
+from policy.cluster.occupancy import Occupancy
+from policy.cluster.snapshot import Snapshot
+from policy.preemption.decide import decide
+from tests.support.builders import (
+    NOW,
+    NOW_MS,
+    a_namespace,
+    a_node,
+    a_pdb,
+    a_pod,
+    decided,
+    objects,
+    rule_set,
+    snapshot,
+)
+
+LOW = a_pod("low").priority(1).cpu(2).started(5)
+HIGH = a_pod("high").priority(10).cpu(2)
+PARTS = (a_node("n1").cpu(2).running(LOW), HIGH, a_pdb("p"), a_namespace("default"))
+
+
+def keys(found: Snapshot) -> list[str]:
+    return sorted(key for key, pod in zip(found.keys, found.pods, strict=True) if pod is not None)
+
+
+# --- digests -----------------------------------------------------------------------------------
+
+
+def test_the_digest_covers_state_and_now() -> None:
+    """Another object, another instant or other history figures: another digest."""
+    same = [snapshot(*PARTS).digest, snapshot(*reversed(PARTS)).digest]
+    others = [
+        snapshot(*PARTS, a_node("n2")).digest,
+        snapshot(*PARTS).at(NOW_MS + 1).digest,
+        snapshot(*PARTS).at(NOW_MS, history={"preemptedCount/3600": {"a": 1}}).digest,
+    ]
+    assert (len(set(same)), len({*same, *others})) == (1, 4)
+
+
+def test_the_digest_of_changes_is_chained() -> None:
+    """Changing a pod and changing it back is a history of its own."""
+    first = snapshot(*PARTS)
+    there = first.apply([("Pod", "default/low", LOW.priority(2).on("n1").pod)])
+    back = there.apply([("Pod", "default/low", LOW.on("n1").pod)])
+    assert len({first.digest, there.digest, back.digest}) == 3
+
+
+def test_no_changes_are_no_revision() -> None:
+    """The snapshot itself is what follows from nothing."""
+    first = snapshot(*PARTS)
+    assert first.apply([]) is first
+
+
+def test_a_decision_names_the_snapshot_it_was_made_on() -> None:
+    """By the digest that covers its state and instant."""
+    cluster = snapshot(*PARTS)
+    decision = decide(cluster, rule_set("kube-1.35"), "default/high")
+    assert (decision.snapshot_digest, decision.now_ms) == (cluster.digest, NOW_MS)
+
+
+# --- what it holds -----------------------------------------------------------------------------
+
+
+def test_of_two_objects_with_one_key_the_last_counts() -> None:
+    """As in a dump that lists an object twice."""
+    found = snapshot(LOW, LOW.priority(7))
+    assert [p.spec.priority for p in found.pods if p] == [7]
+
+
+def test_a_namespace_that_is_not_named_is_default() -> None:
+    """The key says so, and the pod is found by it."""
+    found = snapshot(LOW.in_namespace(""))
+    assert (found.keys, found.pod("default/low")) == (["default/low"], LOW.in_namespace("").pod)
+
+
+def test_pods_of_unknown_nodes_are_nowhere() -> None:
+    """They are kept, but occupy nothing until their node appears."""
+    before = snapshot(a_node("n1").cpu(9), LOW.on("n2"))
+    after = before.apply([("Node", "n2", a_node("n2").cpu(2).node)])
+    counts = [Occupancy.of(s).pods.tolist() for s in (before, after)]
+    assert counts == [[0], [0, 1]]
+
+
+def test_objects_come_back_out() -> None:
+    """All of them, whatever became of them in the snapshot."""
+    found = snapshot(*PARTS).objects()
+    assert {repr(o) for o in found} == {repr(o) for o in objects(*PARTS)}
+
+
+def test_a_naive_now_is_refused() -> None:
+    """An instant without a time zone is no instant."""
+    with pytest.raises(times.TimeError):
+        Snapshot.from_manifests([], now=datetime(2026, 11, 21))  # noqa: DTZ001  # the point
+
+
+def test_a_snapshot_of_manifests_is_one_of_objects() -> None:
+    """Dicts as in a kubectl List give the same state as the objects they describe."""
+    manifest = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "low", "namespace": "default"},
+        "spec": {"containers": [{"name": "main"}], "priority": 1},
+    }
+    found = Snapshot.from_manifests([manifest], now=NOW.astimezone(UTC))
+    [pod] = [p for p in found.pods if p]
+    assert (pod.metadata.name, pod.spec.priority, found.now_ms) == ("low", 1, NOW_MS)
+
+
+# --- how it follows changes --------------------------------------------------------------------
+
+
+def test_pods_come_and_go() -> None:
+    """A removed pod is gone, also when it comes back and goes again."""
+    first = snapshot(*PARTS)
+    gone = first.apply([("Pod", "default/low", None)])
+    back = gone.apply([("Pod", "default/low", LOW.on("n1").pod)])
+    again = back.apply([("Pod", "default/low", None), ("Pod", "default/nobody", None)])
+    assert [keys(s) for s in (first, gone, back, again)] == [
+        ["default/high", "default/low"],
+        ["default/high"],
+        ["default/high", "default/low"],
+        ["default/high"],
+    ]
+
+
+def test_the_last_change_of_an_object_counts() -> None:
+    """Within one revision, too."""
+    moved = [("Pod", "default/low", LOW.on(n).pod) for n in ("n3", "n2")]
+    after = snapshot(*PARTS, a_node("n2"), a_node("n3")).apply(moved)
+    pod = after.pod("default/low")
+    assert isinstance(pod, Pod)
+    assert (pod.spec.node_name, Occupancy.of(after).pods.tolist()) == ("n2", [0, 1, 0])
+
+
+def test_two_futures_of_one_snapshot_do_not_meet() -> None:
+    """Pods added in one of them have the same row in the other, and are other pods."""
+    first = snapshot(*PARTS)
+    left = first.apply([("Pod", "default/left", a_pod("left").pod)])
+    right = first.apply([("Pod", "default/right", a_pod("right").pod)])
+    known = [
+        [name for name in ("left", "right") if s.pod(f"default/{name}")]
+        for s in (first, left, right)
+    ]
+    assert known == [[], ["left"], ["right"]]
+
+
+def test_a_new_resource_widens_the_columns() -> None:
+    """A resource that nobody named before is compared as soon as somebody does."""
+    gpu = {"example.com/gpu": 1}
+    first = snapshot(a_node("n1").cpu(9).running(LOW), HIGH.requesting(gpu))
+    assert decide(first, rule_set("kube-1.35"), "default/high").outcome.value == "no-candidate"
+    node = a_node("n1").cpu(9).allocatable(gpu).node
+    after = first.apply([("Node", "n1", node)])
+    assert decide(after, rule_set("kube-1.35"), "default/high").outcome.value == "bind"
+
+
+def test_snapshot_order_is_namespace_then_name() -> None:
+    """A dash sorts before a slash, yet namespace `a` comes before `a-b`."""
+    pods = [
+        a_pod("z").in_namespace("a").cpu(1).started(5),
+        a_pod("y").in_namespace("a-b").cpu(1).started(5),
+    ]
+    decision = decided(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
+    assert decision.effects.evict == ("a-b/y",)
