@@ -19,6 +19,8 @@ COMMANDS: Final = {
     "run": "policy.cli.run:command",
     "decisions": "policy.cli.decisions:command",
     "explain": "policy.cli.explain:command",
+    "nominations": "policy.cli.nominations:command",
+    "report": "policy.cli.report:group",
     "state": "policy.cli.state:group",
     "replay": "policy.cli.replay:command",
     "compare": "policy.cli.compare:command",
@@ -29,6 +31,7 @@ COMMANDS: Final = {
     "rules": "policy.cli.rules:group",
     "env": "policy.cli.env:group",
     "db": "policy.cli.db:group",
+    "batch": "policy.cli.batch:group",
     "conform": "policy.cli.conform:command",
 }
 """Name of each command, and where it lives: a new group is one file and one line here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -272,14 +272,33 @@ def _shared(connection: Connection, wanted: Range) -> list[tuple[int, int | None
 
 
 def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
-    """Nominations that were made in the range, newest first."""
+    """Nominations that were made in the range, newest first.
+
+    Where a decision made or ended one, the time is the one that it was made for: a simulation's
+    clock runs faster than the one on the wall.
+    """
     found = nominations(
         connection, cluster=wanted.cluster, pod=None, node=None, standing=None, limit=None
     )
+    n, d = NOMINATIONS.c, DECISIONS.c
+    decided = select(d.id, d.now_ms).where(d.cluster_id == cluster_id(connection, wanted.cluster))
+    made_by = connection.execute(decided.join(NOMINATIONS, n.made_decision == d.id))
+    ended_by = connection.execute(
+        decided.join(NOMINATION_ENDS, NOMINATION_ENDS.c.ended_decision == d.id)
+    )
+    now = {row.id: row.now_ms for row in (*made_by, *ended_by)}
+    rows = [
+        replace(
+            row,
+            made_ms=now.get(row.made_decision or 0, row.made_ms),
+            ended_ms=now.get(row.ended_decision or 0, row.ended_ms),
+        )
+        for row in found
+    ]
     since, until = wanted.since_ms, wanted.until_ms
     return [
         row
-        for row in found
+        for row in rows
         if (since is None or row.made_ms >= since) and (until is None or row.made_ms < until)
     ]
 

@@ -1,0 +1,214 @@
+"""What each shipped rule would have prevented in a recorded history.
+
+Every rule is asked alone, about every pod that was evicted, with the objects and the past of then.
+It is asked about what happened: after an eviction that had not taken place, history would have
+gone on differently.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy.cluster.snapshot import Snapshot
+from policy.filters.base import Incoming
+from policy.preemption.columns import (
+    Lazy,
+    preemptor_variables,
+    run_seconds,
+    victim_variables,
+)
+from policy.rules.expressions import BoolColumn, Columns
+from policy.rules.expressions.variables import LOOK_BACK_SECONDS
+from policy.rules.loading import shipped_rules
+from policy.rules.ruleset import Rule, RuleSet, Verdict
+from policy.store.reports import Eviction, PastDecision
+
+_UNKNOWN = ("nominated.", "cluster.", "candidate.", "node.", "victim.pdbMatches")
+"""Variables that the evicted pods alone do not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreventedRow:
+    """What a rule would have denied; None where its condition reads what was not kept."""
+
+    rules: str  #: name of the shipped rule file
+    rule: str  #: id of the rule; `maxVictims` for the limit
+    evictions: int | None
+    decisions: int | None
+    seconds_saved: int | None  #: run time of those pods
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    file: str
+    id: str
+    rule: Rule | None  #: None: the limit of victims
+    limit: int = 0
+
+    @property
+    def known(self) -> bool:
+        when = None if self.rule is None else self.rule.when
+        return when is None or not any(name.startswith(_UNKNOWN) for name in when.variables)
+
+
+def shipped() -> list[_Asked]:
+    """The rules that the shipped rule files add to their base, in the order of their names."""
+    found = []
+    for name in shipped_rules():
+        rules = RuleSet.load(name)
+        own = f"rules/{name}/"
+        deny = (*rules.eligibility, *rules.victims.eligible, *rules.victims.forbid)
+        found += [
+            _Asked(name, rule.id, rule)
+            for rule in deny
+            if rule.verdict is not Verdict.ALLOW and rules.origins[rule.id].startswith(own)
+        ]
+        if rules.victims.max_victims is not None:
+            found.append(_Asked(name, "maxVictims", None, rules.victims.max_victims))
+    return found
+
+
+def look_back_seconds() -> int:
+    """How far before a history the shipped rules look."""
+    needs = (need for name in shipped_rules() for need in RuleSet.load(name).history_needs)
+    return max((window or LOOK_BACK_SECONDS for _, window in needs), default=0)
+
+
+def prevented(
+    decisions: Iterable[PastDecision], evictions: Sequence[Eviction]
+) -> list[PreventedRow]:
+    """A row per shipped rule.
+
+    evictions: those of the decisions, and the ones before them that the rules look back to.
+    """
+    asked = shipped()
+    saved = [(0, 0, 0)] * len(asked)
+    past = _Past(evictions)
+    for decision in decisions:
+        past.go_on_to(decision.decision_id, decision.now_ms)
+        scene = _Scene(decision, past)
+        for i, question in enumerate(asked):
+            if question.known:
+                pods, seconds = scene.denied(question)
+                before = saved[i]
+                saved[i] = (before[0] + pods, before[1] + (pods > 0), before[2] + seconds)
+    return [
+        PreventedRow(
+            rules=question.file,
+            rule=question.id,
+            evictions=pods if question.known else None,
+            decisions=hit if question.known else None,
+            seconds_saved=seconds if question.known else None,
+        )
+        for question, (pods, hit, seconds) in zip(asked, saved, strict=True)
+    ]
+
+
+class _Scene:
+    """One past preemption: the pods that were evicted, as rows of variables."""
+
+    def __init__(self, decision: PastDecision, past: _Past) -> None:
+        snapshot = Snapshot.from_objects(decision.objects, now_ms=decision.now_ms)
+        row, pod = snapshot.row(decision.preemptor), snapshot.pod(decision.preemptor)
+        assert row is not None
+        assert pod is not None
+        incoming = Incoming(snapshot=snapshot, pod=pod, key=decision.preemptor, row=row)
+        violating = np.array([decision.victims.get(k, False) for k in snapshot.keys], np.bool_)
+        self._variables = Lazy(
+            {
+                **victim_variables(snapshot),
+                **preemptor_variables(incoming),
+                "victim.pdbViolating": lambda: BoolColumn(violating),
+            }
+        )
+        self._victims = np.array([k in decision.victims for k in snapshot.keys], np.bool_)
+        self._seconds = run_seconds(snapshot)
+        self._count = decision.victim_count
+        self._past = past
+
+    def denied(self, question: _Asked) -> tuple[int, int]:
+        """Evicted pods that would have stayed, and their run time."""
+        size = self._victims.size
+        held = np.full(size, self._count > question.limit)
+        if question.rule is not None:
+            when = question.rule.when
+            columns = Columns(size, self._variables, self._past)
+            held = np.ones(size, np.bool_) if when is None else when.evaluate(columns).holds(size)
+        stays = self._victims & held
+        return int(stays.sum()), int(self._seconds[stays].sum())
+
+
+class _Past:
+    """History figures at a moment that moves forward through a recorded history."""
+
+    def __init__(self, evictions: Sequence[Eviction]) -> None:
+        self._ahead = sorted(evictions, key=lambda e: e.decision_id)
+        self._next = 0
+        self._now_ms = 0
+        self._hits: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+
+    def go_on_to(self, decision_id: int, now_ms: int) -> None:
+        """The moment before a decision: everything decided earlier has happened."""
+        self._now_ms = now_ms
+        decided = 0
+        while self._next < len(self._ahead) and self._ahead[self._next].decision_id < decision_id:
+            eviction = self._ahead[self._next]
+            self._next += 1
+            keys = {eviction.workload, eviction.owner} - {""}
+            for key in keys:
+                insort(self._hits["workload"][key], eviction.now_ms)
+            insort(self._hits["lost"][eviction.namespace], eviction.now_ms)
+            if eviction.decision_id != decided:
+                insort(self._hits["caused"][eviction.preemptor_namespace], eviction.now_ms)
+            decided = eviction.decision_id
+
+    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
+        hits = self._hits[_SOURCES[function]]
+        return _Figures(hits, now_ms=self._now_ms, window_seconds=window_seconds)
+
+
+_SOURCES = {
+    "preemptedCount": "workload",
+    "secondsSinceLastPreempted": "workload",
+    "namespacePreemptedCount": "lost",
+    "namespacePreemptions": "caused",
+}
+
+
+class _Figures(Mapping[str, int]):
+    """One function's figures, counted when they are asked for."""
+
+    def __init__(
+        self, hits: Mapping[str, list[int]], *, now_ms: int, window_seconds: int | None
+    ) -> None:
+        self._hits = hits
+        self._now_ms = now_ms
+        self._window = window_seconds
+
+    def __getitem__(self, key: str) -> int:
+        times = self._hits.get(key, [])
+        until = bisect_right(times, self._now_ms)
+        window = LOOK_BACK_SECONDS if self._window is None else self._window
+        since = bisect_right(times, self._now_ms - window * 1000)
+        if since >= until:
+            raise KeyError(key)
+        if self._window is None:
+            return (self._now_ms - times[until - 1]) // 1000
+        return until - since
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._hits if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return isinstance(key, str) and self[key] >= 0
+        except KeyError:
+            return False

@@ -1,0 +1,167 @@
+"""`policy nominations`"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import NominationRow, Store
+
+_COLUMNS: Final = (
+    "pod",
+    "priority",
+    "node",
+    "made_at",
+    "made_by",
+    "kept",
+    "ended",
+    "ended_at",
+    "ended_by",
+    "stale",
+)
+_ENDS: Final[Mapping[str, str]] = {
+    "bound": "used",
+    "bound-elsewhere": "placed elsewhere",
+    "superseded": "replaced",
+    "taken-away": "taken away",
+    "cleared": "expired",
+    "pod-gone": "pod gone",
+}
+"""How the stored words for an end are shown."""
+
+
+@click.command("nominations")
+@options.db_option
+@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@click.option("--pod", metavar="NAMESPACE/NAME", help="Only of this pod.")
+@click.option("--node", metavar="NAME", help="Only to this node.")
+@click.option("--standing", is_flag=True, help="Only those that have not ended.")
+@click.option(
+    "--stale",
+    is_flag=True,
+    help="Only standing ones whose node is gone, or that are too old; with its pod one ends.",
+)
+@click.option(
+    "--older-than",
+    metavar="SECONDS",
+    type=click.IntRange(1),
+    default=3600,
+    show_default=True,
+    help="A standing nomination of that age is stale.",
+)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@options.output_option
+def command(
+    db: str,
+    cluster: str | None,
+    pod: str | None,
+    node: str | None,
+    standing: bool,
+    stale: bool,
+    older_than: int,
+    limit: int,
+    form: str,
+) -> int:
+    """List nominations: who was promised which node, and what came of it.
+
+    `made_by` and `ended_by` are decisions; behind the one that took a nomination away stands its
+    preemptor. `kept` counts the later cycles of the pod that left the nomination as it was. The
+    same is in the view `v_nominations`.
+
+    \b
+    Example:
+      policy nominations
+      policy nominations --stale --older-than 600
+    """
+    with session.open_store(db) as store:
+        found = store.nominations(
+            cluster,
+            pod=pod,
+            node=node,
+            standing=True if standing or stale else None,
+            limit=None if stale else limit,
+        )
+        rows = _rows(store, found, older_than=older_than)
+    if stale:
+        rows = [row for row in rows if row["stale"]]
+    shown = rows[:limit]
+    several = len({row["cluster"] for row in shown}) > 1
+    columns = ("cluster", *_COLUMNS) if several else _COLUMNS
+    output.rows(shown, form, columns=columns, right=("priority", "made_by", "kept"))
+    if len(shown) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    return Exit.OK
+
+
+def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> list[dict[str, Any]]:
+    enders = {row.ended_decision for row in found if row.ended_decision is not None}
+    preemptors = {row.id: row.preemptor for row in store.audit_queries().decisions(sorted(enders))}
+    clusters = {row.cluster for row in found}
+    kept = {
+        key: tries
+        for name in clusters
+        for key, tries in store.report_queries().tries_while_nominated(name).items()
+    }
+    now_ms = session.clock_ms()
+    reasons = {
+        name: _Reasons(store, name, now_ms=now_ms, older_than=older_than)
+        for name in {row.cluster for row in found if row.ended_by is None}
+    }
+    return [
+        {
+            "cluster": row.cluster,
+            "pod": row.pod,
+            "priority": row.priority,
+            "node": row.node,
+            "made_at": session.instant(row.made_ms),
+            "made_by": row.made_decision,
+            "kept": kept.get((row.cluster, row.made_revision, row.pod), 0),
+            "ended": _ENDS.get(row.ended_by, row.ended_by) if row.ended_by else "",
+            "ended_at": session.instant(row.ended_ms),
+            "ended_by": _ender(row, preemptors),
+            "stale": "" if row.ended_by else reasons[row.cluster].of(row),
+        }
+        for row in found
+    ]
+
+
+def _ender(row: NominationRow, preemptors: Mapping[int, str]) -> str:
+    """`17 (default/urgent)`, where another pod's decision ended it; else only the number."""
+    if row.ended_decision is None:
+        return ""
+    preemptor = preemptors.get(row.ended_decision, "")
+    other = preemptor and preemptor != row.pod
+    return f"{row.ended_decision} ({preemptor})" if other else str(row.ended_decision)
+
+
+class _Reasons:
+    """Why standing nominations of one cluster are stale."""
+
+    def __init__(self, store: Store, cluster: str, *, now_ms: int, older_than: int) -> None:
+        queries, at = store.audit_queries(), store.head_revision(cluster)
+        self._nodes = {found.key for found in queries.objects_at(cluster, "Node", at=at)}
+        self._now_ms = now_ms
+        self._older_than = older_than
+
+    def of(self, row: NominationRow) -> str:
+        """ "" for one that is not stale."""
+        if row.node not in self._nodes:
+            return f"node `{row.node}` is gone"
+        age = (self._now_ms - row.made_ms) // 1000
+        if age >= self._older_than:
+            return f"made {timedelta(seconds=age)} ago"
+        return ""

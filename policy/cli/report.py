@@ -1,0 +1,233 @@
+"""`policy report`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import Store
+    from policy.store.reports import Range
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Rows = Sequence[dict[str, Any]]
+
+_COLUMNS: Final = {
+    "workloads": (
+        "workload",
+        "evictions",
+        "pods",
+        "shortest_gap_seconds",
+        "seconds_lost",
+        "first_at",
+        "last_at",
+    ),
+    "pairs": ("preemptor", "victim", "evictions", "decisions", "seconds_lost"),
+    "histogram": ("evictions", "workloads"),
+    "cascades": ("depth", "decisions", "evictions", "example"),
+    "waiting": ("ended_by", "nominations", "median_seconds", "longest_seconds"),
+    "prevented": ("rules", "rule", "evictions", "decisions", "seconds_saved"),
+}
+_HEADINGS: Final = {
+    "workloads": "Workloads that were hit, the most often first",
+    "pairs": "Who took pods of whom",
+    "histogram": "Evictions per workload, and how many workloads had so many",
+    "cascades": "Preemptors that had been victims themselves shortly before",
+    "waiting": "How long nominations lasted, by how they ended",
+    "prevented": "What each shipped rule alone would have prevented",
+}
+_COST: Final = ("by", "name", "evictions", "seconds_lost", "core_seconds_lost")
+_TEXT: Final = frozenset(
+    {"workload", "preemptor", "victim", "example", "ended_by", "rules", "rule", "by", "name"}
+    | {"first_at", "last_at"}
+)
+
+
+def _range_options(function: _Function) -> _Function:
+    """`--since`, `--until`"""
+    since = click.option(
+        "--since",
+        metavar="TIME",
+        callback=options.past_instant,
+        help="Decided for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    )
+    until = click.option(
+        "--until",
+        metavar="TIME",
+        callback=options.past_instant,
+        help="Decided for a time before this one.",
+    )
+    return since(until(function))
+
+
+@click.group("report")
+def group() -> None:
+    """Where decisions hurt: workloads that are hit again and again, and what was lost.
+
+    \b
+    Example:
+      policy report thrash --since 7d
+    """
+
+
+@group.command("thrash")
+@options.db_option
+@options.cluster_option
+@_range_options
+@click.option("--part", type=click.Choice(tuple(_COLUMNS)), help="Only this table.")
+@click.option(
+    "--within",
+    metavar="SECONDS",
+    type=click.IntRange(1),
+    default=3600,
+    show_default=True,
+    help="A preemptor whose workload lost a pod so shortly before continues a cascade.",
+)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="At most so many workloads and pairs.",
+)
+@options.output_option
+def thrash(
+    db: str,
+    cluster: str,
+    since: datetime | None,
+    until: datetime | None,
+    part: str | None,
+    within: int,
+    limit: int,
+    form: str,
+) -> int:
+    """Report who is hit again and again, and what the shipped rules would have prevented.
+
+    A workload is the owner of pods, or a pod without one. The parts are: workloads; pairs of
+    preemptor and victim; a histogram of evictions per workload; cascades, in which a victim's
+    workload becomes a preemptor; how long preemptors waited on their nominations; and what each
+    shipped rule, asked alone about what happened, would have denied. CSV holds one part.
+
+    \b
+    Example:
+      policy report thrash
+      policy report thrash --part workloads --output csv
+    """
+    if part is None and form in ("csv", "jsonl"):
+        raise click.UsageError(
+            f"{form} holds one table\n  help: choose it: --part {'|'.join(_COLUMNS)}"
+        )
+    from policy.store.reports import Range
+
+    wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
+    with session.open_store(db) as store:
+        found = _thrash(store, wanted, parts=[part] if part else list(_COLUMNS), within=within)
+    shown = {
+        name: rows[:limit] if name in ("workloads", "pairs") else rows
+        for name, rows in found.items()
+    }
+    if part is not None:
+        _rows(shown[part], form, _COLUMNS[part])
+    elif form == "table":
+        for name, rows in shown.items():
+            click.echo(f"{_HEADINGS[name]}:\n")
+            _rows(rows, form, _COLUMNS[name])
+            click.echo()
+    else:
+        output.document(shown, form)
+    left = [name for name, rows in found.items() if len(rows) > len(shown[name])]
+    if left:
+        output.say(f"the first {limit} of the {' and '.join(left)}; --limit shows more")
+    return Exit.OK
+
+
+def _thrash(
+    store: Store, wanted: Range, *, parts: Sequence[str], within: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the parts."""
+    from dataclasses import replace
+
+    from policy.audit import reports, reports_prevented
+
+    queries = store.report_queries()
+    evictions = queries.evictions(wanted)
+
+    def prevented() -> Sequence[Any]:
+        before = wanted
+        if wanted.since_ms is not None:
+            back = reports_prevented.look_back_seconds() * 1000
+            before = replace(wanted, since_ms=wanted.since_ms - back)
+        earlier = evictions if before is wanted else queries.evictions(before)
+        return reports_prevented.prevented(queries.past_decisions(wanted), earlier)
+
+    made: dict[str, Callable[[], Sequence[Any]]] = {
+        "workloads": lambda: reports.workloads(evictions),
+        "pairs": lambda: reports.pairs(evictions),
+        "histogram": lambda: reports.histogram(evictions),
+        "cascades": lambda: reports.cascades(evictions, window_seconds=within),
+        "waiting": lambda: reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms()),
+        "prevented": prevented,
+    }
+    return {name: [_plain(asdict(row)) for row in made[name]()] for name in parts}
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Instants as people and programs read them."""
+    return {
+        name.replace("_ms", "_at"): session.instant(value) if name.endswith("_ms") else value
+        for name, value in row.items()
+    }
+
+
+def _rows(rows: _Rows, form: str, columns: Sequence[str]) -> None:
+    output.rows(rows, form, columns=columns, right=[c for c in columns if c not in _TEXT])
+
+
+@group.command("cost")
+@options.db_option
+@options.cluster_option
+@_range_options
+@click.option(
+    "--by",
+    type=click.Choice(("namespace", "priority", "preemptor")),
+    help="Only by namespace or priority of the victims, or by the preemptor's workload.",
+)
+@options.output_option
+def cost(
+    db: str,
+    cluster: str,
+    since: datetime | None,
+    until: datetime | None,
+    by: str | None,
+    form: str,
+) -> int:
+    """Report the run time that evictions threw away: by namespace, priority and preemptor.
+
+    \b
+    Example:
+      policy report cost
+      policy report cost --by namespace --output csv
+    """
+    from policy.audit import reports
+    from policy.store.reports import Range
+
+    wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
+    with session.open_store(db) as store:
+        evictions = store.report_queries().evictions(wanted)
+    rows = [
+        asdict(row)
+        for name in ([by] if by else reports.COST_BY)
+        for row in reports.cost(evictions, by=name)
+    ]
+    _rows(rows, form, _COST)
+    lost = sum(eviction.run_seconds for eviction in evictions)
+    output.say(f"{len(evictions)} evictions, {lost} seconds of run time lost")
+    return Exit.OK
