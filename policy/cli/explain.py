@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 def command(id: str, db: str, why_not: str | None, form: str) -> int:
     """Say why a recorded decision came out as it did.
 
-    ID is the number of a decision, or the beginning of its digest. Shows the rule that let the
-    pod preempt or not, the filters, each candidate with its value for every criterion and where
-    it fell behind, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
+    ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
+    session, as `policy batch explain` shows it. Shows the rule that let the pod preempt or not,
+    the filters, each candidate with its value for every criterion and where it fell behind, the
+    victims and why each had to leave. As CSV or JSON Lines: the candidates.
 
     \b
     Example:
@@ -35,8 +36,13 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
       policy explain 1 --why-not node-7
       policy explain 1 --output json
     """
-    from policy.cli import view
+    from policy.cli import batch, view
 
+    held = batch.session_id(id)
+    if held is not None:
+        if why_not is not None:
+            raise click.UsageError("`--why-not` asks about decisions, not about sessions")
+        return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
         stored = store.decision(int(id) if id.isdigit() else id)
         if why_not is not None:

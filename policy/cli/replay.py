@@ -60,7 +60,8 @@ def command(
     The state and the rule set are rebuilt as they were; the same seed is used. What lacks for
     that is said, and nothing else is replayed instead. Printed are the decisions that differ,
     with the first difference, and those that cannot be replayed; named ones always. The exit
-    status is 5 where a decision differs, 1 where something lacks.
+    status is 5 where a decision differs, 1 where something lacks. `session:ID` is a batch session,
+    as `policy batch replay` replays it.
 
     \b
     Example:
@@ -70,9 +71,15 @@ def command(
     """
     from policy.audit import processes
     from policy.audit.replay import Verdict, replay_all
+    from policy.cli import batch
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
         raise click.UsageError("give decisions, `--since` or `--all`, and only one of them")
+    held = [number for text in decisions if (number := batch.session_id(text)) is not None]
+    if held:
+        if len(held) < len(decisions):
+            raise click.UsageError("give decisions or sessions, not both at once")
+        return batch.replayed(db, held, cluster=cluster, form=form)
     counts: Counter[str] = Counter()
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)

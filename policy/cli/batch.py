@@ -1,0 +1,369 @@
+"""`policy batch`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.audit.session_replay import ReplayedSession
+    from policy.cli.batch_view import Shown
+    from policy.scheduling.sessions import SessionScheduler
+    from policy.store import SessionRow, Store, StoredSession
+
+DEFAULT_RULES: Final = "kube-batch"
+
+PREFIX: Final = "session:"
+"""What other commands write before the number of a session."""
+
+_DOCUMENTS: Final = ("table", "json", "yaml", "jsonl")
+
+_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "lacks")
+
+_document_option = click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(_DOCUMENTS),
+    default="table",
+    show_default=True,
+    help="Form of what is printed on standard output.",
+)
+
+
+@click.group("batch")
+def group() -> None:
+    """Hold sessions over queues and gangs, as kube-batch and Volcano do.
+
+    \b
+    Example:
+      policy batch run --rules kube-batch-sample
+      policy batch sessions
+    """
+
+
+# --- run ---------------------------------------------------------------------------------------
+
+
+@group.command("run")
+@options.db_option
+@options.cluster_option
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    default=DEFAULT_RULES,
+    show_default=True,
+    help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
+)
+@click.option(
+    "--until-settled",
+    is_flag=True,
+    help="Hold session after session until nothing changes any more; between two of them evicted "
+    "pods go and bound pods start.",
+)
+@options.now_option
+@click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
+@_document_option
+def run(
+    db: str,
+    cluster: str,
+    rules: str,
+    until_settled: bool,
+    now: datetime | None,
+    dry_run: bool,
+    form: str,
+) -> int:
+    """Hold a session on the cluster's newest state: bind, promise, evict.
+
+    Shows the pods that were bound, promised room or evicted, the shares of queues and jobs before
+    and after, and why gangs still wait. A session is recorded with every step that it tried; its
+    changes are made with the record or not at all. Programs get one document per session.
+
+    \b
+    Example:
+      policy batch run
+      policy batch run --rules kube-batch-sample --until-settled
+      policy batch run --rules batch-safe --dry-run --output json
+    """
+    from policy.cli.batch_view import shown_now
+    from policy.rules.batch import BatchRules
+    from policy.scheduling.sessions import SessionScheduler
+    from policy.store.journal import StoreJournal
+
+    found = BatchRules.load(rules)
+    for notice in found.notices:
+        output.say(str(notice))
+    clock = session.deciding_at(now)
+    totals: Counter[str] = Counter()
+    with session.open_store(db, write=not dry_run) as store:
+        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
+        scheduler = SessionScheduler(journal, found, clock=clock, dry_run=dry_run)
+        held = scheduler.until_settled() if until_settled else iter([scheduler.run()])
+        shown = (shown_now(one, cluster=cluster, rules=found) for one in held)
+        _print_sessions(_counted(shown, totals), form)
+        if totals["bound"] + totals["evicted"] == 0 and totals["waiting"] == 0:
+            _say_nothing_waits(scheduler, found.naming.scheduler)
+    output.say(
+        f"{_number(totals['sessions'], 'session')} held"
+        + (", nothing recorded (--dry-run)" if dry_run else " and recorded")
+        + f": {totals['bound']} bound, {totals['evicted']} evicted; "
+        + f"{_number(totals['waiting'], 'job')} still waiting"
+    )
+    return Exit.OK
+
+
+def _say_nothing_waits(scheduler: SessionScheduler, name: str) -> None:
+    """Most often the pods that wait name another scheduler than the rules."""
+    waiting = sum(
+        pod is not None and not pod.spec.node_name and pod.spec.scheduler_name != name
+        for pod in scheduler.snapshot.pods
+    )
+    if waiting:
+        output.say(
+            f"{_number(waiting, 'pending pod')} left out: only those with"
+            f" `schedulerName: {name}` take part"
+        )
+
+
+def _counted(sessions: Iterator[Shown], totals: Counter[str]) -> Iterator[Shown]:
+    for one in sessions:
+        totals["sessions"] += 1
+        totals["bound"] += len(one.result.binds)
+        totals["evicted"] += len(one.result.evicts)
+        totals["waiting"] = len(one.result.reasons)  # what the last one leaves
+        yield one
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
+    from policy.cli import batch_view
+
+    if form == "table":
+        console = output.console()
+        for number, one in enumerate(sessions):
+            if number:
+                console.print()
+            batch_view.print_result(console, one)
+    elif form == "jsonl":  # one line as soon as it is held
+        for one in sessions:
+            output.document(batch_view.document(one), form)
+    else:
+        held = output.watched(sessions, "holding sessions")
+        output.document([batch_view.document(one) for one in held], form)
+
+
+# --- sessions ----------------------------------------------------------------------------------
+
+
+@group.command("sessions")
+@options.db_option
+@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 1_000_000),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@options.output_option
+def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
+    """List recorded sessions, the newest first.
+
+    \b
+    Example:
+      policy batch sessions
+      policy batch sessions --limit 5 --output csv
+    """
+    from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
+
+    with session.open_store(db) as store:
+        found = store.sessions(cluster, limit=limit)
+    several = len({row.cluster for row in found}) > 1
+    columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
+    output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
+    if len(found) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    return Exit.OK
+
+
+# --- explain -----------------------------------------------------------------------------------
+
+
+@group.command("explain")
+@click.argument("id", metavar="ID", type=click.IntRange(1))
+@options.db_option
+@click.option("--job", metavar="NAMESPACE/NAME", help="Only what concerns this job.")
+@_document_option
+def explain(id: int, db: str, job: str | None, form: str) -> int:
+    """Say step by step what a recorded session tried, and why gangs still wait.
+
+    Shows each operation in order, which statements were committed or discarded, which plugin
+    spared which pod, and for every job that waits the reason. Steps that were taken back are shown
+    too.
+
+    \b
+    Example:
+      policy batch run --rules kube-batch-sample
+      policy batch explain 1
+      policy batch explain 1 --output json
+    """
+    return explained(db, id, job=job, form=form)
+
+
+def explained(db: str, id: int, *, job: str | None, form: str) -> int:
+    """Print a recorded session with its steps."""
+    from policy.cli import batch_view
+
+    with session.open_store(db) as store:
+        stored = store.session(id)
+    if job is not None:
+        _require_job(stored, job)
+    if form == "table":
+        batch_view.print_explanation(output.console(), stored, job)
+    elif form == "csv":
+        steps = batch_view.explanation(stored, job)["steps"]
+        output.rows(steps, form, columns=_STEP_COLUMNS)
+    else:
+        output.document(batch_view.explanation(stored, job), form)
+    return Exit.OK
+
+
+_STEP_COLUMNS: Final = (
+    "position",
+    "action",
+    "operation",
+    "queue",
+    "job",
+    "task",
+    "node",
+    "statement",
+    "outcome",
+    "claimant",
+    "refusal",
+)
+
+
+def _require_job(stored: StoredSession, job: str) -> None:
+    """Raises NotFound for a job that the session does not name."""
+    import difflib
+
+    from policy.store import NotFound
+
+    known: Sequence[str] = list(stored.document["queues"])
+    if job in known:
+        return
+    close = difflib.get_close_matches(job, known, n=1)
+    raise NotFound(
+        f"session {stored.row.id} names no job `{job}`",
+        help=f"did you mean `{close[0]}`?" if close else "without --job all of them are shown",
+    )
+
+
+# --- replay ------------------------------------------------------------------------------------
+
+
+@group.command("replay")
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
+@options.db_option
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="Whose sessions `--all` means.",
+)
+@click.option("--all", "everything", is_flag=True, help="All sessions of the cluster.")
+@options.output_option
+def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: str) -> int:
+    """Run recorded sessions again and compare them with the record.
+
+    The state and the rules are rebuilt as they were. Printed are the sessions that differ, with
+    the first difference, and those that cannot be replayed; named ones always. The exit status is
+    5 where a session differs, 1 where something lacks.
+
+    \b
+    Example:
+      policy batch run
+      policy batch replay 1
+      policy batch replay --all --output json
+    """
+    if bool(ids) == everything:
+        raise click.UsageError("give sessions or `--all`, and only one of them")
+    return replayed(db, ids, cluster=cluster, form=form)
+
+
+def replayed(db: str, ids: Sequence[int], *, cluster: str, form: str) -> int:
+    """Replay the named sessions, or all of the cluster where none is named."""
+    from policy.audit.replay import Verdict
+    from policy.audit.session_replay import SessionReplayer
+
+    counts: Counter[str] = Counter()
+    told: list[ReplayedSession] = []
+    with session.open_store(db) as store:
+        chosen = _rows(store, ids, cluster)
+        with output.progress("replaying") as advance:
+            for number, result in enumerate(SessionReplayer(store).replay_all(chosen), start=1):
+                counts[result.verdict.value] += 1
+                advance(number, len(chosen))
+                if ids or result.verdict is not Verdict.EQUAL:
+                    told.append(result)
+    if told or form != "table":
+        lines = [_line(result) for result in told]
+        output.rows(lines, form, columns=_REPLAYED, right=("id",))
+    for result in told:
+        if result.detail:
+            output.say(f"session {result.id}: {result.detail}")
+    output.say(
+        f"{_number(counts.total(), 'session')} replayed: {counts['equal']} equal, "
+        f"{counts['different']} different, {counts['incomplete']} incomplete"
+    )
+    if counts["different"]:
+        return Exit.DIFFERS
+    return Exit.ERROR if counts["incomplete"] else Exit.OK
+
+
+def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
+    if ids:
+        return [store.session(number).row for number in sorted(set(ids))]
+    store.head_revision(cluster)  # an unknown cluster is an error, not a cluster without sessions
+    return sorted(store.sessions(cluster), key=lambda row: row.id)
+
+
+def _line(result: ReplayedSession) -> dict[str, Any]:
+    difference = result.difference
+    return {
+        "id": result.id,
+        "cluster": result.cluster,
+        "verdict": result.verdict.value,
+        "first_difference": difference.path if difference else None,
+        "recorded": difference.recorded if difference else None,
+        "replayed": difference.replayed if difference else None,
+        "lacks": [lack.value for lack in result.lacks],
+        "detail": result.detail,
+        "recorded_digest": result.recorded_digest,
+        "replayed_digest": result.replayed_digest,
+    }
+
+
+# --- sessions among decisions ------------------------------------------------------------------
+
+
+def session_id(text: str) -> int | None:
+    """The number in `session:ID`; None where the text names no session."""
+    number = text.removeprefix(PREFIX)
+    if number == text:
+        return None
+    if not number.isdecimal() or len(number) > 18:
+        raise click.UsageError(f"`{text}` is not `{PREFIX}` and a number")
+    return int(number)
