@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from policy.cluster import quantities
 from policy.cluster.objects import CSINode, Node
-from policy.cluster.snapshot import Snapshot
+from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Bools, Ints
 from policy.filters.base import (
     UNSCHEDULABLE,
@@ -49,8 +51,26 @@ def limit_key(driver: str) -> str:
     return f"{_ON_NODE}{driver[:kept]}{digest[:32]}"
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Limits:
+    """Most volumes of one driver per node, kept until a node or a CSINode changes."""
+
+    most: Ints  #: (nodes,)
+
+    @staticmethod
+    def of(snapshot: Snapshot, driver: str) -> Ints:
+        build = partial(_Limits._build, driver=driver)
+        return snapshot.derived(("volume limits", driver), build).most
+
+    @staticmethod
+    def _build(snapshot: Snapshot, *, driver: str) -> _Limits:
+        return _Limits(most=_limits(snapshot, driver))
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Limits | None:
+        return None if delta.nodes_changed or "CSINode" in delta.other_kinds else self
+
+
 def _limits(snapshot: Snapshot, driver: str) -> Ints:
-    """Most volumes of the driver per node; shape (nodes,)."""
     key = limit_key(driver)
 
     def allocatable(node: Node) -> int:
@@ -127,7 +147,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     snapshot = incoming.snapshot
     wanted = {csi_volume(snapshot, reference) for reference in claim_references(incoming.pod)}
     volumes = sorted(volume for volume in wanted if volume is not None)
-    limits = {driver: _limits(snapshot, driver) for driver, _ in volumes}
+    limits = {driver: _Limits.of(snapshot, driver) for driver, _ in volumes}
     limited = [d for d in limits if (limits[d] != _UNLIMITED).any()]
     if not limited:
         return None

@@ -571,3 +571,24 @@ def test_volumes_follow_the_cluster_through_deltas():
         statuses(expected),
         victims(expected),
     )
+
+
+def test_a_raised_limit_counts_at_once():
+    """A CSINode that changes changes the decision; other changes keep what is known of limits."""
+    objects = [
+        node("n1"),
+        csi_node("n1", 1),
+        *(claim(n, n) for n in "ab"),
+        *(volume(n) for n in "ab"),
+        pod("first", "a", on="n1"),
+        pod("new", "b"),
+    ]
+    rules = RuleSet.load("kube-1.35")
+    snapshot = Snapshot.from_manifests(objects, now=NOW)
+    found = [decide(snapshot, rules, "shop/new").node]
+    for change in (pod("idle", on="n1"), csi_node("n1", 2)):
+        (obj,) = from_dicts([change])
+        key = "n1" if change["kind"] == "CSINode" else "shop/idle"
+        snapshot = snapshot.apply([(kind_of(obj), key, obj)])
+        found.append(decide(snapshot, rules, "shop/new").node)
+    assert found == [None, None, "n1"]
