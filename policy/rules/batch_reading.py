@@ -169,14 +169,14 @@ class Reader:
                 self.unknown(found.keys[key], inner, message, advice_for(key, known))
             elif not isinstance(value, Leaf):
                 self.complain(value.place, inner, f"`{key}` must be a single value")
-            else:
-                self._check_argument(value, inner, known[key])
+            elif self._readable(value, inner, known[key]):
                 given[key] = value.text
         return given
 
-    def _check_argument(self, value: Leaf, path: str, default: bool | int) -> None:
+    def _readable(self, value: Leaf, path: str, default: bool | int) -> bool:
+        """Is it of the argument's type? What is not, and an empty value, leave the default."""
         if not value.text:
-            return
+            return False
         if isinstance(default, bool):
             readable = value.text in _TRUE | _FALSE
             wanted = "`true` or `false`"
@@ -187,6 +187,7 @@ class Reader:
             shown = str(default).lower()
             message = f"`{value.text}` is not {wanted}; the default `{shown}` counts"
             self.unknown(value.place, path, message, f"write {wanted}")
+        return readable
 
     # -- shapes ------------------------------------------------------------------------------
 

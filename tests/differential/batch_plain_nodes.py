@@ -62,9 +62,9 @@ class NodeChecks(World):
         arguments = self.arguments["predicates"]
         for kind in ("MemoryPressure", "DiskPressure", "PIDPressure"):
             asked = arguments.get(f"predicate.{kind}Enable", "") in ("true", "1")
-            if asked and conditions.get(kind) == "True":
-                if kind != "MemoryPressure" or self._best_effort(pod):
-                    return False
+            minds = kind != "MemoryPressure" or self._best_effort(pod)
+            if asked and minds and conditions.get(kind) == "True":
+                return False
         return self._pod_affinity(task, node)
 
     @staticmethod
