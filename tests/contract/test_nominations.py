@@ -1,0 +1,128 @@
+"""Nominations have a life: made, kept, used, replaced, taken away by whom, expired, stale."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from policy.cli.app import cli
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import Cause, Store
+from policy.store.journal import StoreJournal
+from tests.contract.builders import a_node, a_pod
+
+NOW = 10**12
+"""An instant of 2001: behind the clock of every machine that runs the tests."""
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def imported(store, *objects):
+    store.import_objects("default", objects, at_ms=NOW, source="dump")
+
+
+def change(store, *changes, at_ms=NOW):
+    store.change("default", changes, at_ms=at_ms, source="test", cause=Cause.LIVE)
+
+
+def decide(store, pod, *, rules="kube-1.35"):
+    journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW)
+    cycle = Scheduler(journal, RuleSet.load(rules), clock=lambda: NOW, seed=0)
+    return cycle.decide(pod).recording.decision_id
+
+
+def listed(url, *arguments):
+    """What `policy nominations` says."""
+    command = ["nominations", "--db", url, "--output", "json", *arguments]
+    result = CliRunner().invoke(cli, command, standalone_mode=False, catch_exceptions=False)
+    return json.loads(result.stdout)
+
+
+def short(rows, *names):
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def test_a_nomination_is_made_kept_and_used(store, database_url):
+    """One cycle makes it, two wait for the victim, the fourth places the pod on the node."""
+    low, high = a_pod("a/low", node="n1", cpu="8"), a_pod("a/high", priority=5, cpu="8")
+    imported(store, a_node("n1"), low, high)
+    made = decide(store, "a/high")
+    waited = [decide(store, "a/high") for _ in range(2)]
+    (row,) = listed(database_url, "--standing")
+    assert (row["made_by"], row["kept"], row["ended"]) == (made, len(waited), "")
+    change(store, ("Pod", "a/low", None))
+    used = decide(store, "a/high")
+    found = short(listed(database_url), "pod", "node", "made_by", "kept", "ended", "ended_by")
+    assert found == [("a/high", "n1", made, 2, "used", str(used))]
+    assert listed(database_url, "--standing") == []
+
+
+def test_who_took_a_nomination_away_is_named(store, database_url):
+    """A more important pod takes the node: the list says by which decision, and for whom."""
+    low, high = a_pod("a/low", node="n1", cpu="8"), a_pod("a/high", priority=5, cpu="8")
+    imported(store, a_node("n1"), low, high)
+    first = decide(store, "a/high")
+    change(store, ("Pod", "b/top", a_pod("b/top", priority=9, cpu="8")))
+    second = decide(store, "b/top")
+    found = short(listed(database_url), "pod", "made_by", "ended", "ended_by")
+    assert found == [
+        ("b/top", second, "", ""),
+        ("a/high", first, "taken away", f"{second} (b/top)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ([("Pod", "a/high", None)], "pod gone"),
+        ([("Pod", "a/high", a_pod("a/high", priority=5, cpu="8"))], "expired"),
+        ([("Pod", "a/high", a_pod("a/high", priority=5, node="n2"))], "placed elsewhere"),
+        ([("Pod", "a/high", a_pod("a/high", priority=5, nominated="n2"))], "replaced"),
+    ],
+)
+def test_how_nominations_end(store, database_url, changes, ended):
+    """Each way in which one ends without being used has its own word."""
+    high = a_pod("a/high", priority=5, cpu="8", nominated="n1")
+    imported(store, a_node("n1"), a_node("n2"), high)
+    change(store, *changes)
+    found = [row["ended"] for row in listed(database_url) if row["node"] == "n1"]
+    assert found == [ended]
+
+
+def test_stale_nominations_are_found_and_named(store, database_url):
+    """A node that is gone, and an age: both are told; a fresh one on its node is not."""
+    fresh, lost, used = (a_pod(f"a/{n}", priority=5, nominated=n) for n in ("n1", "n2", "n3"))
+    imported(store, a_node("n1"), a_node("n2"), a_node("n3"), fresh, lost, used)
+    change(store, ("Node", "n2", None), ("Pod", "a/n3", a_pod("a/n3", node="n3")))
+    old = 10**9  # seconds: nothing is as old as that
+    found = listed(database_url, "--stale", "--older-than", str(old))
+    assert short(found, "pod", "stale") == [("a/n2", "node `n2` is gone")]
+    everything = listed(database_url, "--stale", "--older-than", "1")
+    assert [row["pod"] for row in everything] == ["a/n1", "a/n2"]
+    assert everything[0]["stale"].startswith("made ")
+
+
+def test_the_view_holds_the_same(store):
+    """`v_nominations` has every nomination with its end, for those who ask with SQL."""
+    imported(store, a_node("n1"), a_pod("a/high", priority=5, nominated="n1"))
+    change(store, ("Pod", "a/high", None))
+    with store.sql("SELECT pod, node, ended_by, made_decision FROM v_nominations") as rows:
+        assert [tuple(row) for row in rows] == [("a/high", "n1", "pod-gone", None)]
+
+
+def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
+    """The options narrow the list; a table of one cluster does not repeat its name."""
+    imported(store, a_node("n1"), *(a_pod(f"a/{n}", nominated="n1") for n in "xy"))
+    store.import_objects("two", [a_pod("a/x", nominated="n9")], at_ms=NOW, source="dump")
+    counts = [
+        len(listed(database_url, *arguments))
+        for arguments in ([], ["--pod", "a/x"], ["--node", "n1"], ["--cluster", "two"])
+    ]
+    assert counts == [3, 2, 2, 1]
