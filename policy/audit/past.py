@@ -32,7 +32,6 @@ class Past:
     """The states of one cluster; asking in ascending order is cheap."""
 
     def __init__(self, store: Store, cluster: str) -> None:
-        self._store = store
         self._queries = store.audit_queries()
         self._cluster = cluster
         self._until = 0
@@ -41,6 +40,7 @@ class Past:
         self._removed = 0
         self._ahead: deque[RevisionStep] = deque()
         self._damaged: int | None = None
+        self._checked: int | None = None
 
     def expect(self, revision: int) -> None:
         """Say that a revision will be asked for: what leads there is read in one go."""
@@ -66,10 +66,27 @@ class Past:
         self._snapshot = self._snapshot.at(now_ms, history=history)
         return self._snapshot
 
+    def check(self, revision: int) -> None:
+        """Compute everything that leads to a revision again. Raises NotFound, Damaged."""
+        checked = self._checked
+        if checked is None:
+            checked = self._queries.oldest_revision(self._cluster)
+            # What was there before the oldest revision that is kept cannot be computed again.
+            checked = 0 if checked == 1 else checked
+        digest: str | None = None
+        while checked < revision:
+            last = min(checked + _AHEAD, revision)
+            for step in self._queries.steps(self._cluster, checked, last):
+                if not step.intact or step.previous != (digest or step.previous):
+                    raise Damaged(step.revision)
+                digest = step.state_digest
+            checked = last
+        self._checked = checked
+
     def _load(self, revision: int) -> None:
         self._snapshot = None
-        loaded = self._store.load_state(self._cluster, at=revision)
-        self._damaged = self._damage(revision)
+        loaded, intact = self._queries.load_checked(self._cluster, revision)
+        self._damaged = self._damage(revision) if intact else revision
         self._snapshot = Snapshot.from_objects(
             loaded.objects, now_ms=loaded.at_ms, state_digest=loaded.state_digest
         )

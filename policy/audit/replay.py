@@ -146,16 +146,34 @@ class Replayer:
     def replay(self, row: DecisionRow) -> Replayed:
         """Make a decision again and compare it with the record."""
         try:
-            decision = self.again(row)
+            return self._replay(row)
         except Incomplete as exc:
             return _replayed(row, Verdict.INCOMPLETE, lacks=exc.lacks, detail=exc.detail)
+
+    def _replay(self, row: DecisionRow) -> Replayed:
+        try:
+            decision = self.again(row)
         except DecisionError as exc:
+            self._check_state(row)
             found = Difference(path="preemptor", recorded=row.preemptor, replayed=None)
             return _replayed(row, Verdict.DIFFERENT, difference=found, detail=str(exc))
         if decision.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=decision.digest)
+        self._check_state(row)
         difference = first_difference(self._store.decision(row.id), decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
+
+    def _check_state(self, row: DecisionRow) -> None:
+        """Is the state on which a decision came out differently the one of then?
+
+        All the way back, which only a difference is worth. Raises Incomplete.
+        """
+        try:
+            self._past(row.cluster).check(row.base_revision)
+        except NotFound as exc:
+            raise Incomplete((Lack.STATE,), exc.message) from exc
+        except (Damaged, StoreError) as exc:
+            raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
 
     def _rule_set(self, digest: str) -> RuleSet:
         """Raises Incomplete."""

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from policy.cluster.digest import Change, chain_state
+from policy.cluster.digest import GENESIS, Change, chain_state
 from policy.cluster.objects import ClusterObject
 from policy.store import queries, rows
 from policy.store.connection import Database
 from policy.store.errors import NotFound
-from policy.store.model import DecisionRow, StoredVictim
+from policy.store.model import DecisionRow, LoadedState, StoredVictim
 from policy.store.queries import DecisionFilter
 from policy.store.state import decode, require_head, true_at
 from policy.store.tables import DECISION_TRACES, METADATA, REVISIONS, VERSIONS, VICTIMS
@@ -92,6 +92,43 @@ class AuditQueries:
         """
         with self._database.reading() as connection:
             return _steps(connection, cluster, since, until)
+
+    def oldest_revision(self, cluster: str) -> int:
+        """Number of the oldest revision that is kept; 0 where there is none."""
+        with self._database.reading() as connection:
+            head = require_head(connection, cluster)
+            query = select(func.min(REVISIONS.c.number)).where(
+                REVISIONS.c.cluster_id == head.cluster_id
+            )
+            return int(connection.execute(query).scalar() or 0)
+
+    def load_checked(self, cluster: str, at: int) -> tuple[LoadedState, bool]:
+        """The state at a revision, and whether every object has the digest of its version.
+
+        Raises NotFound for a revision that is not kept.
+        """
+        with self._database.reading() as connection:
+            cluster_id = _kept(connection, cluster, at)
+            r = REVISIONS.c
+            head = connection.execute(
+                select(r.digest, r.at_ms).where(r.cluster_id == cluster_id, r.number == at)
+            ).first()
+            objects: list[ClusterObject] = []
+            intact = True
+            for kind, table in VERSIONS.items():
+                query = select(table.c.manifest, table.c.digest)
+                query = query.where(true_at(table, cluster_id, at))
+                for row in connection.execute(query.execution_options(yield_per=_BATCH)):
+                    intact &= hashlib.sha256(row.manifest.encode()).hexdigest() == row.digest
+                    objects.append(decode(kind, row.manifest))
+        state = LoadedState(
+            cluster=cluster,
+            revision=at,
+            state_digest=head.digest if head else GENESIS,
+            at_ms=head.at_ms if head else 0,
+            objects=objects,
+        )
+        return state, intact
 
     def objects_at(
         self, cluster: str, kind: str, *, at: int, key: str | None = None

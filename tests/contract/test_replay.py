@@ -1,0 +1,295 @@
+"""Replay: equal, or the first difference, or what lacks; never something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from sqlalchemy import update
+
+from policy.audit.differences import Difference
+from policy.audit.processes import run
+from policy.audit.replay import Lack, Verdict, replay_all
+from policy.cluster.objects import encode
+from policy.preemption.decide import decide
+from policy.scheduling.cycle import Scheduler
+from policy.store import Cause, Store
+from policy.store.journal import StoreJournal
+from policy.store.tables import DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from tests.contract.test_ledger import tampering
+from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
+
+NODES = VERSIONS["Node"]
+RULES = rule_set("kube-1.35")
+CLUSTER = objects(
+    a_node("n1").cpu("4").running(a_pod("a").priority(1).cpu("2"), a_pod("b").priority(2).cpu("2")),
+    a_node("n2").cpu("4").running(a_pod("c").priority(3).cpu("4").labelled(app="c")),
+    a_pod("high").priority(10).cpu("4"),
+    a_pod("mid").priority(5).cpu("2"),
+    a_pod("tiny").priority(0).cpu("8"),
+    a_pdb("c").selecting(app="c"),
+)
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        opened.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
+        yield opened
+
+
+def schedule(store, **options):
+    journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
+    scheduler = Scheduler(journal, RULES, clock=lambda: NOW_MS + 1000, seed=7, **options)
+    return [step.recording.decision_id for step in scheduler.run()]
+
+
+def keep(store, decision, **options):
+    """Record a decision about the newest state that changes nothing."""
+    recorded = store.record(
+        "default",
+        decision,
+        [],
+        expected_revision=store.head_revision("default"),
+        rule_set_canonical=RULES.canonical,
+        rule_set_name=RULES.name,
+        actor="ann",
+        at_ms=NOW_MS,
+        **options,
+    )
+    return recorded.decision_id
+
+
+def the_decision(store):
+    from policy.cluster.snapshot import Snapshot
+
+    state = store.load_state("default")
+    snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    return decide(snapshot, RULES, "default/high", seed=3)
+
+
+def only(results):
+    (result,) = results
+    return result
+
+
+def test_a_run_replays_equal_after_the_cluster_moved_on(store):
+    """Three decisions, each on the state the last one left, are equal later."""
+    ids = schedule(store)
+    store.change(
+        "default",
+        [("Node", "n1", None), ("Pod", "default/c", None)],
+        at_ms=NOW_MS,
+        source="watch",
+        cause=Cause.LIVE,
+    )
+    assert [(r.id, r.verdict) for r in replay_all(store, ids)] == [
+        (number, Verdict.EQUAL) for number in ids
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("outcome", lambda d: {"outcome": type(d.outcome).NO_CANDIDATE}),
+        ("node", lambda d: {"node": "n9"}),
+        ("victims[0].run_seconds", lambda d: {"victims": _longer(d.victims)}),
+        ("victims[1]", lambda d: {"victims": d.victims[:1]}),
+        ("trace.decidedBy", lambda d: {"trace": replace(d.trace, decided_by="habit")}),
+        ("trace.message", lambda d: {"trace": replace(d.trace, message="hm")}),
+        ("effects.evict[1]", lambda d: {"effects": replace(d.effects, evict=d.effects.evict[:1])}),
+        ("preemptorPriority", lambda d: {"preemptor_priority": 11}),
+    ],
+)
+def test_the_first_difference_is_named(store, path, change):
+    """A record that differs in one place differs first in that place."""
+    decision = the_decision(store)
+    number = keep(store, replace(decision, **change(decision)))
+    result = only(replay_all(store, [number]))
+    assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, path)
+    assert result.difference.recorded != result.difference.replayed
+    assert result.replayed_digest == decision.digest
+
+
+def _longer(victims):
+    return (replace(victims[0], run_seconds=victims[0].run_seconds + 5), *victims[1:])
+
+
+def test_a_difference_that_only_the_digest_holds_is_called_that(store):
+    """Where every stored part is equal, the digests are the difference."""
+    decision = the_decision(store)
+    statuses = decision.trace.filter_statuses
+    turned = replace(statuses, nodes=tuple(reversed(list(statuses))))
+    other = replace(decision, trace=replace(decision.trace, filter_statuses=turned))
+    result = only(replay_all(store, [keep(store, other)]))
+    assert result.difference == Difference(
+        path="digest", recorded=other.digest, replayed=decision.digest
+    )
+
+
+def test_a_pod_that_its_state_does_not_hold_is_a_difference(store):
+    """A record about a pod that was not there differs at its preemptor."""
+    number = keep(store, replace(the_decision(store), preemptor="default/nobody"))
+    result = only(replay_all(store, [number]))
+    assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, "preemptor")
+
+
+# --- what lacks --------------------------------------------------------------------------------
+
+
+def damaged(store, database_url, *statements):
+    with tampering(database_url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def lacks(store, number):
+    result = only(replay_all(store, [number]))
+    assert (result.verdict, result.replayed_digest) == (Verdict.INCOMPLETE, "")
+    return result.lacks
+
+
+def test_an_unknown_engine_version_is_named(store):
+    """Decisions of another decision procedure are not replayed with this one."""
+    number = keep(store, replace(the_decision(store), engine_version="0"))
+    assert lacks(store, number) == (Lack.ENGINE,)
+
+
+@pytest.mark.parametrize(
+    ("text", "lack"),
+    [
+        (RULES.canonical.replace("kube-1.35", "kube-1.99"), Lack.RULE_SET_DIGEST),
+        ("{}", Lack.RULE_SET_DIGEST),
+    ],
+)
+def test_a_rule_set_text_that_was_changed_is_named(store, database_url, text, lack):
+    """Rules whose text is not that of their digest are not used."""
+    (number, *_) = schedule(store)
+    damaged(store, database_url, update(RULE_SETS).values(canonical=text))
+    assert lacks(store, number) == (lack,)
+
+
+def test_a_rule_set_that_is_gone_is_named(store, database_url):
+    """Where no text has the digest, it is the rule set that lacks."""
+    (number, *_) = schedule(store)
+    damaged(
+        store,
+        database_url,
+        RULE_SETS.insert().values(
+            id=77, digest="sha256:0", name="x", canonical="{}", first_used_ms=0
+        ),
+        update(RULE_SETS).where(RULE_SETS.c.id != 77).values(digest="sha256:1"),
+    )
+    assert Lack.RULE_SET_DIGEST in lacks(store, number)
+
+
+OTHER = encode(a_node("n2").cpu("4").cordoned().node).decode()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"manifest": OTHER}, {"manifest": OTHER, "digest": sha256(OTHER.encode()).hexdigest()}],
+    ids=["manifest", "manifest and digest"],
+)
+def test_rows_of_the_state_that_were_changed_are_named(store, database_url, values):
+    """A state whose rows are not those of its revision makes no decision that counts as one."""
+    numbers = schedule(store)
+    damaged(store, database_url, update(NODES).where(NODES.c.key == "n2").values(**values))
+    assert {lacks(store, number) for number in numbers} == {(Lack.STATE_DIGEST,)}
+    assert {r.lacks for r in replay_all(store, numbers)} == {(Lack.STATE_DIGEST,)}
+
+
+def test_a_manifest_that_cannot_be_read_is_named(store, database_url):
+    """Text that is no object stops the replay too."""
+    (number, *_) = schedule(store)
+    changed = update(PODS).where(PODS.c.key == "default/c").values(manifest='{"spec":7}')
+    damaged(store, database_url, changed)
+    assert lacks(store, number) == (Lack.STATE_DIGEST,)
+
+
+def test_a_revision_that_is_gone_is_named(store, database_url):
+    """A decision on a revision that is not kept lacks its state."""
+    numbers = schedule(store)
+    damaged(store, database_url, REVISIONS.delete().where(REVISIONS.c.number == 1))
+    assert lacks(store, numbers[0]) == (Lack.STATE,)
+
+
+def test_a_state_that_never_was_is_named(store):
+    """A hypothetical decision on a supposed state has no state to be replayed on."""
+    from policy.cluster.snapshot import Snapshot
+
+    supposed = Snapshot.from_objects(CLUSTER[:-1], now_ms=NOW_MS)
+    decision = decide(supposed, RULES, "default/high")
+    assert lacks(store, keep(store, decision, hypothetical=True)) == (Lack.HYPOTHETICAL,)
+
+
+def test_another_time_is_named(store, database_url):
+    """A changed `now` does not go with the digest of the snapshot."""
+    (number, *_) = schedule(store)
+    damaged(store, database_url, update(DECISIONS).values(now_ms=5))
+    assert lacks(store, number) == (Lack.SNAPSHOT,)
+
+
+def test_history_that_is_not_recorded_is_named(store):
+    """Rules that read figures of the past are not replayed without the figures."""
+    from policy.cluster.snapshot import Snapshot
+
+    rules = rule_set(
+        "kube-1.35",
+        """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "not-again",
+        "verdict": "deny", "reason": "again",
+        "when": "history.preemptedCount(victim.owner, duration('1h')) > 1"}}]}}}""",
+    )
+    state = store.load_state("default")
+    snapshot = Snapshot.from_objects(
+        state.objects,
+        now_ms=NOW_MS,
+        state_digest=state.state_digest,
+        history={"preemptedCount/3600": {"default/ReplicaSet/a": 2}},
+    )
+    decision = decide(snapshot, rules, "default/high")
+    recorded = store.record(
+        "default",
+        decision,
+        [],
+        expected_revision=1,
+        rule_set_canonical=rules.canonical,
+        rule_set_name=rules.name,
+        actor="ann",
+        at_ms=NOW_MS,
+    )
+    assert lacks(store, recorded.decision_id) == (Lack.HISTORY,)
+
+
+# --- many --------------------------------------------------------------------------------------
+
+
+def test_several_processes_say_what_one_says(store, database_url):
+    """Contiguous parts in two processes give one result per decision, the same ones."""
+    decision = the_decision(store)
+    wrong = keep(store, replace(decision, node="n9"))
+    for _ in range(210):
+        keep(store, decision)
+    schedule(store)
+    ids = store.audit_queries().decision_ids("default")
+    alone = {r.id: r for r in replay_all(store, ids)}
+    shared = list(run(database_url, store, ids, replay_all, jobs=2))
+    assert {r.id: r for r in shared} == alone
+    assert len(shared) == len(ids)
+    assert [n for n, r in alone.items() if r.verdict is not Verdict.EQUAL] == [wrong]
+
+
+def test_an_error_in_a_process_is_raised_here(store, database_url):
+    """What goes wrong elsewhere is not lost."""
+    decision = the_decision(store)
+    for _ in range(200):
+        keep(store, decision)
+    ids = store.audit_queries().decision_ids("default")
+    with pytest.raises(ZeroDivisionError):
+        list(run(database_url, store, ids, _failing, jobs=2))
+
+
+def _failing(store, ids):
+    yield 1 // 0
