@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,21 @@ def make_engine(
     return _postgres_engine(url, read_only=read_only, json_as_text=not migrating)
 
 
+def _use_wal(cursor: sqlite3.Cursor) -> None:
+    """Switch to WAL; several processes may try at once, and SQLite then does not wait by itself."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            if cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
+                return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise sqlite3.OperationalError("database is locked")
+        time.sleep(0.01)
+
+
 def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     uri = _sqlite_uri(url, read_only=read_only)
 
@@ -103,7 +119,7 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
         if read_only:
             cursor.execute("PRAGMA query_only = ON")
         else:
-            cursor.execute("PRAGMA journal_mode = WAL")
+            _use_wal(cursor)
             cursor.execute("PRAGMA synchronous = FULL")
             cursor.execute("PRAGMA wal_autocheckpoint = 4000")
         cursor.execute("PRAGMA cache_size = -65536")
