@@ -55,7 +55,8 @@ def _lines(result: SessionResult, reason: JobReason) -> Iterator[str]:
         if statement.job == reason.job and not statement.committed:
             steps = [result.steps[i] for i in statement.steps]
             evicted = sum(step.operation == "evict" for step in steps)
-            yield f"{statement.action} evicted {evicted} in trial and took all of it back"
+            if evicted:
+                yield f"{statement.action} evicted {evicted} in trial and took all of it back"
 
 
 def _counts(rejection: Rejection) -> str:

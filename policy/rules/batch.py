@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policy.rules.problems import Problem
+
+if TYPE_CHECKING:
+    from policy.batch.plugins.base import Plugin
 
 FLAGS: Final = (
     "enableJobOrder",
@@ -98,14 +101,19 @@ class BatchRules:
         return hash(self.digest)
 
     @staticmethod
-    def load(source: str | Path | Mapping[str, Any]) -> BatchRules:
+    def load(
+        source: str | Path | Mapping[str, Any],
+        *,
+        plugins: Mapping[str, type[Plugin]] | None = None,
+    ) -> BatchRules:
         """Read shipped rules by name, a file by path, a mapping, or the text of a file.
 
-        Text is told from a path by its line break. Raises `RulesError` with every problem found.
+        Text is told from a path by its line break. plugins: those that the rules may name, in
+        place of the registered ones. Raises `RulesError` with every problem found.
         """
         from policy.rules.batch_loading import load_batch_rules
 
-        return load_batch_rules(source)
+        return load_batch_rules(source, plugins)
 
     @staticmethod
     def from_canonical(text: str) -> BatchRules:

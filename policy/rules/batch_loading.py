@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policy.rules.batch import (
     FLAGS,
@@ -30,6 +30,9 @@ from policy.rules.batch_reading import Reader, position
 from policy.rules.canonical import canonical_json, digest_of
 from policy.rules.documents import Branch, Item, Leaf, from_mapping, parse
 from policy.rules.problems import Problem, RulesError
+
+if TYPE_CHECKING:
+    from policy.batch.plugins.base import Plugin
 
 API_VERSION: Final = "policy/v1"
 KIND: Final = "BatchRules"
@@ -57,9 +60,11 @@ def shipped_batch_names() -> tuple[str, ...]:
     )
 
 
-def load_batch_rules(source: str | Path | Mapping[str, Any]) -> BatchRules:
+def load_batch_rules(
+    source: str | Path | Mapping[str, Any], plugins: Mapping[str, type[Plugin]] | None = None
+) -> BatchRules:
     """The rules of a name, path, mapping or text; raises `RulesError`."""
-    return _Rules().rules(_open(source, Path()))
+    return _Rules(plugins=plugins).rules(_open(source, Path()))
 
 
 def batch_rules_from_canonical(text: str) -> BatchRules:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policy.cluster.selectors import go_integer
 from policy.rules.batch import FLAGS, PluginUse
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
 from policy.rules.problems import Problem, RulesError
+
+if TYPE_CHECKING:
+    from policy.batch.plugins.base import Plugin
 
 VOLCANO_ACTIONS: Final = frozenset(
     {"enqueue", "elect", "reserve", "shuffle", "gangPreempt", "gangReclaim"}
@@ -34,12 +37,11 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 # -- what is known ---------------------------------------------------------------------------
 
 
-def _known_plugins() -> Mapping[str, Mapping[str, bool | int]]:
-    """Plugins with their arguments and the defaults of these."""
+def _registered() -> Mapping[str, type[Plugin]]:
     # The one step up: the names that rules may use are those that the engine has.
     from policy.batch.registry import PLUGINS
 
-    return {name: plugin.arguments for name, plugin in PLUGINS.items()}
+    return PLUGINS
 
 
 def _known_actions() -> Iterable[str]:
@@ -67,6 +69,8 @@ class Reader:
     notices: list[Problem] = field(default_factory=list)
     strict: bool = True
     volcano: bool = False
+    #: plugins that the rules may name; None: the registered ones
+    plugins: Mapping[str, type[Plugin]] | None = None
 
     def fail_if_any(self) -> None:
         if self.problems:
@@ -138,7 +142,7 @@ class Reader:
         if not isinstance(item, Branch) or not isinstance(name, Leaf):
             self.complain(item.place, path, "a plugin needs a `name`", "write `- name: gang`")
             return None
-        known = _known_plugins()
+        known = _registered() if self.plugins is None else self.plugins
         if name.text not in known:
             message = f"unknown plugin `{name.text}`"
             if not self.strict and name.text in VOLCANO_PLUGINS:
@@ -152,7 +156,9 @@ class Reader:
             value = item.get(flag)
             if value is not None and not self.boolean(value, f"{path}.{flag}"):
                 disabled.add(flag)
-        arguments = self._arguments(item.get("arguments"), f"{path}.arguments", known[name.text])
+        arguments = self._arguments(
+            item.get("arguments"), f"{path}.arguments", known[name.text].arguments
+        )
         return PluginUse(name=name.text, disabled=frozenset(disabled), arguments=arguments)
 
     def _arguments(

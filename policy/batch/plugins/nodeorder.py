@@ -7,6 +7,9 @@ the affinities are relative to them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +33,7 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 class NodeOrder(Plugin):
     name = "nodeorder"
     doc = "Scores nodes by free resources, their balance, and affinity."
-    arguments = {  # noqa: RUF012  # declared as a ClassVar in the base
+    arguments: ClassVar[Mapping[str, bool | int]] = {
         "leastrequested.weight": 1,
         "mostrequested.weight": 0,
         "nodeaffinity.weight": 1,

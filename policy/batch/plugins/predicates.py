@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
@@ -45,7 +45,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
 class Predicates(Plugin):
     name = "predicates"
     doc = "Node conditions, selectors, taints, host ports and pod affinity."
-    arguments = {  # noqa: RUF012  # declared as a ClassVar in the base
+    arguments: ClassVar[Mapping[str, bool | int]] = {
         "predicate.MemoryPressureEnable": False,
         "predicate.DiskPressureEnable": False,
         "predicate.PIDPressureEnable": False,
