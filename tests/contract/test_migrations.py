@@ -128,13 +128,13 @@ def test_check_names_what_lacks_and_what_is_too_much(database_url):
     for statement in (
         "DROP VIEW v_victims",
         "DROP INDEX ix_victims_pdb_violating",
-        "DROP TABLE session_steps",
+        "DROP TABLE candidates",
         "ALTER TABLE cycles ADD COLUMN remark TEXT",
     ):
         run(database_url, statement)
     assert sorted(check(database_url).problems) == [
         "add index ix_victims_pdb_violating",
-        "add table session_steps",
+        "add table candidates",
         "remove column cycles.remark",
         "view v_victims lacks",
     ]

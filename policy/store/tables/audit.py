@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint
+from sqlalchemy import text as sql
 
 from policy.store.tables.base import identity, int64, json, millis, table, text
 
@@ -70,6 +71,14 @@ SESSION_STEPS: Final = table(
     text("reason"),
     json("detail"),
     PrimaryKeyConstraint("session_id", "position"),
+    # The evictions that took effect, for the views.
+    Index(
+        "ix_session_steps_evictions",
+        "session_id",
+        "for_task",
+        sqlite_where=sql("operation = 'evict' AND reason = ''"),
+        postgresql_where=sql("operation = 'evict' AND reason = ''"),
+    ),
     clustered=True,
 )
 
