@@ -179,24 +179,37 @@ def test(targets: tuple[str, ...], form: str) -> int:
 @click.argument("new", metavar="NEW")
 @options.output_option
 def diff(old: str, new: str, form: str) -> int:
-    """Say what differs between two rule sets, rule by rule.
+    """Say what differs between two rule sets, rule by rule and in words.
 
-    OLD and NEW are names of shipped rule sets, or files.
+    OLD and NEW are names of shipped rule sets, or files. The table has both side by side; where
+    an order matters, the place in it stands first.
 
     \b
     Example:
-      policy rules diff kube-1.28 kube-1.35
+      policy rules diff kube-1.14 kube-1.35
     """
     from dataclasses import asdict
 
     from policy.rules import RuleSet
     from policy.rules.diff import compare
+    from policy.rules.diff_table import diff_rows
 
-    changes = compare(RuleSet.load(old), RuleSet.load(new))
-    if form == "table":
-        for change in changes:
-            click.echo(str(change))
-    else:
+    before, after = RuleSet.load(old), RuleSet.load(new)
+    changes = compare(before, after)
+    if form == "table" and changes:
+        names = (before.name, after.name) if before.name != after.name else ("old", "new")
+        rows = [
+            {
+                "section": row.section,
+                "rule": row.rule,
+                names[0]: row.old,
+                names[1]: row.new,
+                "meaning": row.meaning,
+            }
+            for row in diff_rows(before, after, changes)
+        ]
+        output.rows(rows, form, columns=("section", "rule", *names, "meaning"))
+    elif form != "table":
         rows = [{**asdict(change), "kind": change.kind.value} for change in changes]
         columns = ("kind", "section", "rule", "before", "after", "words")
         output.rows(rows, form, columns=columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +18,7 @@ from policy.rules.checks import (
     Registry,
     find,
 )
-from policy.rules.documents import Series
+from policy.rules.documents import Branch, Item, Series
 from policy.rules.expressions import Expression
 from policy.rules.overlays import rule_id
 from policy.rules.ruleset import (
@@ -40,6 +40,7 @@ from policy.rules.ruleset import (
     VictimRules,
 )
 from policy.rules.schema import (
+    PATCHABLE,
     RULE_NAMES,
     EligibilityModel,
     ExtenderModel,
@@ -213,7 +214,7 @@ def _extender(model: ExtenderModel) -> Extender:
 
 
 def _origins(checker: Checker) -> dict[str, str]:
-    origins: dict[str, str] = {}
+    origins = dict(_setting_origins(find(checker.root, ("spec",)), ()))
     for path in (ELIGIBILITY, ELIGIBLE, FORBID, IMPORTANCE, RANKING):
         series = find(checker.root, path)
         for index, item in enumerate(series.items if isinstance(series, Series) else ()):
@@ -224,3 +225,15 @@ def _origins(checker: Checker) -> dict[str, str]:
         for item in series.items if isinstance(series, Series) else ():
             origins[f"{section}/{rule_id(item, key)}"] = str(item.place)
     return origins
+
+
+def _setting_origins(item: Item | None, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """`settings/candidates.minPercentage` to its line, for what stands outside lists of rules."""
+    if path in PATCHABLE or not isinstance(item, Branch):
+        return
+    for key, value in item.entries.items():
+        here = (*path, key)
+        if isinstance(value, Branch):
+            yield from _setting_origins(value, here)
+        elif here not in PATCHABLE:
+            yield f"settings/{'.'.join(here)}", str(item.keys[key])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from policy.rules.canonical import canonical_json
 from policy.rules.ruleset import Rule, RuleSet
+from policy.rules.schema import PATCHABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveRule:
     """One rule as it takes effect."""
 
-    section: str  #: `eligibility`, `filters`, `victims.eligible`, ...
+    section: str  #: `eligibility`, `filters`, `victims.eligible`, ..., and last `settings`
     position: int  #: from 1, within the section
     id: str
     text: str  #: `deny when preemptor.preemptionPolicy == 'Never'`
@@ -77,6 +80,7 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
             ],
         ),
     ]
+    sections.append(("settings", list(_settings(rules))))
     for section, entries in sections:
         for position, (name, text, why, origin) in enumerate(entries, 1):
             yield EffectiveRule(
@@ -85,13 +89,29 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
                 id=name,
                 text=text,
                 why=why,
-                origin=origins.get(origin, rules.name),
+                origin=origins.get(origin, "default" if section == "settings" else rules.name),
             )
 
 
 def _verdict(rule: Rule) -> tuple[str, str, str, str]:
     condition = f" when {rule.when}" if rule.when is not None else ""
     return rule.id, f"{rule.verdict.value}{condition}", rule.why, rule.id
+
+
+_LISTS = frozenset(".".join(path) for path in PATCHABLE)
+
+
+def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
+    """Everything beside the lists of rules, with the defaults."""
+    pending = [("", json.loads(rules.canonical)["spec"])]
+    while pending:
+        path, value = pending.pop(0)
+        if isinstance(value, dict):
+            prefix = f"{path}." if path else ""
+            pending = [(f"{prefix}{key}", item) for key, item in value.items()] + pending
+        elif path not in _LISTS:
+            text = value if isinstance(value, str) else canonical_json(value)
+            yield path, text, "", f"settings/{path}"
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
