@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +70,17 @@ class SessionReplayer:
     def replay(self, row: SessionRow) -> ReplayedSession:
         """Run a session again and compare it with the record."""
         try:
-            result = self.again(row)
+            return self._replay(row)
         except Incomplete as exc:
             return _replayed(row, Verdict.INCOMPLETE, lacks=exc.lacks, detail=exc.detail)
+
+    def _replay(self, row: SessionRow) -> ReplayedSession:
+        result = self.again(row)
         if result.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=result.digest)
+        # Is the state the one of then? All the way back, which only a difference is worth.
+        with _complete():
+            self._past(row.cluster).check(row.base_revision)
         recorded = document_of(self._store.session(row.id))
         found = first_difference(recorded, result.document())
         if found is None:
@@ -104,12 +111,8 @@ class SessionReplayer:
         if row.engine_version != ENGINE_VERSION:
             detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
             raise Incomplete((Lack.ENGINE,), detail)
-        try:
+        with _complete():
             snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
-        except NotFound as exc:
-            raise Incomplete((Lack.STATE,), exc.message) from exc
-        except (Damaged, StoreError) as exc:
-            raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
         if snapshot.digest != row.snapshot_digest:
             raise Incomplete((Lack.SNAPSHOT,))
         return snapshot
@@ -130,6 +133,17 @@ class SessionReplayer:
         if isinstance(found, Incomplete):
             raise found
         return found
+
+
+@contextmanager
+def _complete() -> Iterator[None]:
+    """Reading a state of the past. Raises Incomplete where it is not there, or not as it was."""
+    try:
+        yield
+    except NotFound as exc:
+        raise Incomplete((Lack.STATE,), exc.message) from exc
+    except (Damaged, StoreError) as exc:
+        raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
 
 
 def _read_rules(text: str, digest: str) -> BatchRules | Incomplete:
