@@ -195,6 +195,22 @@ def test_pods_of_other_namespaces_are_not_spread() -> None:
     assert statuses(decided(*nodes, WEB.spread(constraint())))["n1"] == FITS
 
 
+@pytest.mark.parametrize("name", LATER)
+def test_a_nominated_pod_counts_in_its_domain(name: str) -> None:
+    """Added to the emptiest zone it raises the minimum that the zone is measured by, too."""
+    waits = web("waits").priority(20).nominated_to("n1")
+    nodes = zone("n1", "a"), zone("n2", "b", web("p1"))
+    one = decided(*nodes, waits, WEB.spread(constraint()), rules=name)
+    two = decided(
+        *nodes,
+        waits,
+        web("more").priority(20).nominated_to("n1"),
+        WEB.spread(constraint()),
+        rules=name,
+    )
+    assert [statuses(d)["n1"] for d in (one, two)] == [FITS, SKEWED]
+
+
 # --- affinity and anti-affinity ----------------------------------------------------------------
 
 

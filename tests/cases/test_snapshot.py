@@ -154,6 +154,24 @@ def test_two_futures_of_one_snapshot_do_not_meet() -> None:
     assert known == [[], ["left"], ["right"]]
 
 
+def test_the_order_of_importance_follows_changes_of_pods() -> None:
+    """A pod that changes its priority or start where it is changes its place among the others."""
+    pods = [a_pod(n).priority(1).cpu(1).started(60) for n in ("a", "b")]
+    rules = rule_set("kube-1.35")
+    first = snapshot(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
+    higher = pods[1].priority(2).on("n1").pod
+    earlier = pods[1].started(90).on("n1").pod
+    victims = [
+        decide(s, rules, "default/high").effects.evict
+        for s in (
+            first,
+            first.apply([("Pod", "default/b", higher)]),
+            first.apply([("Pod", "default/b", earlier)]),
+        )
+    ]
+    assert victims == [("default/b",), ("default/a",), ("default/a",)]
+
+
 def test_a_new_resource_widens_the_columns() -> None:
     """A resource that nobody named before is compared as soon as somebody does."""
     gpu = {"example.com/gpu": 1}

@@ -137,13 +137,30 @@ def spread_over_a_shared_zone() -> Example:
         objects(
             a_node("n1").cpu(1).labelled(zone="a", disk="ssd").running(a_pod("low").cpu(1)),
             a_node("n2").cpu(1).labelled(zone="a", disk="hdd").running(web),
-            a_node("n3").cpu(1).labelled(zone="b", disk="ssd").running(a_pod("keep").priority(99)),
+            a_node("n3")
+            .cpu(1)
+            .labelled(zone="b", disk="ssd")
+            .running(a_pod("keep").priority(99).cpu(1)),
             a_pod("high")
             .labelled(app="web")
             .priority(10)
             .cpu(1)
             .node_selector(disk="ssd")
             .spread(constraint),
+        )
+    )
+
+
+def spread_with_a_nominated_pod() -> Example:
+    """The emptiest zone is not the emptiest any more once a nominated pod is added to it."""
+    web = a_pod("web").labelled(app="web").priority(99)
+    constraint = TopologySpreadConstraint(topology_key=ZONE, label_selector=selector(app="web"))
+    return Example(
+        objects(
+            a_node("n1").cpu(1).labelled(zone="a").running(a_pod("low").cpu(1)),
+            a_node("n2").cpu(1).labelled(zone="b").running(web.cpu(1)),
+            a_pod("waits").labelled(app="web").priority(20).nominated_to("n1"),
+            a_pod("high").labelled(app="web").priority(10).cpu(1).spread(constraint),
         )
     )
 
@@ -179,6 +196,7 @@ def hostile_nominated() -> Example:
 @example(case=without_cpu(started=-10))
 @example(case=without_cpu(started=None))
 @example(case=spread_over_a_shared_zone())
+@example(case=spread_with_a_nominated_pod())
 @example(case=relisted_equals())
 @example(case=hostile_nominated())
 def test_the_engine_decides_as_its_twin(name: str, case: Example) -> None:
@@ -200,6 +218,8 @@ def test_the_engine_follows_other_rules_as_its_twin_does(variant: str, case: Exa
     "together",
     [
         ("spread", "node-affinity"),
+        ("spread", "nominated"),
+        ("spread", "terminating", "taints"),
         ("starts", "budgets"),
         ("negative", "budgets"),
         ("affinity", "nominated"),
