@@ -1,0 +1,306 @@
+"""Comparison of recorded decisions with other rules: every kind of change, and the sums."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from policy.audit.compare import (
+    Change,
+    Group,
+    Leaving,
+    Losses,
+    Question,
+    Result,
+    change_of,
+    compare,
+    duration,
+    result_of,
+    summarise,
+)
+from policy.audit.compare_page import About, page
+from policy.audit.recorded import Comparing, Skipped, questions
+from policy.preemption.decide import decide
+from policy.preemption.decision import Outcome
+from policy.scheduling.cycle import Scheduler
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set, snapshot
+
+KUBE = rule_set("kube-1.35")
+GENTLE = rule_set(
+    "kube-1.35",
+    """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "gold-stays",
+    "verdict": "deny", "reason": "gold pods stay", "when": "victim.priority >= 5"}}]}}}""",
+)
+PROUD = rule_set(
+    "kube-1.35",
+    """{"eligibility": {"insert": [{"at": "start", "rule": {"id": "nobody",
+    "verdict": "deny", "reason": "nobody preempts", "when": "true"}}]}}""",
+)
+CLUSTER = (
+    a_node("n1").cpu("4").running(a_pod("gold").priority(5).cpu("4").started(60)),
+    a_node("n2")
+    .cpu("4")
+    .running(
+        a_pod("low").in_namespace("shop").priority(1).cpu("2").started(10).labelled(app="low"),
+        a_pod("gold2").priority(5).cpu("2").started(20),
+    ),
+    a_pdb("low").in_namespace("shop").selecting(app="low"),
+    a_pod("high").priority(10).cpu("4"),
+    a_pod("half").priority(10).cpu("2"),
+    a_pod("huge").priority(10).cpu("8"),
+)
+
+
+def a_result(outcome: Outcome = Outcome.PREEMPT, node: str | None = "n1", *victims: str) -> Result:
+    return Result(
+        outcome=outcome,
+        node=node,
+        victims=tuple(
+            Leaving(pod=v, priority=1, lost_seconds=60, pdb_violating=False) for v in victims
+        ),
+        decided_by="",
+        message="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (a_result(), a_result(), Change.SAME),
+        (
+            a_result(Outcome.PREEMPT, "n1", "a", "b"),
+            a_result(Outcome.PREEMPT, "n1", "b", "a"),
+            Change.SAME,
+        ),
+        (a_result(Outcome.NO_CANDIDATE, None), a_result(Outcome.NO_CANDIDATE, None), Change.SAME),
+        (a_result(node="n1"), a_result(node="n2"), Change.OTHER_NODE),
+        (a_result(Outcome.BIND, "n1"), a_result(Outcome.BIND, "n2"), Change.OTHER_NODE),
+        (
+            a_result(Outcome.PREEMPT, "n1", "a"),
+            a_result(Outcome.PREEMPT, "n1", "b"),
+            Change.OTHER_VICTIMS,
+        ),
+        (a_result(), a_result(Outcome.BIND, "n1"), Change.NOW_FITS),
+        (a_result(Outcome.BIND, "n1"), a_result(), Change.NOW_PREEMPTS),
+        (a_result(), a_result(Outcome.NO_CANDIDATE, None), Change.NO_LONGER_POSSIBLE),
+        (
+            a_result(Outcome.BIND, "n1"),
+            a_result(Outcome.NOT_ELIGIBLE, None),
+            Change.NO_LONGER_POSSIBLE,
+        ),
+        (a_result(Outcome.NO_CANDIDATE, None), a_result(), Change.NEWLY_POSSIBLE),
+        (
+            a_result(Outcome.NO_CANDIDATE, None),
+            a_result(Outcome.NOT_ELIGIBLE, None),
+            Change.OTHER_REASON,
+        ),
+    ],
+)
+def test_each_difference_has_its_name(before, after, change):
+    """Two results differ in one of eight ways; the order of victims is none of them."""
+    assert change_of(before, after) is change
+
+
+def the_questions(rules=KUBE):
+    state = snapshot(*CLUSTER)
+    for number, pod in enumerate(("default/high", "default/half", "default/huge"), start=1):
+        decision = decide(state, rules, pod)
+        yield Question(
+            id=number,
+            snapshot=state,
+            preemptor=pod,
+            priority=10,
+            seed=0,
+            before=result_of(decision),
+        )
+
+
+@pytest.mark.parametrize("rules", [KUBE, GENTLE, PROUD])
+def test_rules_compared_with_themselves_are_the_same(rules):
+    """No change, and no sum that differs."""
+    found = list(compare(the_questions(rules), rules))
+    total = summarise(found).total
+    assert [c.change for c in found] == [Change.SAME] * 3
+    assert (total.changed, total.before) == (0, total.after)
+
+
+def test_other_rules_change_node_possibility_and_cost():
+    """With gold pods kept, one pod finds no node and another takes the pod with the budget."""
+    found = list(compare(the_questions(), GENTLE))
+    assert [(c.preemptor, c.change, c.before.node, c.after.node) for c in found] == [
+        ("default/high", Change.NO_LONGER_POSSIBLE, "n1", None),
+        ("default/half", Change.OTHER_VICTIMS, "n2", "n2"),
+        ("default/huge", Change.SAME, None, None),
+    ]
+    summary = summarise(found)
+    before = Losses(preemptions=2, victims=2, pdb_violations=0, lost_seconds=3600 + 1200)
+    after = Losses(preemptions=1, victims=1, pdb_violations=1, lost_seconds=600)
+    assert summary.total == Group(decisions=3, changed=2, before=before, after=after)
+    assert summary.by_priority == {10: summary.total}
+    assert summary.by_namespace == {"default": summary.total}
+    taken = {
+        name: (group.before.victims, group.after.victims)
+        for name, group in summary.by_victim_namespace.items()
+    }
+    assert taken == {"default": (2, 0), "shop": (0, 1)}
+    assert {
+        priority: group.after.pdb_violations
+        for priority, group in summary.by_victim_priority.items()
+    } == {1: 1, 5: 0}
+    assert sum(summary.changes.values()) == 3
+
+
+def test_a_pod_that_was_leaving_anyway_loses_nothing():
+    """The run time of a victim that already terminates is not this decision's doing."""
+    leaving = a_pod("gone").priority(1).cpu("2").started(60).terminating()
+    state = snapshot(
+        a_node("n1").cpu("4").running(leaving, a_pod("stays").priority(9).cpu("2").started(60)),
+        a_pod("high").priority(10).cpu("4"),
+    )
+    victims = result_of(decide(state, KUBE, "default/high")).victims
+    assert {v.pod: v.lost_seconds for v in victims} == {"default/gone": 0, "default/stays": 3600}
+
+
+# --- out of a store ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(database_url):
+    with Store.open(database_url) as opened:
+        opened.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="dump.json")
+        journal = StoreJournal(opened, "default", actor="ann", clock=lambda: NOW_MS)
+        list(Scheduler(journal, KUBE, clock=lambda: NOW_MS, seed=0).run())
+        yield opened
+
+
+def test_recorded_decisions_are_questions_with_their_results(store):
+    """State, seed and result of a recorded decision come back as they were."""
+    ids = store.audit_queries().decision_ids("default")
+    asked = list(questions(store, ids))
+    again = [
+        result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
+        for q in asked
+        if isinstance(q, Question)
+    ]
+    assert again == [q.before for q in asked]
+    assert len(again) == 3
+
+
+def test_the_record_compared_with_its_own_rules_is_the_same(store):
+    """Nothing that was recorded would come out differently under the same rules."""
+    ids = store.audit_queries().decision_ids("default")
+    assert {c.change for c in Comparing(KUBE)(store, ids)} == {Change.SAME}
+    assert {c.change for c in Comparing(PROUD)(store, ids)} != {Change.SAME}
+
+
+def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
+    """What cannot be judged is not counted as anything."""
+    from policy.cluster.snapshot import Snapshot
+
+    supposed = Snapshot.from_objects(objects(*CLUSTER)[1:], now_ms=NOW_MS)
+    recorded = store.record(
+        "default",
+        decide(supposed, KUBE, "default/huge"),
+        [],
+        expected_revision=store.head_revision("default"),
+        rule_set_canonical=KUBE.canonical,
+        rule_set_name=KUBE.name,
+        actor="ann",
+        at_ms=NOW_MS,
+    )
+    (found,) = questions(store, [recorded.decision_id])
+    assert isinstance(found, Skipped)
+    assert found.lacks == ("snapshot-digest",)
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Tags that are open, and everything that a browser would fetch."""
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+        self.fetched: list[str] = []
+        self.texts: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag not in {"meta", "rect", "br"}:
+            self.open.append(tag)
+        self.fetched += [v for k, v in attrs if k in {"src", "href", "data", "action"}]
+
+    def handle_endtag(self, tag):
+        if tag != "rect":
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in {"meta", "rect", "br"}:
+            self.open.pop()
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def the_page(rules=GENTLE, name="<b>gentle</b>"):
+    found = list(compare(the_questions(), rules))
+    about = About(
+        recorded_rules=["kube-1.35"],
+        rules=name,
+        rules_digest=rules.digest,
+        cluster="default & co",
+        skipped=0,
+    )
+    changed = [c for c in found if c.change is not Change.SAME]
+    return page(about, summarise(found), changed)
+
+
+def test_the_page_needs_nothing_else():
+    """Well-formed, without script, without anything to fetch."""
+    text = the_page()
+    reader = Reader()
+    reader.feed(text)
+    assert (reader.open, reader.fetched) == ([], [])
+    assert not reader.tags & {"script", "link", "img", "iframe"}
+    assert not re.search(r"https?://|@import|url\(", text)
+
+
+def test_texts_of_the_data_are_no_markup():
+    """A name that looks like a tag is shown, not obeyed."""
+    reader = Reader()
+    reader.feed(the_page())
+    told = "".join(reader.texts)
+    assert "<b>gentle</b>" in told
+    assert "default & co" in told
+
+
+def test_the_page_shows_every_change_side_by_side():
+    """Each decision that differs, with node and victims under both rules."""
+    text = the_page()
+    for word in ("default/high", "default/half", "preempt on n1", "preempt on n2", "shop/low"):
+        assert word in text
+    assert text.count("<details>") == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3661, "1 h 1 min"),
+        (3600, "1 h"),
+        (86400 * 1234 + 5, "1 234 d"),
+        (86400 + 3600 * 5, "1 d 5 h"),
+    ],
+)
+def test_durations_are_told_in_their_two_largest_units(seconds, text):
+    """Exact enough to compare, short enough to read."""
+    assert re.sub(r"\s", " ", duration(seconds)) == text

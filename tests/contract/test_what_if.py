@@ -1,0 +1,204 @@
+"""What-if: suppositions, the cascade, and that nothing is recorded as if it were true."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, next_life, suppose
+from policy.preemption.decide import DecisionError
+from policy.store import Store
+from tests.support.builders import NOW_MS, a_node, a_pod, objects, rule_set, snapshot
+
+RULES = rule_set("kube-1.35")
+
+
+def told(steps: list[Step]):
+    """Each step as (pod, cause, outcome, node)."""
+    return [
+        (
+            s.pod.removeprefix("default/"),
+            s.cause,
+            s.decision.outcome.value if s.decision else None,
+            s.decision.node if s.decision else None,
+        )
+        for s in steps
+    ]
+
+
+def stairs():
+    """Three nodes of falling size and priority: who is evicted fits only one step below."""
+    return snapshot(
+        a_node("n1").cpu("4").running(a_pod("p8").priority(8).cpu("3")),
+        a_node("n2").cpu("3").running(a_pod("p6").priority(6).cpu("2")),
+        a_node("n3").cpu("2").running(a_pod("p4").priority(4).cpu("1")),
+        a_pod("high").priority(10).cpu("4"),
+    )
+
+
+def test_victims_come_back_and_preempt_in_turn():
+    """Each takes the place of the one below; the last finds nobody below itself."""
+    steps = foresee(stairs(), RULES, ["default/high"], depth=9, seed=0)
+    assert told(steps) == [
+        ("high", None, "preempt", "n1"),
+        ("p8~2", 1, "preempt", "n2"),
+        ("p6~2", 2, "preempt", "n3"),
+        ("p4~2", 3, "no-candidate", None),
+    ]
+    assert [(s.depth, s.was) for s in steps] == [
+        (1, ""),
+        (2, "default/p8"),
+        (3, "default/p6"),
+        (4, "default/p4"),
+    ]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_cascade_is_followed_as_deep_as_asked(depth):
+    """Pods beyond the depth are named, and not decided."""
+    steps = foresee(stairs(), RULES, ["default/high"], depth=depth, seed=0)
+    assert [s.decision is not None for s in steps] == [True] * depth + [False]
+
+
+def test_the_queue_takes_the_higher_priority_first():
+    """A victim that came back is decided before what was asked but stands below it."""
+    state = snapshot(
+        a_node("n1").cpu("2").running(a_pod("mid").priority(5).cpu("2")),
+        a_node("n2").cpu("1").running(a_pod("low").priority(1).cpu("1")),
+        a_pod("high").priority(10).cpu("2"),
+        a_pod("late").priority(3).cpu("1"),
+    )
+    steps = foresee(state, RULES, ["default/late", "default/high"], depth=3, seed=0)
+    assert told(steps) == [
+        ("high", None, "preempt", "n1"),
+        ("mid~2", 1, "no-candidate", None),
+        ("late", None, "preempt", "n2"),
+        ("low~2", 3, "no-candidate", None),
+    ]
+
+
+def test_a_pod_comes_back_pending_of_the_same_priority_and_age():
+    """The next life has another name, no node and no history, and stands where it stood."""
+    pod = a_pod("web").priority(7).created(30).terminating().on("n1").started(20).pod
+    again = next_life(next_life(pod))
+    assert (again.metadata.name, again.metadata.uid, again.spec.node_name) == ("web~3", "", "")
+    assert (again.spec.priority, again.metadata.creation_timestamp) == (
+        7,
+        pod.metadata.creation_timestamp,
+    )
+    assert (again.metadata.deletion_timestamp, again.status.start_time) == (None, None)
+
+
+# --- suppositions ------------------------------------------------------------------------------
+
+
+def a_state():
+    return snapshot(
+        a_node("n1").cpu("4").running(a_pod("a").priority(1).cpu("2"), a_pod("b").cpu("1")),
+        a_node("n2").cpu("2"),
+        a_pod("high").priority(10).cpu("4"),
+    )
+
+
+def test_the_pods_of_a_removed_node_look_for_another():
+    """They come back pending, as new pods."""
+    supposed = suppose(a_state(), Supposition(removed_nodes=["n1"]))
+    assert supposed.waiting == ("default/a~2", "default/b~2")
+    assert supposed.snapshot.nodes.names == ("n2",) or list(supposed.snapshot.nodes.names) == ["n2"]
+    steps = foresee(supposed.snapshot, RULES, supposed.waiting, depth=1, seed=0)
+    assert told(steps) == [("a~2", None, "bind", "n2"), ("b~2", None, "no-candidate", None)]
+
+
+def test_a_class_with_another_value_moves_its_pods():
+    """Pods of the class count as created under the new value; others keep theirs."""
+    from msgspec.structs import replace
+
+    classy = [
+        replace(p, spec=replace(p.spec, priority_class_name="gold"))
+        for p in (a_pod("a").priority(1).pod, a_pod("b").priority(1).pod)
+    ]
+    state = snapshot(a_node("n1"), *classy, a_pod("c").priority(1))
+    after = suppose(state, Supposition(priority_classes={"gold": 500})).snapshot
+    priorities = {key: after.pod(key).spec.priority for key in after.keys}
+    assert priorities == {"default/a": 500, "default/b": 500, "default/c": 1}
+    assert after.priority_classes["gold"].value == 500
+
+
+def test_a_supposed_pod_waits_with_the_others():
+    """It is decided as if it had been created."""
+    new = a_pod("new").priority(5).cpu("2").pod
+    supposed = suppose(a_state(), Supposition(pods=[new]))
+    steps = foresee(supposed.snapshot, RULES, supposed.waiting, depth=1, seed=0)
+    assert told(steps) == [("new", None, "bind", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("supposition", "message"),
+    [
+        (Supposition(removed_nodes=["n9"]), "no node `n9`"),
+        (Supposition(pods=[a_pod("x").on("n1").pod]), "is on node `n1` already"),
+        (Supposition(pods=[a_pod("high").pod]), "has a pod `default/high`"),
+    ],
+)
+def test_a_supposition_that_does_not_go_with_the_cluster_is_refused(supposition, message):
+    """Neither unknown nodes nor pods that are there or placed can be supposed."""
+    with pytest.raises(WhatIfError, match=message):
+        suppose(a_state(), supposition)
+
+
+def test_a_pod_that_is_placed_cannot_be_asked():
+    """The question is where a waiting pod would go."""
+    with pytest.raises(DecisionError, match="is on node"):
+        foresee(a_state(), RULES, ["default/a"], depth=1, seed=0)
+
+
+def test_the_snapshot_that_is_asked_stays_as_it_is():
+    """A trial copies what it changes."""
+    state = a_state()
+    before = (state.digest, list(state.pods), state.node.tolist())
+    supposed = suppose(state, Supposition(removed_nodes=["n2"], priority_classes={"x": 1}))
+    foresee(supposed.snapshot, RULES, ["default/high"], depth=3, seed=0)
+    assert (state.digest, list(state.pods), state.node.tolist()) == before
+
+
+# --- recorded ----------------------------------------------------------------------------------
+
+
+def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url):
+    """They are kept with their mark, chained like all others, and change nothing."""
+    with Store.open(database_url) as store:
+        cluster = objects(
+            a_node("n1").cpu("2").running(a_pod("a").priority(1).cpu("2")),
+            a_pod("high").priority(10).cpu("2"),
+        )
+        store.import_objects("default", cluster, at_ms=NOW_MS, source="dump.json")
+        store.import_objects("default", [a_node("n2").node], at_ms=NOW_MS, source="dump.json")
+        steps = foresee(snapshot(*cluster), RULES, ["default/high"], depth=1, seed=0)
+        recorded = store.record(
+            "default",
+            steps[0].decision,
+            [],
+            expected_revision=1,
+            rule_set_canonical=RULES.canonical,
+            rule_set_name=RULES.name,
+            actor="ann",
+            at_ms=NOW_MS,
+            hypothetical=True,
+        )
+        row = store.decision(recorded.decision_id).row
+        assert (row.hypothetical, row.base_revision, row.revision) == (True, 1, None)
+        assert store.decisions("default") == []
+        assert store.head_revision("default") == 2
+        assert store.verify_ledger("default").ok
+        for view in (
+            "v_preemptions",
+            "v_victims",
+            "v_who_preempts_whom",
+            "v_pdb_violations",
+            "v_preemptions_hourly",
+            "v_tie_breakers",
+            "v_rule_usage",
+        ):
+            with store.sql(f"SELECT count(*) FROM {view}") as found:
+                assert (view, list(found)) == (view, [(0,)])
+        history = store.history("default", {("preemptedCount", 3600)}, now_ms=NOW_MS + 1)
+        assert history == {"preemptedCount/3600": {}}
