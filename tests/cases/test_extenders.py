@@ -296,6 +296,17 @@ def test_priorities_count_ten_times_their_weight(server: Server):
     assert (decision.node, decision.trace.scores[-1]) == ("n3", (name, 3, 70))
 
 
+def test_the_weight_of_an_extender_decides_how_much_its_scores_count(server: Server):
+    """One point of ten for the fuller node outweighs its lower own score only with weight."""
+    server.verbs["prioritize"] = lambda _: json_reply([{"Host": "n3", "Score": 1}])
+    objects = (*ROOMY, pod("a", on="n3", cpu="2"))
+    found = [
+        decided(rules_with(extender(server, "prioritize", weight=weight)), *objects).node
+        for weight in (1, 9)
+    ]
+    assert found == ["n1", "n3"]
+
+
 def test_a_failure_of_prioritize_never_matters(server: Server):
     """The scheduler's own scores decide alone."""
     server.verbs["prioritize"] = broken
@@ -486,6 +497,29 @@ def test_failed_nodes_are_dry_run_unresolvable_ones_are_not(
     )
 
 
+def test_a_later_extenders_word_about_a_node_counts(server: Server):
+    """The second extender takes back, or takes away, the hope that the first one left."""
+    other = Server()
+    try:
+        server.verbs["filter"] = passing(
+            "n3", FailedNodes={"n1": "busy"}, FailedAndUnresolvableNodes={"n2": "never"}
+        )
+        other.verbs["filter"] = passing(
+            FailedNodes={"n2": "later"}, FailedAndUnresolvableNodes={"n1": "gone", "n3": "gone"}
+        )
+        decision = decided(
+            rules_with(extender(server, "filter"), extender(other, "filter")), *ROOMY
+        )
+    finally:
+        other.close()
+    statuses = {n: (s.code.label, s.reasons) for n, s in decision.trace.filter_statuses.items()}
+    assert statuses == {
+        "n1": ("UnschedulableAndUnresolvable", ("gone",)),
+        "n2": ("Unschedulable", ("later",)),
+        "n3": ("UnschedulableAndUnresolvable", ("gone",)),
+    }
+
+
 def test_a_filter_may_leave_only_nodes_that_it_was_asked_about(server: Server):
     """A name that was not in the request is a failure of the call."""
     server.verbs["filter"] = passing("n1", "elsewhere")
@@ -654,6 +688,24 @@ def test_a_recorded_decision_is_made_again_without_a_network(
         decision.digest,
         asked,
         asked,
+    )
+
+
+def test_a_question_that_was_asked_twice_is_answered_twice(server: Server):
+    """The nominated node, alone in the cluster, is asked about again after a failure."""
+    waiting = pod("new")
+    waiting["status"]["nominatedNodeName"] = "n1"
+    replies = [json_reply({}, 500), json_reply({"NodeNames": ["n1"]})]
+    server.verbs["filter"] = lambda _: replies.pop(0)
+    rules = rules_with(extender(server, "filter"))
+    decision = decided(rules, node("n1"), waiting)
+    calls = decision.trace.extender_calls
+    snapshot = Snapshot.from_manifests([node("n1"), waiting], now=NOW)
+    again = decide(snapshot, rules, "shop/new", extenders=RecordedExtenders(calls))
+    assert ([c.status for c in calls], decision.node, again.digest) == (
+        [500, 200],
+        "n1",
+        decision.digest,
     )
 
 

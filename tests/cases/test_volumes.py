@@ -196,6 +196,11 @@ def test_before_1_27_claims_for_one_pod_do_not_count():
         ),
         ({"gcePersistentDisk": {"pdName": "a"}}, {"gcePersistentDisk": {"pdName": "b"}}, False),
         (
+            {"gcePersistentDisk": {"pdName": "a"}},
+            {"gcePersistentDisk": {"pdName": "a", "readOnly": True}},
+            True,
+        ),
+        (
             {"awsElasticBlockStore": {"volumeID": "v"}},
             {"awsElasticBlockStore": {"volumeID": "v", "readOnly": True}},
             True,
@@ -266,10 +271,10 @@ def test_a_volume_that_two_pods_share_is_detached_when_both_have_left():
 
 
 def test_a_volume_that_is_attached_already_needs_no_place():
-    """A full node takes a pod that brings no new volume of the driver."""
+    """Even a node beyond its limit takes a pod that brings no new volume of the driver."""
     decision = decided(
         node("n1"),
-        csi_node("n1", 1),
+        csi_node("n1", 0),
         claim("a", "a"),
         volume("a"),
         pod("first", "a", on="n1"),
