@@ -1,0 +1,148 @@
+"""The generated tables of `docs/rules.md`: `python -m policy.rules.reference docs/rules.md`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from policy.filters.registry import FILTERS
+from policy.rules.expressions.variables import (
+    GROUPS,
+    HISTORY_FUNCTIONS,
+    VARIABLES,
+    Context,
+)
+from policy.rules.loading import shipped_environments, shipped_names, shipped_rules
+from policy.rules.ruleset import RuleSet
+from policy.scoring.registry import SCORERS
+
+_MARK: Final = re.compile(
+    r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL
+)
+_ALL: Final = frozenset(Context)
+
+
+def updated(page: str) -> str:
+    """The page with its generated parts made anew. Raises KeyError for an unknown part."""
+    return _MARK.sub(lambda m: f"{m[1]}\n{PARTS[m['name']]()}\n{m[3]}", page)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(header)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def variables() -> str:
+    """Every variable, group by group."""
+    parts = []
+    for group in GROUPS:
+        found = [v for name, v in VARIABLES.items() if name.partition(".")[0] == group]
+        heading = f"#### `{group}`" if found[0].name == group else f"#### `{group}.*`"
+        rows = (
+            (f"`{v.name}`", f"`{v.type.value}`", v.unit, v.doc, _where(v.contexts)) for v in found
+        )
+        table = _table(("variable", "type", "unit", "meaning", "where"), rows)
+        parts.append(f"{heading}\n\n{table}")
+    return "\n".join(parts)
+
+
+def _where(contexts: frozenset[Context]) -> str:
+    if contexts == _ALL:
+        return "everywhere"
+    return ", ".join(context.value for context in Context if context in contexts)
+
+
+def history() -> str:
+    """The functions that look at the past."""
+    rows = []
+    for function in HISTORY_FUNCTIONS.values():
+        window = ", duration('1h')" if function.windowed else ""
+        call = f"`history.{function.name}({function.argument}{window})`"
+        rows.append((call, "`int`", function.doc))
+    return _table(("function", "type", "meaning"), rows)
+
+
+def filters() -> str:
+    """Every filter with its parameters."""
+    return _registered(FILTERS)
+
+
+def scorers() -> str:
+    """Every scorer with its parameters."""
+    return _registered(SCORERS)
+
+
+def _registered(registry: Mapping[str, Any]) -> str:
+    parts = []
+    for name, info in registry.items():
+        text = f"#### `{name}`\n\n{' '.join(info.doc.split())}\n\n(kube-scheduler: {info.plugin})\n"
+        if info.parameters:
+            rows = (
+                (f"`{key}`", _values(p.choices, p.type), f"`{_yaml(p.default)}`", p.doc)
+                for key, p in info.parameters.items()
+            )
+            text += "\n" + _table(("parameter", "values", "default", "meaning"), rows)
+        parts.append(text)
+    return "\n".join(parts)
+
+
+def _values(choices: tuple[str, ...] | None, kind: type) -> str:
+    if choices is not None:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    return "`true`, `false`" if kind is bool else "a whole number" if kind is int else "text"
+
+
+def _yaml(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def rule_sets() -> str:
+    """The shipped rule sets that stand for themselves."""
+    return _described(shipped_names())
+
+
+def rules() -> str:
+    """The shipped rules that overlays include."""
+    return _described(shipped_rules())
+
+
+def environments() -> str:
+    """The shipped overlays for environments."""
+    return _described(shipped_environments())
+
+
+def _described(names: Iterable[str]) -> str:
+    return _table(
+        ("name", "what it does"), ((f"`{n}`", RuleSet.load(n).description) for n in names)
+    )
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "variables": variables,
+    "history": history,
+    "filters": filters,
+    "scorers": scorers,
+    "rule-sets": rule_sets,
+    "rules": rules,
+    "environments": environments,
+}
+"""Name of a generated part, and what makes it."""
+
+
+def main(files: Iterable[str]) -> None:
+    """Write the generated parts of pages anew."""
+    for name in files:
+        page = Path(name)
+        page.write_text(updated(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
