@@ -52,7 +52,10 @@ GANG = 4
 CLASSES = {"low": 10, "mid": 100, "high": 1000}
 QUEUES = {"research": 1, "products": 3}
 PLUGINS = {
-    "sample": [["priority", "gang", "conformance"], ["drf", "predicates", "proportion", "nodeorder"]],
+    "sample": [
+        ["priority", "gang", "conformance"],
+        ["drf", "predicates", "proportion", "nodeorder"],
+    ],
     "shares": [["drf", "proportion"], ["gang", "predicates", "nodeorder"]],
 }
 
@@ -214,8 +217,10 @@ def main() -> None:
         print(json.dumps(measure(CASES[options.one])))
         return
     found = {}
-    print(f"{'case':<28} {'nodes':>6} {'backlog':>7} {'s':>8} {'+digest':>8} {'MiB':>5}"
-          f" {'binds':>6} {'piped':>6} {'evicts':>6}")
+    print(
+        f"{'case':<28} {'nodes':>6} {'backlog':>7} {'s':>8} {'+digest':>8} {'MiB':>5}"
+        f" {'binds':>6} {'piped':>6} {'evicts':>6}"
+    )
     for name in options.case or CASES:
         run = subprocess.run(
             [sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True

@@ -112,9 +112,7 @@ def test_the_safe_rules_extend_the_sample() -> None:
     safe, sample = BatchRules.load("batch-safe"), BatchRules.load("kube-batch-sample")
     assert safe.naming == sample.naming
     assert safe.actions != sample.actions
-    assert all(
-        getattr(safe.options, name) for name in ("keep_gangs", "fit_first", "roll_back")
-    )
+    assert all(getattr(safe.options, name) for name in ("keep_gangs", "fit_first", "roll_back"))
 
 
 # --- our own files -----------------------------------------------------------------------------
@@ -136,7 +134,9 @@ def test_comments_and_spelling_do_not_change_the_digest() -> None:
     other = OWN.replace("{name: mine}", "{name: mine, description: other words}")
     other = other.replace("[allocate, preempt]", '"allocate,preempt"  # in this order')
     assert BatchRules.load(other).digest == BatchRules.load(OWN).digest
-    assert BatchRules.load(OWN.replace("preempt]", "reclaim]")).digest != BatchRules.load(OWN).digest
+    assert (
+        BatchRules.load(OWN.replace("preempt]", "reclaim]")).digest != BatchRules.load(OWN).digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,9 @@ REFUSED = {
 def configurations() -> list[Path]:
     folder = SHARED / "realdata" / "scheduler-config"
     files = [*folder.glob("volcano/docs__*"), *folder.glob("volcano/installer__*")]
-    return sorted([*files, *folder.glob("volcano/benchmark__*"), *folder.glob("kube-batch/*-conf.yaml")])
+    return sorted(
+        [*files, *folder.glob("volcano/benchmark__*"), *folder.glob("kube-batch/*-conf.yaml")]
+    )
 
 
 @pytest.mark.skipif(not configurations(), reason="the real configurations are not at hand")

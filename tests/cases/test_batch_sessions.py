@@ -72,7 +72,11 @@ def test_a_discarded_statement_is_kept_with_the_answers_that_decided() -> None:
     ]
     assert (result.evicts, dict(result.pipelined)) == ((), {})
     (statement,) = result.statements
-    assert (statement.job, statement.committed, statement.steps) == ("default/gang", False, (0, 1, 2))
+    assert (statement.job, statement.committed, statement.steps) == (
+        "default/gang",
+        False,
+        (0, 1, 2),
+    )
     chosen = result.steps[1].answer
     assert chosen is not None
     assert (chosen.node, chosen.victims, chosen.verdict) == (

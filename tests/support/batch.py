@@ -1,6 +1,6 @@
 """Gangs and queues in one line, for tests of sessions.
 
-    cluster(a_node("n1", cpu=4), a_queue("q1"), a_gang("j", on=["n1"], waiting=2, cpu=1))
+cluster(a_node("n1", cpu=4), a_queue("q1"), a_gang("j", on=["n1"], waiting=2, cpu=1))
 """
 
 from __future__ import annotations
