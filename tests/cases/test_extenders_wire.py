@@ -1,0 +1,155 @@
+"""The wire between the engine and an extender: what is an answer, and what is none."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from policy.extenders import client
+from policy.extenders.client import HttpExtenders
+from policy.extenders.protocol import Answer, BadAnswer, Kind, content_of
+from policy.rules.ruleset import Extender
+from tests.support.extenders import Server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+def ask(url: str, kind: Kind = Kind.PREEMPT, *, seconds: int = 5) -> Answer:
+    of = Extender(
+        url_prefix=url,
+        filter_verb="filter",
+        prioritize_verb="prioritize",
+        preempt_verb="preempt",
+        weight=1,
+        http_timeout_seconds=seconds,
+        node_cache_capable=True,
+        ignorable=False,
+        managed_resources=(),
+    )
+    return HttpExtenders().ask(kind, of, b"{}")
+
+
+def test_status_200_alone_is_an_answer(server: Server):
+    """Every other status fails the call, whatever its body says."""
+    found = []
+    for status in (200, 201, 204, 302, 404, 500):
+        server.verbs["preempt"] = lambda _, status=status: (status, b"{}" if status != 204 else b"")
+        answer = ask(server.url)
+        found.append((answer.status, answer.error))
+    url = f"{server.url}/preempt"
+    assert found == [
+        (200, ""),
+        *(
+            (status, f"failed preempt with extender at URL {url}, code {status}")
+            for status in (201, 204, 302, 404, 500)
+        ),
+    ]
+
+
+def test_nobody_listening_is_a_failed_call():
+    """The words are those of the socket."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        answer = ask(url)
+    assert answer == Answer(status=0, error=f'Post "{url}/preempt": connection refused', content="")
+
+
+def test_the_timeout_covers_the_whole_exchange():
+    """A peer that sends a byte now and then is cut off when the time is over."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def drip() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            while not stop.wait(0.1):
+                try:
+                    peer.sendall(b" ")
+                except OSError:
+                    return
+
+    threading.Thread(target=drip, daemon=True).start()
+    started = time.monotonic()
+    answer = ask(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=1)
+    took = time.monotonic() - started
+    stop.set()
+    listener.close()
+    assert (answer.error, took < 3) == (
+        "context deadline exceeded (Client.Timeout or context cancellation while reading body)",
+        True,
+    )
+
+
+def test_an_answer_that_never_ends_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch):
+    """More bytes than any cluster needs are a failed call, not a full memory."""
+    monkeypatch.setattr(client, "MAX_BYTES", 1000)
+    server.verbs["preempt"] = lambda _: (200, b" " * 100_000)
+    assert "the answer is larger than 1000 bytes" in ask(server.url).error
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "read"),
+    [
+        (Kind.PREEMPT, b'{"nodenametometavictims":{"n":{"pods":[{"uid":"u"}]}}} trailing', ["n"]),
+        (Kind.PREEMPT, b" null", []),
+        (Kind.PREEMPT, b'{"NodeNameToVictims":{"n":{}}}', []),
+        (Kind.PREEMPT, b'{"NodeNameToMetaVictims":{"n":null}}', ["n"]),
+    ],
+)
+def test_answers_are_read_as_go_reads_them(kind: Kind, body: bytes, read: list[str]):
+    """Keys in any case, the first value only, null for nothing, unknown keys ignored."""
+    content = json.loads(content_of(kind, body, names_only=True))
+    assert list(content["NodeNameToMetaVictims"]) == read
+
+
+@pytest.mark.parametrize(
+    ("body", "names_only", "names"),
+    [
+        (b'{"Nodes":{"items":[{"metadata":{"name":"a"}}]},"NodeNames":["b"]}', True, ["b"]),
+        (b'{"Nodes":{"items":[{"metadata":{"name":"a"}}]},"NodeNames":["b"]}', False, ["a"]),
+        (b'{"Nodes":{"items":[{"metadata":{"name":"a"}}]},"NodeNames":null}', True, ["a"]),
+        (b'{"NodeNames":["b"]}', False, None),
+        (b'{"NODENAMES":[]}', True, []),
+        (b"{}", True, None),
+    ],
+)
+def test_node_names_count_only_for_an_extender_with_a_node_cache(
+    body: bytes, names_only: bool, names: list[str] | None
+):
+    """Otherwise, and where they are absent, the full nodes do; without both, none pass."""
+    content = json.loads(content_of(Kind.FILTER, body, names_only=names_only))
+    assert content["NodeNames"] == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        (Kind.FILTER, b"", "EOF"),
+        (Kind.FILTER, b"<html>", "invalid character '<' looking for beginning of value"),
+        (Kind.FILTER, b'{"NodeNames":["a"', "unexpected EOF"),
+        (Kind.FILTER, b"[]", "cannot unmarshal array into ExtenderFilterResult"),
+        (Kind.FILTER, b'{"FailedNodes":{"a":1}}', "cannot unmarshal number into FailedNodes"),
+        (Kind.PRIORITIZE, b'[{"Host":"a","Score":1.5}]', "cannot unmarshal number into "),
+        (Kind.PRIORITIZE, b'[{"Host":"a","Score":9223372036854775808}]', "cannot unmarshal number"),
+        (Kind.PRIORITIZE, b'[{"Host":"a","Score":NaN}]', "invalid character 'N'"),
+        (Kind.PREEMPT, b'{"NodeNameToMetaVictims":[]}', "cannot unmarshal array into "),
+        (Kind.PREEMPT, b"[" * 100_000, "exceeded max depth"),
+    ],
+)
+def test_what_is_no_answer_says_why(kind: Kind, body: bytes, message: str):
+    """A malformed body fails the call with the words of Go's decoder."""
+    with pytest.raises(BadAnswer) as error:
+        content_of(kind, body, names_only=True)
+    assert str(error.value).startswith(message)
