@@ -200,21 +200,27 @@ def content(decision: Decision) -> bytes:
 Steps: TypeAlias = list[tuple[list[tuple[str, list[int]]], int, str]]
 """Steps: changes (name and dice), by how many minutes the clock moves on, and the rule set."""
 
-steps: st.SearchStrategy[Steps] = st.lists(
-    st.tuples(
-        st.lists(
-            st.tuples(
-                st.sampled_from([*PUTS, "removed", "removed"]),
-                st.lists(st.integers(0, 63), min_size=5, max_size=5),
-            ),
-            min_size=1,
-            max_size=4,
-        ),
+
+def steps(*kinds: str, changes_at_most: int) -> st.SearchStrategy[Steps]:
+    throws = st.lists(st.integers(0, 63), min_size=5, max_size=5)
+    one_step = st.tuples(
+        st.lists(st.tuples(st.sampled_from(kinds), throws), min_size=1, max_size=changes_at_most),
         st.sampled_from([0, 0, 1, -20]),
         st.sampled_from(GENERATIONS),
-    ),
-    min_size=1,
-    max_size=5,
+    )
+    return st.lists(one_step, min_size=1, max_size=5)
+
+
+ANYTHING = steps(*PUTS, "removed", "removed", changes_at_most=4)
+#: nobody comes, goes or moves: what was computed before is kept or patched in place
+QUIET = steps(
+    "pod_changed",
+    "pod_changed",
+    "pod_terminated",
+    "budget_changed",
+    "budget_used",
+    "namespace_changed",
+    changes_at_most=2,
 )
 
 
@@ -223,14 +229,15 @@ def dice_of(throws: list[int]) -> Dice:
     return lambda n: (left.pop() if left else 0) % n if n else 0
 
 
-@settings(
-    max_examples=EXAMPLES,
+many = settings(
+    max_examples=max(1, EXAMPLES // 2),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(case=clusters(max_pods=15), history=steps)
-def test_changes_lead_where_the_resulting_objects_lead(case: Example, history: Steps) -> None:
-    """After any sequence of changes, decisions are those on a snapshot made anew."""
+
+
+def follow(case: Example, history: Steps) -> None:
+    """Compare decisions after every step."""
     state = state_of(case.objects)
     followed = case.snapshot()
     now_ms = case.now_ms
@@ -247,6 +254,23 @@ def test_changes_lead_where_the_resulting_objects_lead(case: Example, history: S
         got = decide(followed, rules, HIGH, seed=case.seed, evaluate_all=True)
         wanted = decide(anew, rules, HIGH, seed=case.seed, evaluate_all=True)
         assert content(got) == content(wanted)
+
+
+@many
+@given(case=clusters(max_pods=15), history=ANYTHING)
+def test_changes_lead_where_the_resulting_objects_lead(case: Example, history: Steps) -> None:
+    """After any sequence of changes, decisions are those on a snapshot made anew."""
+    follow(case, history)
+
+
+@many
+@given(
+    case=clusters(always=["budgets"], without=["future", "lost-nodes", "invalid-terms"]),
+    history=QUIET,
+)
+def test_changes_in_place_are_seen(case: Example, history: Steps) -> None:
+    """Where every pod stays where it is, its new priority, start, labels and budgets count."""
+    follow(case, history)
 
 
 def test_a_snapshot_stays_as_it_is_when_it_is_changed() -> None:

@@ -50,13 +50,13 @@ from tests.support.clusters import Example
 
 for line in sys.stdin:
     name, _, text = line.partition(" ")
-    print(Example.from_json(text).decided(rule_set(name), evaluate_all=True).digest)
+    print(Example.from_json(text).decided(rule_set(name, sys.argv[1]), evaluate_all=True).digest)
 """
 
 
 def digests_elsewhere(questions: list[str], *, hash_seed: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", DECIDE],
+        [sys.executable, "-c", DECIDE, SEEDED],
         input="\n".join(questions),
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         cwd=ROOT,
@@ -81,7 +81,7 @@ def test_another_process_decides_the_same() -> None:
     collect()
     names = [GENERATIONS[i % len(GENERATIONS)] for i in range(len(cases))]
     here = [
-        case.decided(rule_set(name), evaluate_all=True).digest
+        case.decided(rule_set(name, SEEDED), evaluate_all=True).digest
         for name, case in zip(names, cases, strict=True)
     ]
     questions = [f"{name} {case.to_json()}" for name, case in zip(names, cases, strict=True)]
