@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
 import click
 
 from policy.cli import options, output
 from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.rules import RuleSet
 
 
 @click.command("conform")
@@ -56,7 +62,8 @@ def command(
     FILE is a recording: one scenario (cluster, pod, what kube-scheduler did) per line of JSON,
     also gzipped. Prints the scenarios whose decision differs, and as the last line
     `N scenarios: A agree, T tie, D differ`; the exit status is 0 only where D is 0. A tie differs
-    only by the order among pods of equal priority and start time.
+    only by the order among pods of equal priority and start time. Recorded sessions of kube-batch
+    are decided by the configuration that each of them carries.
 
     \b
     Example:
@@ -64,10 +71,8 @@ def command(
       policy conform kube-1.28.jsonl.gz --rules kube-1.28 --family pdb,taints --json
     """
     from policy.conformance import Summary, Verdict, run
-    from policy.conformance.compare import OVERRIDES
-    from policy.rules import RuleSet
 
-    rule_set = RuleSet.load(rules, overrides=OVERRIDES)
+    rule_set = _rule_set(rules)
     wanted = frozenset(name.strip() for name in families.split(",") if name.strip())
     verdicts = []
     for result in run(files, rule_set, families=wanted, limit=limit, strict=strict, jobs=jobs):
@@ -93,3 +98,20 @@ def command(
         output.document({"scenarios": summary.total, **numbers}, "jsonl")
     click.echo(str(summary), err=as_json)
     return Exit.ERROR if summary.differ else Exit.OK
+
+
+def _rule_set(source: str) -> RuleSet | None:
+    """The rule set for scheduling cycles; None for batch rules, which decide sessions only."""
+    from policy.conformance.compare import OVERRIDES
+    from policy.rules import RulesError
+    from policy.rules.ruleset import RuleSet
+
+    try:
+        return RuleSet.load(source, overrides=OVERRIDES)
+    except RulesError:
+        from policy.rules.batch import BatchRules
+
+        with suppress(RulesError):
+            BatchRules.load(source)
+            return None
+        raise

@@ -40,7 +40,7 @@ class Form(Protocol):
 
     def knows(self, head: scenario.Head) -> bool: ...
 
-    def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result: ...
+    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result: ...
 
 
 class Preemptions:
@@ -49,7 +49,11 @@ class Preemptions:
     def knows(self, head: scenario.Head) -> bool:
         return head.pod is not None and bool(head.expect) and not head.config
 
-    def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result:
+    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+        if rules is None:
+            raise RecordingError(
+                f"{task.source}:{task.line}: a scheduling cycle, which batch rules do not decide"
+            )
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
 
 
@@ -60,7 +64,7 @@ _Chunk: TypeAlias = list[Task]
 
 def run(
     paths: Iterable[str | Path],
-    rules: RuleSet,
+    rules: RuleSet | None,
     *,
     families: frozenset[str] = frozenset(),
     limit: int | None = None,
@@ -71,7 +75,8 @@ def run(
 
     `families` selects (all where empty), `limit` ends after so many selected scenarios. Raises
     RecordingError for a file that cannot be read. The recordings were made without sampling:
-    load the rule set with `compare.OVERRIDES`.
+    load the rule set with `compare.OVERRIDES`. Recorded sessions carry their own configuration;
+    `rules` may be None where there is nothing else.
     """
     tasks = _tasks(paths, families, limit)
     if jobs <= 1:
@@ -138,7 +143,7 @@ def _chunks(tasks: Iterable[Task]) -> Iterator[_Chunk]:
         yield chunk
 
 
-def _judge(task: Task, rules: RuleSet, strict: bool) -> Result:
+def _judge(task: Task, rules: RuleSet | None, strict: bool) -> Result:
     head = scenario.head(task.text)
     form = next(form for form in FORMS if form.knows(head))
     try:
@@ -147,11 +152,11 @@ def _judge(task: Task, rules: RuleSet, strict: bool) -> Result:
         raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
 
 
-_job: tuple[RuleSet, bool] | None = None
+_job: tuple[RuleSet | None, bool] | None = None
 """What a worker process judges with: it compiles the rule set once."""
 
 
-def _start(rules: RuleSet, strict: bool) -> None:
+def _start(rules: RuleSet | None, strict: bool) -> None:
     global _job  # noqa: PLW0603  # set once, when the process starts
     _job = rules, strict
 

@@ -97,7 +97,7 @@ class Sessions:
     def knows(self, head: Head) -> bool:
         return head.pod is None and bool(head.config)
 
-    def judge(self, task: Task, rules: RuleSet, *, strict: bool) -> Result:
+    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
         return compare(parse(task.text), source=task.source)
 
 
