@@ -15,8 +15,9 @@ from typing import Final
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
 from policy.cluster.snapshot import Snapshot
+from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
-from policy.preemption.decision import ENGINE_VERSION, Decision
+from policy.preemption.decision import ENGINE_VERSION, Decision, ExtenderCall
 from policy.rules import RulesError, RuleSet
 from policy.store import DecisionRow, NotFound, Store, StoreError
 
@@ -33,6 +34,7 @@ class Lack(StrEnum):
     STATE = "state"  # the revision it was made on is not kept
     STATE_DIGEST = "state-digest"  # the rows of the state are not those that were written
     HYPOTHETICAL = "hypothetical-state"  # made on a state that never was
+    EXTENDERS = "extender-answers"  # an extender is asked what it was not asked then
     HISTORY = "history"  # the history figures that its rules read are not recorded
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 
@@ -141,7 +143,24 @@ class Replayer:
     def again(self, row: DecisionRow) -> Decision:
         """The decision made again. Raises Incomplete, DecisionError."""
         snapshot, rules = self.situation(row)
-        return decide(snapshot, rules, row.preemptor, seed=row.seed, evaluate_all=row.evaluate_all)
+        try:
+            return decide(
+                snapshot,
+                rules,
+                row.preemptor,
+                seed=row.seed,
+                evaluate_all=row.evaluate_all,
+                extenders=self._extenders(row, rules),
+            )
+        except NotRecorded as exc:
+            raise Incomplete((Lack.EXTENDERS,), str(exc)) from exc
+
+    def _extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
+        """What the extenders answered then; the network is never asked."""
+        if not rules.extenders:
+            return None
+        calls = self._store.decision(row.id).document.get("extenderCalls", ())
+        return RecordedExtenders(ExtenderCall(**call) for call in calls)
 
     def replay(self, row: DecisionRow) -> Replayed:
         """Make a decision again and compare it with the record."""

@@ -210,12 +210,16 @@ def _decision_rows(
 def _document(decision: Decision, history: History | None) -> Mapping[str, Any]:
     """The rest of the trace: all of it that does not grow with the cluster.
 
-    `history` holds the figures that the decision read; it is absent where its rules read none.
+    `history` holds the figures that the decision read, `extenderCalls` what extenders answered;
+    each is absent where there is none.
     """
     trace, effects = decision.trace, decision.effects
-    frozen = {} if history is None else {"history": history}
+    frozen: dict[str, Any] = {} if history is None else {"history": history}
+    if trace.extender_calls:
+        frozen["extenderCalls"] = [_fields(call) for call in trace.extender_calls]
     return {
         **frozen,
+        "scores": trace.scores,
         "criteria": decision.candidates.criteria,
         "rejected": trace.rejected,
         "potentialNodes": len(trace.potential_nodes),
