@@ -81,6 +81,17 @@ class Pools:
     tables: dict[Column, Any] = field(default_factory=dict)
     #: answers of selectors over `labels`, by what was asked; they grow with the pool
     matches: dict[Hashable, Bools] = field(default_factory=dict)
+    _with_label: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    _indexed: int = 0
+
+    def with_label(self, key: str, value: str) -> Sequence[int]:
+        """Ascending ids of the label sets that hold this label."""
+        sets = self.labels.values
+        for i in range(self._indexed, len(sets)):
+            for label in sets[i].labels.items():
+                self._with_label.setdefault(label, []).append(i)
+        self._indexed = len(sets)
+        return self._with_label.get((key, value), ())
 
     def named(self, name: str) -> Pool:
         found = self.by_name.get(name)

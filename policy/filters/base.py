@@ -8,7 +8,8 @@ resources, host ports, affinity and spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from policy.cluster.objects import Pod
 from policy.cluster.requests import RequestRules, Requests, pod_requests
+from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
-from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
+from policy.cluster.tables import LABELS, Bools, Ints, LabelSet, Pools
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -205,21 +207,37 @@ class FilterInfo:
 
 
 def label_matches(
-    snapshot: Snapshot, key: tuple[Any, ...], match: Callable[[LabelSet], bool]
+    snapshot: Snapshot,
+    key: tuple[Any, ...],
+    match: Callable[[LabelSet], bool],
+    *,
+    within: Selector,
 ) -> Bools:
     """`match` of every label set that the snapshot's pods carry, remembered under `key`.
 
-    Returns (label sets,) bool; index it with the LABELS column. A key must always mean the same
-    `match`.
+    within: selects at least what matches; label sets that it rules out by a label that they would
+    need are not asked. Returns (label sets,) bool; index it with the LABELS column. A key must
+    always mean the same `match`.
     """
     memo = snapshot.pools.matches
     sets: Sequence[LabelSet] = snapshot.pools.labels.values
     known = memo.get(key)
     done = 0 if known is None else known.size
     if known is None or done < len(sets):
-        new = np.fromiter((match(s) for s in sets[done:]), dtype=np.bool_, count=len(sets) - done)
+        new = np.zeros(len(sets) - done, dtype=np.bool_)
+        for i in _possible(snapshot.pools, within, done):
+            new[i - done] = match(sets[i])
         known = memo[key] = new if known is None else np.concatenate([known, new])
     return known
+
+
+def _possible(pools: Pools, selector: Selector, first: int) -> Iterable[int]:
+    """Ids from `first` on of label sets that have a label which the selector demands."""
+    for requirement in selector.requirements:
+        if requirement.operator == "In":
+            ids = [pools.with_label(requirement.key, value) for value in requirement.values]
+            return (i for found in ids for i in found[bisect_left(found, first) :])
+    return range(first, len(pools.labels))
 
 
 def pods_matching(snapshot: Snapshot, matches: Bools) -> Bools:

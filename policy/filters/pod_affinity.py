@@ -214,7 +214,7 @@ def _selected(incoming: Incoming, terms: Sequence[Term], *, together: bool) -> B
     """Label sets that the incoming pod's terms select (they were unrolled: no namespace labels)."""
     key = ("affinity", together, tuple(terms))
     match: Callable[[LabelSet], bool] = lambda s: _all_select(terms, s)  # noqa: E731  # a closure
-    return label_matches(incoming.snapshot, key, match)
+    return label_matches(incoming.snapshot, key, match, within=terms[0].selector)
 
 
 def _compiled(snapshot: Snapshot, *, namespace_selectors: bool) -> list[tuple[Term, ...]]:

@@ -104,6 +104,7 @@ def _compile(
             snapshot,
             ("spread", namespace, selector),
             lambda s: s.namespace == namespace and selector.matches(s.labels),
+            within=selector,
         ),
     )
     totals = np.zeros(domains, dtype=np.int64)

@@ -128,7 +128,9 @@ def _own(incoming: Incoming, pulls: list[Pull], fields: _Fields, *, keep_selecto
     snapshot = incoming.snapshot
     for pull in pulls:
         term = unrolled(pull.term, snapshot.namespace_labels, keep_selector=keep_selector)
-        matches = label_matches(snapshot, ("preferred", term), partial(_selects, term))
+        matches = label_matches(
+            snapshot, ("preferred", term), partial(_selects, term), within=term.selector
+        )
         rows = np.flatnonzero(pods_matching(snapshot, matches) & (snapshot.node >= 0))
         fields.add(term.topology_key, rows, pull.weight)
 

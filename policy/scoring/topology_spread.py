@@ -58,6 +58,7 @@ def _matching(incoming: Incoming, constraint: TopologySpreadConstraint) -> Ints:
         snapshot,
         ("spread", namespace, selector),
         lambda s: s.namespace == namespace and selector.matches(s.labels),
+        within=selector,
     )
     counted = pods_matching(snapshot, matches) & (snapshot.node >= 0)
     return np.flatnonzero(counted & ~snapshot.column(TERMINATING))

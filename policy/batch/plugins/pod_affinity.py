@@ -93,7 +93,9 @@ class PodAffinityScores:
     def _selected(self, term: Term, tasks: Ints) -> np.ndarray:
         snapshot = self._session.snapshot
         key = ("affinity", True, (term,))
-        matches = label_matches(snapshot, key, lambda labels: term.selects(labels, {}))
+        matches = label_matches(
+            snapshot, key, lambda labels: term.selects(labels, {}), within=term.selector
+        )
         return pods_matching(snapshot, matches)[self._rows[tasks]]
 
     def _spread(self, counts: Ints, weighted: _Weighted, where: Ints) -> None:
