@@ -1,6 +1,6 @@
 """Google's real preemptions as questions to the engine: how often it agrees with Borg, and why not.
 
-    python benchmarks/google2011.py FOLDER
+    python -m benchmarks.google2011 FOLDER
 
 FOLDER holds the slice of the trace as Kubernetes objects (`cluster.json.gz`, `nodes-fit.json.gz`),
 what arrived (`events.jsonl.gz`), what Borg did (`truth.jsonl.gz`) and its preemptions

@@ -1,0 +1,112 @@
+"""How fast the past is replayed and compared: 10,000 decisions over a changing cluster.
+
+    python -m benchmarks.audit [--decisions 10000] [--nodes 100] [--jobs 2] [--db FILE]
+
+Rounds of 50 urgent pods preempt on a full cluster; after each round the pods that left are back
+and the urgent ones are gone, as one live change. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import platform
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.clusters import cluster
+from policy.audit.compare import Comparison
+from policy.audit.processes import run
+from policy.audit.recorded import Comparing
+from policy.audit.replay import replay_all
+from policy.cluster.digest import Change
+from policy.cluster.objects import Pod, key_of
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import Cause, Store
+from policy.store.journal import StoreJournal
+
+ROUND = 50
+START_MS = 1_730_000_000_000
+
+
+def make(store: Store, *, nodes: int, decisions: int) -> None:
+    """A cluster with that many recorded decisions."""
+    objects = list(cluster(nodes=nodes, pending=ROUND))
+    store.import_objects("default", objects, at_ms=START_MS, source="generated")
+    rules = RuleSet.load("kube-1.35")
+    clock = itertools.count(START_MS, 1000)
+    journal = StoreJournal(store, "default", actor="benchmark", clock=lambda: START_MS)
+    first = {key_of(o): o for o in objects if isinstance(o, Pod)}
+    made = 0
+    while made < decisions:
+        scheduler = Scheduler(journal, rules, clock=lambda: next(clock), seed=made)
+        made += sum(1 for _ in scheduler.run())
+        restore(store, first)
+
+
+def restore(store: Store, first: dict[str, Pod]) -> None:
+    """Every pod as it was at first."""
+    now = {key_of(o): o for o in store.load_state("default").objects if isinstance(o, Pod)}
+    changes: list[Change] = [("Pod", k, pod) for k, pod in first.items() if now.get(k) != pod]
+    store.change("default", changes, at_ms=START_MS, source="round", cause=Cause.LIVE)
+
+
+@contextmanager
+def timed(times: dict[str, float], name: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    times[name] = time.perf_counter() - begun
+
+
+def measure(url: str, *, jobs: int) -> None:
+    times: dict[str, float] = {}
+    with Store.open(url, read_only=True) as store:
+        ids = store.audit_queries().decision_ids("default")
+        verdicts: Counter[str] = Counter()
+        with timed(times, "replay, one process"):
+            verdicts.update(r.verdict.value for r in run(url, store, ids, replay_all, jobs=1))
+        with timed(times, f"replay, {jobs} processes"):
+            verdicts.update(r.verdict.value for r in run(url, store, ids, replay_all, jobs=jobs))
+        with timed(times, f"compare with kube-1.20, {jobs} processes"):
+            found = list(run(url, store, ids, Comparing(RuleSet.load("kube-1.20")), jobs=jobs))
+        with timed(times, "replay of one decision, the last"):
+            (last,) = replay_all(store, ids[-1:])
+        rows = store.revisions("default", limit=1)
+    changed = sum(isinstance(c, Comparison) and c.change.value != "same" for c in found)
+    print(f"{len(ids)} decisions, {rows[0].number} revisions; {os.cpu_count()} cores,")
+    print(f"Python {platform.python_version()}.\n")
+    print("| what | seconds | decisions per second |\n| --- | ---: | ---: |")
+    for name, seconds in times.items():
+        pace = f"{len(ids) / seconds:.0f}" if "one decision" not in name else ""
+        print(f"| {name} | {seconds:.1f} | {pace} |")
+    print(f"\nverdicts of both replays: {dict(verdicts)}; changed under kube-1.20: {changed}")
+    assert set(verdicts) == {"equal"}
+    assert last.verdict.value == "equal"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--decisions", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--db", help="keep the database in this file, or use one that is there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(options.db or Path(folder) / "audit.db")
+        if not path.exists():
+            begun = time.perf_counter()
+            with Store.open(str(path)) as store:
+                make(store, nodes=options.nodes, decisions=options.decisions)
+            print(f"{options.nodes} nodes, {30 * options.nodes} pods; made in", end=" ")
+            print(f"{time.perf_counter() - begun:.0f} s, {path.stat().st_size >> 20} MiB.")
+        measure(str(path), jobs=options.jobs)
+
+
+if __name__ == "__main__":
+    main()
