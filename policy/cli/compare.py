@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from policy.store import Store
 
 _CHANGED: Final = ("id", "preemptor", "priority", "change", "before", "after", "victims")
+_SHOWN: Final = 50
+"""Decisions that a table lists."""
+
 _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 
 
@@ -226,8 +229,10 @@ def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
     if changed:
         console.print()
         console.print("decisions that differ")
-        lines = [_changed(comparison) for comparison in changed]
+        lines = [_changed(comparison) for comparison in changed[:_SHOWN]]
         console.print(output.table(lines, columns=_CHANGED, right=("id", "priority", "victims")))
+    if len(changed) > _SHOWN:
+        output.say(f"{len(changed) - _SHOWN} more differ; `--output json` holds all of them")
 
 
 def _counts(group: Group) -> bool:

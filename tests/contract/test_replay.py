@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from hashlib import sha256
 
@@ -9,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from policy.audit.differences import Difference
-from policy.audit.processes import run
+from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import Lack, Verdict, replay_all
 from policy.cluster.objects import encode
 from policy.preemption.decide import decide
@@ -293,3 +295,18 @@ def test_an_error_in_a_process_is_raised_here(store, database_url):
 
 def _failing(store, ids):
     yield 1 // 0
+
+
+def test_a_process_that_is_killed_is_noticed(store, database_url):
+    """A part without its end is no result."""
+    decision = the_decision(store)
+    for _ in range(200):
+        keep(store, decision)
+    ids = store.audit_queries().decision_ids("default")
+    with pytest.raises(WorkerLost):
+        list(run(database_url, store, ids, _dying, jobs=2))
+
+
+def _dying(store, ids):
+    yield ids[0]
+    os.kill(os.getpid(), signal.SIGKILL)
