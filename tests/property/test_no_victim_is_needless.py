@@ -9,29 +9,15 @@ scheduler forgets both when the first one leaves.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from policy.cluster.objects import Pod
-from policy.cluster.tables import host_ports
 from policy.preemption.decide import decide
 from policy.preemption.decision import Code
 from tests.support.builders import rule_set
 from tests.support.clusters import Example, clusters
 
 ENOUGH = 8  #: candidates of one cluster that are looked at
-
-
-def nodes_with_shared_ports(case: Example) -> set[str]:
-    held = Counter(
-        (pod.spec.node_name, port)
-        for pod in case.objects
-        if isinstance(pod, Pod)
-        for port in host_ports(pod)
-    )
-    return {node for (node, _), n in held.items() if n > 1}
 
 
 @pytest.mark.parametrize("name", ["kube-1.14", "kube-1.20", "kube-1.27", "kube-1.35"])
@@ -42,7 +28,7 @@ def test_no_victim_is_needless(name: str, case: Example) -> None:
     rules = rule_set(name)
     snapshot = case.snapshot()
     decision = decide(snapshot, rules, case.pod, evaluate_all=True)
-    shared = nodes_with_shared_ports(case)
+    shared = case.nodes_with_shared_ports()
     needless = []
     for candidate in decision.candidates[:ENOUGH]:
         if candidate.node in shared:

@@ -7,6 +7,7 @@ pods on them: little or nothing is left for the pod that waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from policy.cluster.objects import (
     kind_of,
 )
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import host_ports
 from policy.preemption.decide import decide
 from policy.preemption.decision import Decision
 from policy.rules import RuleSet
@@ -151,8 +153,25 @@ class Example:
         made = tuple(msgspec.convert(fields, KINDS[kind]) for kind, fields in listed)
         return Example(made, pod, seed, now_ms)
 
+    def nodes_with_shared_ports(self) -> set[str]:
+        """Nodes on which two pods hold one host port, which no kubelet admits.
+
+        The scheduler's port table is a set: it forgets both when the first of them leaves.
+        """
+        held = Counter(
+            (pod.spec.node_name, port)
+            for pod in self.objects
+            if isinstance(pod, Pod)
+            for port in host_ports(pod)
+        )
+        return {node for (node, _), n in held.items() if n > 1}
+
     def __repr__(self) -> str:
         return f"Example.from_json(r'''{self.to_json()}''')"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # What hypothesis prints of a failing example, short enough to be kept.
+        printer.text(repr(self))
 
 
 class _Drawn:
