@@ -95,6 +95,8 @@ def of_record(stored: StoredDecision) -> dict[str, Any]:
             "decidedBy": row.decided_by,
             "checks": rest["checks"],
             "message": row.message,
+            "scores": rest["scores"],
+            "extenderCalls": rest.get("extenderCalls", ()),
         },
         "effects": rest["effects"],
     }
@@ -134,6 +136,8 @@ def of_decision(decision: Decision, *, kept: int) -> dict[str, Any]:
             "decidedBy": trace.decided_by,
             "checks": [_fields(check) for check in trace.checks],
             "message": trace.message,
+            "scores": trace.scores,
+            "extenderCalls": [_fields(call) for call in trace.extender_calls],
         },
         "effects": _fields(decision.effects),
     }

@@ -100,6 +100,7 @@ def test_a_run_replays_equal_after_the_cluster_moved_on(store):
         ("victims[1]", lambda d: {"victims": d.victims[:1]}),
         ("trace.decidedBy", lambda d: {"trace": replace(d.trace, decided_by="habit")}),
         ("trace.message", lambda d: {"trace": replace(d.trace, message="hm")}),
+        ("trace.scores[0]", lambda d: {"trace": replace(d.trace, scores=(("n1", 1, 2),))}),
         ("effects.evict[1]", lambda d: {"effects": replace(d.effects, evict=d.effects.evict[:1])}),
         ("preemptorPriority", lambda d: {"preemptor_priority": 11}),
     ],
