@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from dataclasses import replace
@@ -14,6 +15,7 @@ from policy.audit.differences import Difference
 from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import Lack, Verdict, replay_all
 from policy.cluster.objects import encode
+from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
@@ -63,12 +65,11 @@ def keep(store, decision, **options):
     return recorded.decision_id
 
 
-def the_decision(store):
-    from policy.cluster.snapshot import Snapshot
-
+def the_decision(store, pod="default/high"):
+    """What the rules say on the newest state."""
     state = store.load_state("default")
     snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
-    return decide(snapshot, RULES, "default/high", seed=3)
+    return decide(snapshot, RULES, pod, seed=3)
 
 
 def only(results):
@@ -221,8 +222,6 @@ def test_a_revision_that_is_gone_is_named(store, database_url):
 
 def test_a_state_that_never_was_is_named(store):
     """A hypothetical decision on a supposed state has no state to be replayed on."""
-    from policy.cluster.snapshot import Snapshot
-
     supposed = Snapshot.from_objects(CLUSTER[:-1], now_ms=NOW_MS)
     decision = decide(supposed, RULES, "default/high")
     assert lacks(store, keep(store, decision, hypothetical=True)) == (Lack.HYPOTHETICAL,)
@@ -237,8 +236,6 @@ def test_another_time_is_named(store, database_url):
 
 def test_history_that_is_not_recorded_is_named(store):
     """Rules that read figures of the past are not replayed without the figures."""
-    from policy.cluster.snapshot import Snapshot
-
     rules = rule_set(
         "kube-1.35",
         """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "not-again",
@@ -264,6 +261,20 @@ def test_history_that_is_not_recorded_is_named(store):
         at_ms=NOW_MS,
     )
     assert lacks(store, recorded.decision_id) == (Lack.HISTORY,)
+
+
+def test_what_a_pruning_left_replays(store):
+    """Decisions before the cut are gone; those after it are made again on what was left."""
+    clock = itertools.count(NOW_MS, 1000)
+    journal = StoreJournal(store, "default", actor="ann", clock=lambda: next(clock))
+    scheduler = Scheduler(journal, RULES, clock=lambda: NOW_MS, seed=7)
+    ids = [step.recording.decision_id for step in scheduler.run()]
+    store.prune(store.decision(ids[1]).row.at_ms, actor="ann", at_ms=NOW_MS + 9000)
+    left = store.audit_queries().decision_ids("default")
+    assert (left, len(ids)) == (ids[1:], 3)
+    assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
+    wrong = keep(store, replace(the_decision(store, "default/tiny"), node="n9"))
+    assert only(replay_all(store, [wrong])).difference.path == "node"
 
 
 # --- many --------------------------------------------------------------------------------------
