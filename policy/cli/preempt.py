@@ -43,6 +43,7 @@ def command(
       policy preempt default/web-1 --dry-run --rules kube-1.28 --output json
     """
     from policy.cli import view
+    from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
     from policy.store.journal import StoreJournal
 
@@ -58,7 +59,14 @@ def command(
             clock=session.clock_ms,
             environment=chosen.environment,
         )
-        scheduler = Scheduler(journal, chosen.rules, clock=clock, seed=seed, dry_run=dry_run)
+        scheduler = Scheduler(
+            journal,
+            chosen.rules,
+            clock=clock,
+            seed=seed,
+            dry_run=dry_run,
+            extenders=HttpExtenders(),
+        )
         step = scheduler.decide(key)
         if step.recording is not None:
             stored = store.decision(step.recording.decision_id)

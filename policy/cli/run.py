@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -46,6 +47,19 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --settle: end after so many decisions.",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Keep deciding as pods appear in the database, until interrupted or terminated.",
+)
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.01, max=3600),
+    default=1.0,
+    show_default=True,
+    help="With --watch: how often to look where nothing is to be decided.",
+)
 @options.output_option
 def command(
     db: str,
@@ -58,6 +72,8 @@ def command(
     dry_run: bool,
     settle: bool,
     max_cycles: int,
+    watch: bool,
+    interval: float,
     form: str,
 ) -> int:
     """Decide for all pending pods, in the order of the queue.
@@ -67,12 +83,22 @@ def command(
     decision is recorded as soon as it is made. With --settle the time that passes is simulated,
     and every departure and return is recorded like the decisions.
 
+    With --watch the command stays and decides pods as they appear; failed ones are tried again when
+    something else has changed. Several of them share the work of one cluster. SIGINT and SIGTERM
+    end it after the decision that is being made, with exit status 0.
+
     \b
     Example:
       policy run
       policy run --dry-run --output csv > decisions.csv
       policy run --settle --dry-run
     """
+    if watch and (settle or dry_run):
+        raise click.UsageError(
+            "`--watch` records its decisions as they come, on the real clock\n"
+            "  help: leave out `--settle` and `--dry-run`"
+        )
+    from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
     from policy.scheduling.settle import Settler, VirtualClock
     from policy.store.journal import StoreJournal
@@ -89,15 +115,35 @@ def command(
             clock=session.clock_ms,
             environment=chosen.environment,
         )
-        if settle:
+        if watch:
+            from policy.cli.run_watch import watching
+
+            cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, extenders=HttpExtenders())
+            steps = watching(cycle, clock=clock, interval=interval, name=scheduler)
+            _print_as_they_come(_counted(steps, outcomes), form)
+        elif settle:
             start = clock()
             virtual = VirtualClock(start)
-            cycle = Scheduler(journal, rule_set, clock=virtual, seed=seed, dry_run=dry_run)
+            cycle = Scheduler(
+                journal,
+                rule_set,
+                clock=virtual,
+                seed=seed,
+                dry_run=dry_run,
+                extenders=HttpExtenders(),
+            )
             settler = Settler(cycle, rule_set, virtual, name=scheduler, max_cycles=max_cycles)
             _print(_counted(settler, outcomes), form)
             output.say(_settled(settler.result, since_ms=start))
         else:
-            cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, dry_run=dry_run)
+            cycle = Scheduler(
+                journal,
+                rule_set,
+                clock=clock,
+                seed=seed,
+                dry_run=dry_run,
+                extenders=HttpExtenders(),
+            )
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
@@ -120,6 +166,19 @@ def _counted(steps: Iterable[Step], outcomes: Counter[str]) -> Iterator[dict[str
     for step in steps:
         outcomes[step.decision.outcome.value] += 1
         yield step_summary(step)
+
+
+def _print_as_they_come(lines: Iterator[dict[str, Any]], form: str) -> None:
+    from policy.cli.view import SUMMARY
+
+    for number, line in enumerate(lines):
+        if form == "table":
+            click.echo("  ".join(output.cell(line.get(column)) or "-" for column in SUMMARY))
+        elif form in ("csv", "jsonl"):
+            output.rows([line], form, columns=SUMMARY, header=number == 0)
+        else:
+            output.document([line], form)
+        sys.stdout.flush()
 
 
 def _print(lines: Iterator[dict[str, Any]], form: str) -> None:

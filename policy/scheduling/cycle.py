@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
+from policy.extenders.protocol import Extenders
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.decision import Decision, Outcome
 from policy.rules.ruleset import RuleSet
@@ -43,14 +44,23 @@ History: TypeAlias = Mapping[str, Mapping[str, int]]
 """Figures of the past by `function/window` and key, as a snapshot carries them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """The net changes since a revision, and where they lead."""
+
+    changes: Sequence[Change]
+    revision: int
+    state_digest: str
+
+
 class Journal(Protocol):
     """One cluster's state and history."""
 
     def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
         """The newest state, and its revision."""
 
-    def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
-        """The newest state, from the one at `revision`."""
+    def news(self, revision: int) -> News:
+        """What leads from the state at `revision` to the newest one."""
 
     def active_rules(self) -> RuleSet | None:
         """The rule set that decides now; None where the journal leaves it to its user."""
@@ -97,8 +107,11 @@ class Scheduler:
         clock: Callable[[], int],
         seed: int,
         dry_run: bool = False,
+        extenders: Extenders | None = None,
     ) -> None:
         """clock: milliseconds since 1970 UTC, asked once per decision.
+
+        extenders: asks the extenders that a rule set names.
 
         rules: what decides where the journal has no active rule set of its own.
         """
@@ -107,6 +120,7 @@ class Scheduler:
         self._clock = clock
         self._seed = seed
         self._dry_run = dry_run
+        self._extenders = extenders
         self._snapshot, self._revision = journal.load(now_ms=clock())
 
     @property
@@ -120,12 +134,23 @@ class Scheduler:
         Raises DecisionError for a pod that cannot be scheduled, Contended where others keep
         changing the cluster.
         """
+        step = self.decide_if(pod, wanted=lambda *_: True)
+        assert step is not None  # it was wanted all the time
+        return step
+
+    def decide_if(
+        self, pod: str, *, wanted: Callable[[str, Sequence[Change]], bool]
+    ) -> Step | None:
+        """Like `decide`; None where the decision is not wanted any more.
+
+        wanted: asked with the pod and the changes of others that overtook the decision.
+        """
         for _ in range(_ATTEMPTS):
             now_ms = self._clock()
-            rules = self._journal.active_rules() or self._rules
+            rules = self.rules()
             history = self._journal.history(rules, now_ms=now_ms)
             snapshot = self._snapshot.at(now_ms, history=history)
-            decision = decide(snapshot, rules, pod, seed=self._seed)
+            decision = decide(snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
             changes = changes_of(snapshot, decision)
             if self._dry_run:
                 self._snapshot = snapshot.apply(changes)
@@ -139,7 +164,8 @@ class Scheduler:
                     history=history,
                 )
             except StateMoved:
-                self._snapshot, self._revision = self._journal.catch_up(snapshot, self._revision)
+                if not wanted(pod, self.refresh()):
+                    return None
                 continue
             self._snapshot = snapshot.apply(changes, state_digest=recording.state_digest)
             self._revision = recording.revision
@@ -147,6 +173,26 @@ class Scheduler:
         raise Contended(
             f"the cluster changed {_ATTEMPTS} times while `{pod}` was decided; nothing was recorded"
         )
+
+    def refresh(self) -> Sequence[Change]:
+        """Take over what others changed; the changes."""
+        if self._dry_run:
+            return ()
+        news = self._journal.news(self._revision)
+        if news.changes:
+            self._snapshot = self._snapshot.apply(news.changes, state_digest=news.state_digest)
+        self._revision = news.revision
+        return news.changes
+
+    def rules(self) -> RuleSet:
+        """The rule set that decides now."""
+        self._rules = self._journal.active_rules() or self._rules
+        return self._rules
+
+    @property
+    def rules_in_use(self) -> RuleSet:
+        """The rule set that decided last, without asking for a newer one."""
+        return self._rules
 
     def change(self, changes: Sequence[Change], *, source: str) -> None:
         """Change the cluster without a decision (a simulation's step).
@@ -174,18 +220,19 @@ class Scheduler:
         A pod that somebody else placed or removed in the meantime is left out.
         """
         for key in pending(self._snapshot, scheduler=scheduler):
-            if not self._waits(key, scheduler):
+            if not self.waits(key, scheduler):
                 continue
             try:
                 step = self.decide(key)
             except DecisionError:
                 # Others may have placed or removed the pod while it was decided.
-                if self._waits(key, scheduler):
+                if self.waits(key, scheduler):
                     raise
                 continue
             yield step
 
-    def _waits(self, key: str, scheduler: str) -> bool:
+    def waits(self, key: str, scheduler: str) -> bool:
+        """Does the pod wait for that scheduler, as far as is known?"""
         pod = self._snapshot.pod(key)
         return pod is not None and waiting(pod, scheduler=scheduler)
 

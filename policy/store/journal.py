@@ -9,7 +9,7 @@ from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decision import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import History, Recording, StateMoved
+from policy.scheduling.cycle import History, News, Recording, StateMoved
 from policy.store.environments import RuleSetChanged
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause
@@ -55,8 +55,13 @@ class StoreJournal:
         return snapshot, loaded.revision
 
     def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
+        """The newest state, from the one at `revision`."""
+        news = self.news(revision)
+        return snapshot.apply(news.changes, state_digest=news.state_digest), news.revision
+
+    def news(self, revision: int) -> News:
         since = self._store.changes_since(self._cluster, revision)
-        return snapshot.apply(since.changes, state_digest=since.state_digest), since.revision
+        return News(changes=since.changes, revision=since.revision, state_digest=since.state_digest)
 
     def active_rules(self) -> RuleSet | None:
         if not self._environment:
