@@ -89,6 +89,13 @@ DECISIONS: Final = table(
         "outcome",
         "hypothetical",
     ),
+    # For the view of preemptions by time, of all clusters.
+    Index(
+        "ix_decisions_preempted",
+        "now_ms",
+        sqlite_where=sql("outcome = 'preempt' AND NOT hypothetical"),
+        postgresql_where=sql("outcome = 'preempt' AND NOT hypothetical"),
+    ),
 )
 
 DECISION_TRACES: Final = table(
@@ -174,6 +181,7 @@ VICTIMS: Final = table(
     text("filter"),
     json("reasons"),
     PrimaryKeyConstraint("decision_id", "position"),
+    Index(None, "now_ms"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
     Index(None, "cluster_id", "namespace", "owner", "now_ms"),
     # Covers the view of who preempts whom.
