@@ -126,9 +126,7 @@ def main() -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    return "\n".join(
-        "  ".join(f"{name} {value}" for name, value in row.items()) for row in rows
-    )
+    return "\n".join("  ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
 
 
 if __name__ == "__main__":
