@@ -86,7 +86,7 @@ def add(store: Store, *objects) -> None:
 
 def wait_for(store: Store, decisions: int, *, of: str = "id") -> None:
     """Until so many decisions are recorded, or decisions of so many pods."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     found = 0
     while found < decisions:
         with store.sql(f"SELECT count(DISTINCT {of}) FROM decisions") as rows:
