@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
-from policy.cli import options, output
+from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 
 @click.group("db")
 def group() -> None:
-    """Look after the database's schema.
+    """Look after the database: its schema, and how much of the past it keeps.
 
     A new database is filled on first use; an existing one of an older version is changed by
     `policy db upgrade` only.
@@ -93,4 +95,48 @@ def check(db: str) -> int:
 
     with Store.open(db, read_only=True, create=False) as store:
         output.say(f"`{store.location}` is up to date")
+    return Exit.OK
+
+
+@group.command("prune")
+@click.option(
+    "--older-than",
+    "older_than",
+    metavar="TIME",
+    required=True,
+    callback=options.past_instant,
+    help="Take out what was recorded before (`90d`, `2w`, or a time).",
+)
+@click.option("--cluster", metavar="NAME", default=None, help="Only this cluster.")
+@click.option("--yes", is_flag=True, help="Take it out; without it, only say what would go.")
+@options.db_option
+@options.output_option
+def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: str) -> int:
+    """Take whole old stretches out of the record; what stays can still be verified.
+
+    Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the
+    last hash that it prints: `policy audit verify --from HASH` verifies what stays from there on.
+
+    \b
+    Example:
+      policy db prune --older-than 90d
+      policy db prune --older-than 90d --yes
+    """
+    before = options.millis(older_than)
+    assert before is not None  # the option is required
+    with session.open_store(db, write=yes) as store:
+        if yes:
+            plan = store.prune(
+                before, actor=session.actor(), at_ms=session.clock_ms(), cluster=cluster
+            )
+        else:
+            plan = store.plan_prune(before, cluster=cluster)
+    found = [{name: getattr(p, name) for name in p.__dataclass_fields__} for p in plan.clusters]
+    output.rows(found, form, columns=tuple(found[0]) if found else ("cluster",))
+    if not found:
+        output.say("nothing is that old")
+    elif yes:
+        output.say("taken out; what stays is verified from the last hash on")
+    else:
+        output.say("would be taken out and could no longer be shown or replayed; --yes does it")
     return Exit.OK
