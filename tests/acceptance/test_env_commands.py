@@ -1,0 +1,129 @@
+"""`policy env` for people: what is refused changes nothing, and says what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from policy.cli.app import cli
+from policy.store import Store
+from tests.contract.builders import NOW, a_cluster
+
+RULES = """\
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: mine}
+extends: kube-1.35
+"""
+CASES = """\
+- note: nobody is taken
+  nodes: {n1: {cpu: 1}}
+  pods: {low: {node: n1, cpu: 1}, high: {priority: 1, cpu: 1}}
+  want: {node: null}
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cluster with environment `prod`, in which kube-1.28 is active."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POLICY_ENV", raising=False)
+    with Store.open("policy.db") as store:
+        store.import_objects("default", a_cluster(), at_ms=NOW, source="dump")
+    assert policy("env", "create", "prod").exit_code == 0
+    assert policy("env", "activate", "prod", "kube-1.28", "--reason", "first").exit_code == 0
+    return tmp_path / "policy.db"
+
+
+def policy(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments), standalone_mode=False)
+
+
+def active() -> tuple[str, int]:
+    """The active rule set of `prod`, and how often something was activated."""
+    shown = json.loads(policy("env", "show", "prod", "--output", "json").stdout)
+    return shown["rule_set"], len(shown["activations"])
+
+
+def test_a_file_that_does_not_load_changes_nothing(database: Path) -> None:
+    """Its errors are told as everywhere; what was active stays so."""
+    Path("mine.yaml").write_text(RULES + "spec: {victims: {maxVictims: none}}\n")
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new")
+    assert "mine.yaml:5:30: `maxVictims` must be a whole number" in str(done.exception)
+    assert active() == ("kube-1.28", 1)
+
+
+def test_rules_whose_cases_fail_are_not_activated(database: Path) -> None:
+    """The cases beside the file run first; with the case corrected, the file is activated."""
+    Path("mine.yaml").write_text(RULES)
+    Path("mine.cases.yaml").write_text(CASES)
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new")
+    assert (done.return_value, done.stderr) == (
+        1,
+        "mine.cases.yaml:1: `mine` fails: nobody is taken\n"
+        "      node: wanted none, got `n1`\n"
+        "1 cases fail; nothing was activated\n",
+    )
+    assert active() == ("kube-1.28", 1)
+    Path("mine.cases.yaml").write_text(CASES.replace("node: null", "node: n1"))
+    assert policy("env", "activate", "prod", "mine.yaml", "--reason", "new").return_value == 0
+    assert active() == ("mine", 2)
+
+
+def test_what_is_active_already_is_left_as_it_is(database: Path) -> None:
+    """The same rules again are no activation."""
+    done = policy("env", "activate", "prod", "kube-1.28", "--reason", "again")
+    assert done.stderr == "`kube-1.28` is active in `prod` already; nothing was changed\n"
+    assert active() == ("kube-1.28", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["env", "activate", "prod", "kube-1.35", "--reason", " "], "`--reason` is empty"),
+        (["env", "activate", "prod", "kube-1.35"], "Missing option '--reason'"),
+        (["env", "rollback", "prod", "--reason", "x"], "no earlier rule set to go back to"),
+        (["env", "create", "prod"], "there is an environment `prod` already"),
+        (["env", "create", "test", "--cluster", "tset"], "there is no cluster `tset`"),
+        (["env", "use", "test"], "there is no environment `test`"),
+        (["run", "--env", "prod", "--rules", "kube-1.35"], "`--rules` cannot be given as well"),
+        (["preempt", "a/b", "--env", "prod", "--cluster", "x"], "`--cluster` cannot be given"),
+        (["run", "--env", "test"], "there is no environment `test`"),
+        (["run", "--watch", "--settle"], "leave out `--settle` and `--dry-run`"),
+    ],
+)
+def test_what_cannot_be_is_refused(database: Path, arguments: list[str], message: str) -> None:
+    """Each with its message; nothing is activated, and nothing is decided."""
+    done = policy(*arguments)
+    assert message in f"{done.exception}{done.stderr}"
+    assert active() == ("kube-1.28", 1)
+    with Store.open(str(database)) as store:
+        assert store.decisions() == []
+
+
+def test_the_environment_of_the_shell_decides(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `env use` prints makes later commands decide in the environment."""
+    line = policy("env", "use", "prod").stdout.strip()
+    assert line == "export POLICY_ENV=prod"
+    monkeypatch.setenv("POLICY_ENV", "prod")
+    assert policy("preempt", "team/urgent").return_value == 0
+    with Store.open(str(database)) as store:
+        (row,) = store.decisions()
+    assert (row.environment, row.rule_set) == ("prod", "kube-1.28")
+
+
+def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
+    """One line per environment: cluster, rule set, since when, by whom, for what reason."""
+    (row,) = json.loads(policy("env", "list", "--output", "json").stdout)
+    shown = {name: row[name] for name in ("environment", "cluster", "rule_set", "reason")}
+    assert shown == {
+        "environment": "prod",
+        "cluster": "default",
+        "rule_set": "kube-1.28",
+        "reason": "first",
+    }
