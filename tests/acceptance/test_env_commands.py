@@ -84,7 +84,7 @@ def test_what_is_active_already_is_left_as_it_is(database: Path) -> None:
     ("arguments", "message"),
     [
         (["env", "activate", "prod", "kube-1.35", "--reason", " "], "`--reason` is empty"),
-        (["env", "activate", "prod", "kube-1.35"], "Missing option '--reason'"),
+        (["env", "activate", "prod", "kube-1.35"], "Missing parameter: reason"),
         (["env", "rollback", "prod", "--reason", "x"], "no earlier rule set to go back to"),
         (["env", "create", "prod"], "there is an environment `prod` already"),
         (["env", "create", "test", "--cluster", "tset"], "there is no cluster `tset`"),
