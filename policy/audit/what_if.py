@@ -115,8 +115,8 @@ def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
         ("PriorityClass", name, new),
         *(
             ("Pod", key, replace(pod, spec=replace(pod.spec, priority=value)))
-            for key, pod in zip(snapshot.keys, snapshot.pods, strict=True)
-            if pod is not None and pod.spec.priority_class_name == name
+            for _, key, pod in snapshot.in_order()
+            if pod.spec.priority_class_name == name
         ),
     ]
 
@@ -133,10 +133,8 @@ def _close(snapshot: Snapshot) -> str:
 def _pods_on(snapshot: Snapshot, node: str) -> list[tuple[str, Pod]]:
     return [
         (key, pod)
-        for key, pod in zip(snapshot.keys, snapshot.pods, strict=True)
-        if pod is not None
-        and pod.spec.node_name == node
-        and pod.status.phase not in {"Succeeded", "Failed"}
+        for _, key, pod in snapshot.in_order()
+        if pod.spec.node_name == node and pod.status.phase not in {"Succeeded", "Failed"}
     ]
 
 

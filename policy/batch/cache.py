@@ -6,7 +6,7 @@ a task is sent to its node only where the cache, too, finds room for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -130,7 +130,7 @@ def _tasks_and_jobs(
     jobs: dict[str, Job] = {}
     uids: set[str] = set()
     requests = _Requests()
-    for row, key, pod in _pods(snapshot):
+    for row, key, pod in snapshot.in_order():
         spec = pod.spec
         ours = spec.scheduler_name == naming.scheduler
         if not ours and pod.status.phase in {"Pending", ""}:
@@ -161,13 +161,6 @@ def _tasks_and_jobs(
             task.job = job.uid
             job.add(task)
     return tasks, jobs
-
-
-def _pods(snapshot: Snapshot) -> Iterator[tuple[int, str, Pod]]:
-    for row in np.argsort(snapshot.rank, kind="stable").tolist():
-        pod = snapshot.pods[row]
-        if pod is not None:
-            yield row, snapshot.keys[row], pod
 
 
 class _Requests:

@@ -48,9 +48,7 @@ def _evicted(pod: Pod, now: str) -> Pod:
 def passed(snapshot: Snapshot) -> Iterator[Change]:
     """What kubelets do between two sessions: leaving pods are gone, pods with a node run."""
     now = times.to_text(snapshot.now_ms) or ""
-    for key, pod in zip(snapshot.keys, snapshot.pods, strict=True):
-        if pod is None:
-            continue
+    for _, key, pod in snapshot.in_order():
         if pod.metadata.deletion_timestamp:
             yield "Pod", key, None
         elif pod.spec.node_name and pod.status.phase in {"Pending", ""}:

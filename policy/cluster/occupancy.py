@@ -88,6 +88,19 @@ class NodeOrder:
         counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
         return NodeOrder(keys=keys, rows=here[order], offsets=_offsets(counts))
 
+    def on(self, nodes: Rows) -> tuple[Rows, Rows]:
+        """Pods on the nodes, node by node, and for each the position of its node in `nodes`.
+
+        nodes: distinct and ascending.
+        """
+        starts = self.offsets[nodes]
+        lengths = self.offsets[nodes + 1] - starts
+        group = np.repeat(np.arange(nodes.size), lengths)
+        if nodes.size == self.offsets.size - 1:
+            return self.rows, group
+        first = np.cumsum(lengths) - lengths
+        return self.rows[np.arange(group.size) - np.repeat(first - starts, lengths)], group
+
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NodeOrder | None:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None

@@ -36,9 +36,11 @@ from policy.cluster.tables import (
     STANDARD,
     Column,
     Ints,
+    Names,
     NodeTable,
     Pools,
     fill,
+    name_array,
     node_table,
     request_matrix,
     widen,
@@ -113,11 +115,12 @@ D = TypeVar("D", bound=Derived)
 class Snapshot:
     """Immutable cluster state with the instant (`now_ms`) at which it is looked at.
 
-    Pods keep their rows through deltas; `rank` is their place in snapshot order (namespace, name).
+    Rows have no order that means anything, and pods keep them through deltas; `rank` is their
+    place in snapshot order (namespace, name).
     """
 
     pods: Sequence[Pod | None]
-    keys: Sequence[str]  #: namespace/name per row
+    keys: Names  #: namespace/name per row
     pools: Pools
     nodes: NodeTable
     others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
@@ -173,9 +176,11 @@ class Snapshot:
                 nodes[obj.metadata.name] = obj
             else:
                 others.setdefault(kind_of(obj), {})[key_of(obj)] = obj
-        order = sorted(pods)
-        rows = [pods[k] for k in order]
-        keys = [f"{namespace}/{name}" for namespace, name in order]
+        place = {name: i for i, name in enumerate(sorted(pods))}
+        # Node by node in memory: what is asked of a node's pods then lies side by side.
+        order = sorted(place, key=lambda name: pods[name].spec.node_name)
+        rows = [pods[name] for name in order]
+        keys = name_array(f"{namespace}/{name}" for namespace, name in order)
         pools = Pools()
         requests = request_matrix(rows, pools, rules=CURRENT)
         table = node_table(nodes.values(), pools)
@@ -207,11 +212,11 @@ class Snapshot:
             history=history,
             node=_locate(columns[NODE_NAME], pools, table),
             nominated=_locate(columns[NOMINATED_NAME], pools, table),
-            rank=np.arange(len(rows), dtype=np.int64),
+            rank=np.array([place[name] for name in order], dtype=np.int64),
             _columns=columns,
             _requests={CURRENT: requests},
             _derived={},
-            _rows={key: i for i, key in enumerate(keys)},
+            _rows={key: i for i, key in enumerate(keys.tolist())},
             _new_rows={},
         )
 
@@ -232,6 +237,13 @@ class Snapshot:
     def pod(self, key: str) -> Pod | None:
         row = self.row(key)
         return None if row is None else self.pods[row]
+
+    def in_order(self) -> Iterator[tuple[int, str, Pod]]:
+        """Row, key and object of every pod, by namespace and name."""
+        for row in np.argsort(self.rank, kind="stable").tolist():
+            pod = self.pods[row]
+            if pod is not None:
+                yield row, self.keys[row], pod
 
     def column(self, column: Column) -> NDArray[Any]:
         """Values of all pods; shape (pods,). Computed at the first use, then kept up to date."""
@@ -378,16 +390,16 @@ class Snapshot:
             for row, value in zip(rows, values, strict=True):
                 pods[row] = value
             new_rows = dict(self._new_rows)
-            keys = list(self.keys)
             for key in added:
-                new_rows[key] = len(keys)
-                rows.append(len(keys))
+                new_rows[key] = len(pods)
+                rows.append(len(pods))
                 values.append(changed[key])
-                keys.append(key)
                 pods.append(changed[key])
-            order = sorted(range(len(keys)), key=[tuple(k.split("/", 1)) for k in keys].__getitem__)
-            rank = np.empty(len(keys), dtype=np.int64)
-            rank[order] = np.arange(len(keys), dtype=np.int64)
+            keys = np.concatenate([self.keys, name_array(added)])
+            parts = [tuple(key.split("/", 1)) for key in keys.tolist()]
+            order = sorted(range(len(parts)), key=parts.__getitem__)
+            rank = np.empty(len(parts), dtype=np.int64)
+            rank[order] = np.arange(len(parts), dtype=np.int64)
         by_row = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
         row_ids = np.array(rows, dtype=np.int64)[by_row]
         row_pods = [values[i] for i in by_row]
@@ -471,7 +483,8 @@ def _replaced(array: NDArray[Any], rows: Rows, values: NDArray[Any], added: int)
     The array itself is returned where nothing in it changes.
     """
     if added:
-        pad = np.zeros((added, *array.shape[1:]), dtype=array.dtype)
+        # Resource by resource in memory, as the request matrix lies.
+        pad = np.zeros((*array.shape[:0:-1], added), dtype=array.dtype).T
         array = np.concatenate([array, pad])
     elif not rows.size or np.array_equal(array[rows], values):
         return array

@@ -21,6 +21,7 @@ from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Names = NDArray[np.object_]  # of str
 
 
 class Pool:
@@ -104,6 +105,7 @@ class Pools:
 
 
 NOWHERE: Final = -1
+_SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,6 +282,7 @@ class NodeTable:
 
     nodes: tuple[Node, ...]
     names: tuple[str, ...]
+    name_array: Names  #: the same, to look up many at once
     index: dict[str, int]
     allocatable: Ints  #: (nodes, resources), columns as in `Pools.resources`
     allowed_pods: Ints  #: (nodes,)
@@ -324,13 +327,32 @@ def node_table(nodes: Iterable[Node], pools: Pools) -> NodeTable:
         for name, value in resources.items():
             if name != PODS:
                 allocatable[i, ids[name]] = value
+    names = tuple(n.metadata.name for n in ordered)
     return NodeTable(
         nodes=ordered,
-        names=tuple(n.metadata.name for n in ordered),
-        index={n.metadata.name: i for i, n in enumerate(ordered)},
+        names=names,
+        name_array=name_array(names),
+        index={name: i for i, name in enumerate(names)},
         allocatable=allocatable,
         allowed_pods=np.array([r.get(PODS, 0) for r in lists], dtype=np.int64),
     )
+
+
+def name_array(names: Iterable[str]) -> Names:
+    """The names as an array of text objects, from which many are looked up at once."""
+    return np.array(list(names), dtype=np.object_)
+
+
+def distinct(values: Ints, *, below: int) -> tuple[Ints, Ints]:
+    """The values that occur, ascending, and for each element the position of its value.
+
+    values: (n,) from 0 to below `below`; what `numpy.unique` gives, without a sort where the range
+    is small.
+    """
+    if below > 2 * values.size + _SMALL_RANGE:
+        return np.unique(values, return_inverse=True)
+    place = np.bincount(values, minlength=below) > 0
+    return np.flatnonzero(place), (np.cumsum(place) - 1)[values]
 
 
 def widen(matrix: Ints, width: int) -> Ints:

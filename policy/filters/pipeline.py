@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints
+from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct
 from policy.filters.base import (
     SUCCESS,
+    UNRESOLVABLE,
     Codes,
     Filter,
     FilterInfo,
@@ -68,6 +69,9 @@ class Pipeline:
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
         """What each pod adds to the load of its node; shape (rows, width)."""
+        loaded = [built for _, built, _ in self._filters if built.width]
+        if len(loaded) == 1:
+            return loaded[0].demand(rows, nodes)
         # Column by column in memory: the reprieve goes through one column at a time.
         demand = np.empty((self.width, rows.size), dtype=np.int64).T
         for _, built, columns in self._filters:
@@ -170,12 +174,12 @@ class Pipeline:
                 continue
             codes[failed] = verdicts.codes[failed]
             where = np.flatnonzero(failed)
-            pairs = verdicts.codes[where].astype(np.int64) * len(verdicts.texts)
-            pairs += verdicts.reasons[where]
-            distinct, inverse = np.unique(pairs, return_inverse=True)
+            texts = len(verdicts.texts)
+            pairs = verdicts.codes[where].astype(np.int64) * texts + verdicts.reasons[where]
+            found, inverse = distinct(pairs, below=(UNRESOLVABLE + 1) * texts)
             ids = []
-            for pair in distinct.tolist():
-                code, reason = divmod(pair, len(verdicts.texts))
+            for pair in found.tolist():
+                code, reason = divmod(pair, texts)
                 status = (code, name, verdicts.texts[reason])
                 ids.append(statuses.setdefault(status, len(statuses)))
             index[where] = np.array(ids, dtype=np.int64)[inverse]

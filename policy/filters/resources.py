@@ -10,7 +10,7 @@ import numpy as np
 
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, EPHEMERAL, MEMORY, RequestRules
-from policy.cluster.tables import Bools, Ints
+from policy.cluster.tables import Bools, Ints, distinct
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
@@ -78,7 +78,8 @@ class Resources(LinearFilter):
         requests = self._snapshot.requests(self._rules)
         for position, column in enumerate(self._columns.tolist(), start=1):
             if column >= 0:
-                demand[:, position] = requests[rows, column]
+                # Taking from one column goes straight through memory that lies together.
+                demand[:, position] = requests[:, column].take(rows)
         return demand
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
@@ -94,7 +95,7 @@ class Resources(LinearFilter):
         codes = np.where(failed, UNSCHEDULABLE, 0)
         codes[failed & np.asarray(self._hopeless)[nodes]] = UNRESOLVABLE
         bits = short @ (1 << np.arange(self.width, dtype=np.int64))
-        patterns, reasons = np.unique(bits, return_inverse=True)
+        patterns, reasons = distinct(bits, below=1 << self.width)
         texts = tuple(
             tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)
             for pattern in patterns.tolist()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, START, TERMINATING
 from policy.extenders.evaluate import ExtenderFailed
@@ -37,7 +36,6 @@ from policy.preemption.victims import (
     DryRun,
     attempts,
     dry_run,
-    potential_victims,
 )
 from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
 
@@ -76,8 +74,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
         potential = np.flatnonzero(tried & ~((filtered.codes == SUCCESS) & filtered.filtered))
     if not potential.size:
         return Found(potential=potential)
-    order = context.importance.order()
-    found, examined, sampling = _sample(context, potential, order)
+    found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
     fired = (*_victim_rules(context, examined), *_forbidding_rules(context, found))
     if not found.nodes.size:
@@ -112,7 +109,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
     )
     best = int(ranked.order[0])
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
-    told = _attempts(context, int(found.nodes[best]), rows, order)
+    told = _attempts(context, int(found.nodes[best]), rows)
     return Found(
         potential=potential,
         sampling=sampling,
@@ -135,7 +132,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
     )
 
 
-def _sample(context: Context, potential: Rows, order: NodeOrder) -> tuple[DryRun, Rows, Sampling]:
+def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     """Dry-run potential nodes, one by one in cyclic name order, until enough is found.
 
     Enough: the wanted number of candidates, at least one of them without PDB violation.
@@ -144,7 +141,7 @@ def _sample(context: Context, potential: Rows, order: NodeOrder) -> tuple[DryRun
     size = potential.size
     wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
     if wanted >= size:
-        found = _dry_run(context, potential, order)
+        found = _dry_run(context, potential)
         sampling = Sampling(potential=size, offset=0, wanted=size, examined=size)
         return found, potential, sampling
     offset = 0
@@ -154,28 +151,20 @@ def _sample(context: Context, potential: Rows, order: NodeOrder) -> tuple[DryRun
     examined = min(size, max(1, wanted))
     while True:
         nodes = walk[:examined]
-        found = _dry_run(context, np.sort(nodes), order)
+        found = _dry_run(context, np.sort(nodes))
         enough = _enough(nodes, found, wanted=wanted)
         if enough is not None or examined == size:
             break
         examined = min(size, examined * 2)
     if enough is not None and enough < examined:
         nodes = walk[:enough]
-        found = _dry_run(context, np.sort(nodes), order)
+        found = _dry_run(context, np.sort(nodes))
     sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=nodes.size)
     return found, np.sort(nodes), sampling
 
 
-def _dry_run(context: Context, nodes: Rows, order: NodeOrder) -> DryRun:
-    potential = potential_victims(
-        rules=context.rules.victims,
-        snapshot=context.snapshot,
-        order=order,
-        allowed=context.allowed.pods,
-        nodes=nodes,
-        variables=context.variables,
-        history=context.history,
-    )
+def _dry_run(context: Context, nodes: Rows) -> DryRun:
+    potential = context.potential_victims(nodes)
     return dry_run(context.pipeline, potential, context.rules.victims, context.importance)
 
 
@@ -209,10 +198,14 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
 def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
-    on = np.zeros(len(context.names) + 1, dtype=np.bool_)
-    on[nodes] = True
-    decided = context.allowed.rule[on[context.snapshot.node]]
-    counts = np.bincount(decided + 1, minlength=len(rules) + 1).tolist()
+    here = context.snapshot.node >= 0
+    if nodes.size < len(context.names):
+        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
+        on[nodes] = True
+        here = on[context.snapshot.node]
+    decided = context.allowed.rule
+    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
+    counts = [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
     told = [
         RuleFired(
             section="victims.eligible",
@@ -252,16 +245,8 @@ def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
     )
 
 
-def _attempts(context: Context, node: int, victims: Rows, order: NodeOrder) -> list[Attempt]:
-    potential = potential_victims(
-        rules=context.rules.victims,
-        snapshot=context.snapshot,
-        order=order,
-        allowed=context.allowed.pods,
-        nodes=np.array([node], dtype=np.int64),
-        variables=context.variables,
-        history=context.history,
-    )
+def _attempts(context: Context, node: int, victims: Rows) -> list[Attempt]:
+    potential = context.potential_victims(np.array([node], dtype=np.int64))
     return attempts(context.pipeline, potential, context.rules.victims, victims)
 
 
@@ -271,16 +256,18 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
     offsets = np.zeros(order.size + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
     flat = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
-    keys, names = context.snapshot.keys, context.names
-    behind = [*(criterion.id for criterion in context.rules.ranking), ""]
+    snapshot = context.snapshot
+    behind = np.array(
+        [*(criterion.id for criterion in context.rules.ranking), ""], dtype=np.object_
+    )
     return Candidates(
-        nodes=Texts(table=names, index=found.nodes[order]),
-        victims=Texts(table=keys, index=found.victims[flat]),
+        nodes=Texts(table=snapshot.nodes.name_array, index=found.nodes[order]),
+        victims=Texts(table=snapshot.keys, index=found.victims[flat]),
         offsets=offsets.tolist(),
         pdb_violations=found.pdb_violations[order].tolist(),
         criteria=ranked.criteria,
         values=tuple(v[order].tolist() for v in ranked.values),
-        left_behind_at=[behind[step] for step in ranked.left_behind[order].tolist()],
+        left_behind_at=behind[ranked.left_behind[order]].tolist(),
     )
 
 
@@ -293,9 +280,9 @@ def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Vic
     requests = snapshot.requests()
     ids = snapshot.pools.resources.ids
     cpu, memory = ids.get("cpu"), ids.get("memory")
-    seconds = run_seconds(snapshot)
+    seconds = run_seconds(snapshot, rows)
     victims = []
-    for row in rows.tolist():
+    for row, ran in zip(rows.tolist(), seconds.tolist(), strict=True):
         pod = snapshot.pods[row]
         assert pod is not None
         # An extender may name pods that would not have had to leave, or could not be asked to.
@@ -309,7 +296,7 @@ def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Vic
                 priority_class=pod.spec.priority_class_name,
                 owner=owner_of(pod),
                 start_ms=int(snapshot.column(START)[row]),
-                run_seconds=int(seconds[row]),
+                run_seconds=ran,
                 cpu_milli=0 if cpu is None else int(requests[row, cpu]),
                 memory_bytes=0 if memory is None else int(requests[row, memory]),
                 pdb_violating=told_of.violating,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
 from policy.cluster.objects import Pod
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
-from policy.cluster.snapshot import Snapshot
+from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import (
     LABELS,
     PREEMPTED,
@@ -209,15 +209,17 @@ def class_annotations(snapshot: Snapshot, name: str) -> Mapping[str, str]:
 # --- variables with one row per pod ------------------------------------------------------------
 
 
-def starts_or_now(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Start of every pod; one that has not started counts as starting now. Shape (pods,)."""
+def starts_or_now(snapshot: Snapshot, rows: Rows | None = None) -> NDArray[np.int64]:
+    """Start of the pods (of all of them); one that has not started counts as starting now."""
     start = snapshot.column(START)
+    if rows is not None:
+        start = start[rows]
     return np.where(start == times.MISSING, snapshot.now_ms, start)
 
 
-def run_seconds(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Seconds since each pod started, 0 before that. Shape (pods,)."""
-    return np.maximum(0, (snapshot.now_ms - starts_or_now(snapshot)) // 1000)
+def run_seconds(snapshot: Snapshot, rows: Rows | None = None) -> NDArray[np.int64]:
+    """Seconds since the pods (all of them) started, 0 before that."""
+    return np.maximum(0, (snapshot.now_ms - starts_or_now(snapshot, rows)) // 1000)
 
 
 def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
@@ -255,7 +257,7 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
         return InternedColumn(np.maximum(codes, 0), found or [{}])
 
     providers: dict[str, Provider] = {
-        "victim.key": lambda: InternedColumn(np.arange(len(snapshot.keys)), snapshot.keys),
+        "victim.key": lambda: InternedColumn(np.arange(len(snapshot.keys)), snapshot.keys.tolist()),
         "victim.priority": lambda: IntColumn(column(PRIORITY)),
         "victim.labels": label_sets,
         "victim.namespaceLabels": namespaces,
@@ -275,39 +277,43 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
     own = {**_TEXT_COLUMNS, **{f: c for f, c in _MAP_COLUMNS.items() if f != "labels"}}
     for field, interned in own.items():
         providers[f"victim.{field}"] = partial(_interned, snapshot, interned, names.named(field))
-    on_node = np.maximum(snapshot.node, 0).astype(np.intp)
-    providers |= node_variables(snapshot, on_node)
+    providers |= node_variables(
+        snapshot, cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
+    )
     return providers
 
 
 # --- variables with one row per node -----------------------------------------------------------
 
 
-def node_variables(snapshot: Snapshot, nodes: NDArray[np.intp]) -> dict[str, Provider]:
-    """node.*, row i about node nodes[i]."""
+def node_variables(
+    snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]
+) -> dict[str, Provider]:
+    """node.*, row i about node nodes()[i]."""
     table = snapshot.nodes
 
     def amount(resource: str) -> Values:
         position = snapshot.pools.resources.ids.get(resource)
         if position is None or not len(table):
-            return IntColumn(np.zeros(nodes.size, dtype=np.int64))
-        return IntColumn(snapshot.allocatable[nodes, position])
+            return IntColumn(np.zeros(nodes().size, dtype=np.int64))
+        return IntColumn(snapshot.allocatable[nodes(), position])
 
     def labels() -> Values:
-        return InternedColumn(nodes, [n.metadata.labels or {} for n in table.nodes] or [{}])
+        return InternedColumn(nodes(), [n.metadata.labels or {} for n in table.nodes] or [{}])
 
     def cordoned() -> Values:
         flags = np.array([n.spec.unschedulable for n in table.nodes] or [False], dtype=np.bool_)
-        return BoolColumn(flags[nodes])
+        return BoolColumn(flags[nodes()])
 
     def pod_counts() -> Values:
         from policy.cluster.occupancy import Occupancy
 
         counts = Occupancy.of(snapshot).pods
-        return IntColumn(counts[nodes] if counts.size else np.zeros(nodes.size, dtype=np.int64))
+        at = nodes()
+        return IntColumn(counts[at] if counts.size else np.zeros(at.size, dtype=np.int64))
 
     return {
-        "node.name": lambda: InternedColumn(nodes, table.names or ("",)),
+        "node.name": lambda: InternedColumn(nodes(), table.names or ("",)),
         "node.labels": labels,
         "node.unschedulable": cordoned,
         "node.cpuMilli": lambda: amount(CPU),

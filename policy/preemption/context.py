@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-
+from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE
+from policy.cluster.tables import NOWHERE, Bools, distinct
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
@@ -20,7 +19,13 @@ from policy.preemption.columns import (
 )
 from policy.preemption.decision import Code, NodeStatuses, Status, Texts
 from policy.preemption.importance import Importance, Ties
-from policy.preemption.victims import Allowed, allowed_victims
+from policy.preemption.victims import (
+    Allowed,
+    Potential,
+    allowed_victims,
+    budget_violations,
+    potential_victims,
+)
 from policy.rules.ruleset import RuleSet
 
 
@@ -71,12 +76,36 @@ class Context:
             self.rules.victims.eligible, self.snapshot, self.variables, self.history
         )
 
+    @cached_property
+    def order(self) -> NodeOrder:
+        """Pods of each node from the most important down."""
+        return self.importance.order()
+
+    @cached_property
+    def violating(self) -> Bools:
+        """Allowed victims that would break a budget; shape (pods,)."""
+        return budget_violations(self.rules.victims, self.snapshot, self.order, self.allowed.pods)
+
+    def potential_victims(self, nodes: Rows) -> Potential:
+        """Pods that may be evicted from the nodes (ascending)."""
+        return potential_victims(
+            rules=self.rules.victims,
+            snapshot=self.snapshot,
+            order=self.order,
+            allowed=self.allowed.pods,
+            violating=self.violating,
+            nodes=nodes,
+            variables=self.variables,
+            history=self.history,
+        )
+
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""
-        used, index = np.unique(judged.index[positions], return_inverse=True)
-        names = self.names
+        used, index = distinct(judged.index[positions], below=len(judged.statuses))
+        table = self.snapshot.nodes
+        every = nodes.size == len(table)
         return NodeStatuses(
-            nodes=names if nodes.size == len(names) else Texts(table=names, index=nodes),
+            nodes=table.names if every else Texts(table=table.name_array, index=nodes),
             index=index.tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)

@@ -117,7 +117,7 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
         rejected=rejected,
         filter_statuses=filtered.statuses,
         rules=(asked.fired, *found.fired),
-        potential_nodes=Texts(table=context.names, index=found.potential),
+        potential_nodes=Texts(table=context.snapshot.nodes.name_array, index=found.potential),
         sampling=found.sampling,
         dry_run_statuses=found.statuses,
         ranking=found.ranking,

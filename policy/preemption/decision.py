@@ -16,6 +16,8 @@ from typing import Any, Final, overload
 
 import msgspec
 
+from policy.cluster.tables import Names
+
 ENGINE_VERSION: Final = "1"
 """Version of the decision procedure: it changes when equal inputs may give other decisions."""
 
@@ -69,7 +71,7 @@ class Texts(Sequence[str]):
 
     __slots__ = ("_found", "_index", "_table")
 
-    def __init__(self, *, table: Sequence[str], index: Any) -> None:
+    def __init__(self, *, table: Names, index: Any) -> None:
         """index: (n,) integer array into the table; neither may change afterwards."""
         self._table = table
         self._index = index
@@ -77,8 +79,7 @@ class Texts(Sequence[str]):
 
     def texts(self) -> Sequence[str]:
         if self._found is None:
-            table = self._table
-            self._found = [table[i] for i in self._index.tolist()]
+            self._found = self._table[self._index].tolist()
         return self._found
 
     def __len__(self) -> int:
@@ -108,6 +109,11 @@ class Texts(Sequence[str]):
     def __reduce__(self) -> tuple[Any, ...]:
         # A whole cluster's table stays behind where the names travel.
         return tuple, (tuple(self),)
+
+
+def _plain(names: Sequence[str]) -> Sequence[str]:
+    """The names as a list or tuple, not copied."""
+    return names.texts() if isinstance(names, Texts) else names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +154,7 @@ class NodeStatuses(Mapping[str, Status]):
 
     def document(self) -> dict[str, Any]:
         return {
-            "nodes": list(self.nodes),
+            "nodes": _plain(self.nodes),
             "index": self.index,
             "statuses": [[int(s.code), s.filter, s.reasons] for s in self.statuses],
         }
@@ -245,8 +251,8 @@ class Candidates(Sequence[Candidate]):
 
     def document(self) -> dict[str, Any]:
         return {
-            "nodes": list(self.nodes),
-            "victims": list(self.victims),
+            "nodes": _plain(self.nodes),
+            "victims": _plain(self.victims),
             "offsets": self.offsets,
             "pdbViolations": self.pdb_violations,
             "criteria": self.criteria,
@@ -393,7 +399,7 @@ def _document(decision: Decision) -> dict[str, Any]:
             "rejected": trace.rejected,
             "filterStatuses": trace.filter_statuses.document(),
             "rules": [_fields(r) for r in trace.rules],
-            "potentialNodes": list(trace.potential_nodes),
+            "potentialNodes": _plain(trace.potential_nodes),
             "sampling": None if trace.sampling is None else _fields(trace.sampling),
             "dryRunStatuses": trace.dry_run_statuses.document(),
             "ranking": [_fields(s) for s in trace.ranking],

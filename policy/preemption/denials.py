@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
 from policy.preemption.columns import FrozenHistory, Lazy, preemptor_variables, victim_variables
 from policy.preemption.importance import Importance
-from policy.preemption.victims import allowed_victims, potential_victims
+from policy.preemption.victims import allowed_victims, budget_violations
 from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.ruleset import RuleSet
 
@@ -51,19 +51,9 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
     if not victims.forbid:
         return found
     importance = Importance(snapshot, victims.importance, variables, history, ties=None)
-    potential = potential_victims(
-        rules=replace(victims, forbid=()),
-        snapshot=snapshot,
-        order=importance.order(),
-        allowed=allowed.pods,
-        nodes=np.arange(len(snapshot.nodes), dtype=np.int64),
-        variables=variables,
-        history=history,
-    )
-    violating = np.zeros(len(snapshot.pods), dtype=np.bool_)
-    violating[potential.rows] = potential.violating
+    violating = budget_violations(victims, snapshot, importance.order(), allowed.pods)
     also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
-    rows = potential.rows.astype(np.intp)
+    rows = np.flatnonzero(allowed.pods)
     columns = Columns(len(snapshot.pods), also, history).take(rows)
     for rule in victims.forbid:
         held = np.ones(rows.size, dtype=np.bool_)

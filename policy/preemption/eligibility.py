@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
+from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING, Bools
 from policy.preemption.columns import Provider, scalar
 from policy.preemption.context import Context
@@ -27,7 +29,7 @@ def eligibility(context: Context, filtered: Filtered) -> Eligibility:
     variables = context.variables.also(_nominated_variables(context, filtered))
     columns = Columns(1, variables, context.history)
     for rule in context.rules.eligibility:
-        if rule.when is None or rule.when.evaluate_scalar(columns).holds:
+        if rule.when is None or rule.when.evaluate(columns).holds(1)[0]:
             return Eligibility(
                 eligible=rule.verdict is Verdict.ALLOW,
                 fired=_fired("eligibility", rule, columns),
@@ -41,16 +43,17 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
     name = context.incoming.pod.status.nominated_node_name
     node = snapshot.nodes.index.get(name, NOWHERE) if name else NOWHERE
 
-    def terminating() -> Bools:
+    @cache
+    def terminating() -> Rows:
         if node == NOWHERE:
-            return np.zeros(len(snapshot.pods), dtype=np.bool_)
-        return np.asarray((snapshot.node == node) & snapshot.column(TERMINATING))
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero((snapshot.node == node) & snapshot.column(TERMINATING))
 
     def lower() -> Bools:
-        return terminating() & (snapshot.column(PRIORITY) < context.incoming.priority)
+        return np.asarray(snapshot.column(PRIORITY)[terminating()] < context.incoming.priority)
 
     def by_preemption() -> Bools:
-        return np.asarray(terminating() & snapshot.column(PREEMPTED))
+        return np.asarray(snapshot.column(PREEMPTED)[terminating()])
 
     def status() -> str:
         if node == NOWHERE or name not in filtered.statuses:
@@ -63,7 +66,7 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
         "nominated.status": status,
         "nominated.lowerPriorityTerminating": lambda: int(lower().sum()),
         "nominated.preemptedPodsTerminating": lambda: int(
-            (by_preemption() & context.allowed.pods).sum()
+            (by_preemption() & context.allowed.pods[terminating()]).sum()
         ),
         "nominated.preemptedLowerPriorityTerminating": lambda: int(
             (by_preemption() & lower()).sum()

@@ -93,11 +93,12 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
     )
     cleared: tuple[str, ...] = ()
     if rules.clear_lower_nominations:
-        rows = np.flatnonzero(
-            (snapshot.nominated == snapshot.nodes.index[node])
-            & (snapshot.column(PRIORITY) < context.incoming.priority)
-            & (snapshot.column(SCHEDULER) == snapshot.column(SCHEDULER)[context.incoming.row])
-        )
+        rows = np.flatnonzero(snapshot.nominated == snapshot.nodes.index[node])
+        scheduler = snapshot.column(SCHEDULER)
+        rows = rows[
+            (snapshot.column(PRIORITY)[rows] < context.incoming.priority)
+            & (scheduler[rows] == scheduler[context.incoming.row])
+        ]
         rows = rows[np.argsort(snapshot.rank[rows])]
         cleared = tuple(snapshot.keys[row] for row in rows.tolist())
     return Effects(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from policy.preemption.columns import (
     starts_or_now,
 )
 from policy.preemption.decision import RankingStep
+from policy.preemption.segments import segment_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
@@ -52,13 +54,6 @@ class Field:
     pdb_violations: Ints  #: (candidates,)
 
 
-def _sums(values: Ints, offsets: Rows) -> Ints:
-    """Sum of each segment, 0 of an empty one (which np.add.reduceat gets wrong)."""
-    total = np.zeros(values.size + 1, dtype=np.int64)
-    np.cumsum(values, out=total[1:])
-    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
-
-
 def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
     """candidate.* and node.*, one row per candidate."""
     offsets, victims = field.offsets, field.victims
@@ -67,6 +62,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
     firsts = offsets[:-1][some]
     lowest = int(np.iinfo(np.int32).min)
 
+    @cache
     def priorities() -> Ints:
         return np.asarray(snapshot.column(PRIORITY)[victims])
 
@@ -75,6 +71,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
         first[some] = priorities()[firsts]
         return first
 
+    @cache
     def highest() -> Ints:
         found = np.full(counts.size, lowest, dtype=np.int64)
         if firsts.size:
@@ -84,7 +81,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
     def earliest_start() -> TimestampColumn:
         found = np.full(counts.size, snapshot.now_ms, dtype=np.int64)
         if firsts.size:
-            start = starts_or_now(snapshot)[victims]
+            start = starts_or_now(snapshot, victims)
             below = priorities() < np.repeat(highest(), counts)
             start = np.where(below, np.iinfo(np.int64).max, start)
             found[some] = np.minimum.reduceat(start, firsts)
@@ -94,7 +91,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
         position = snapshot.pools.resources.ids.get(resource)
         if position is None:
             return IntColumn(np.zeros(counts.size, dtype=np.int64))
-        return IntColumn(_sums(snapshot.requests()[victims, position], offsets))
+        return IntColumn(segment_sums(snapshot.requests()[victims, position], counts))
 
     names = snapshot.nodes.names
     return Lazy(
@@ -104,17 +101,17 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
             "candidate.topPriority": lambda: IntColumn(top()),
             "candidate.highestPriority": lambda: IntColumn(highest()),
             "candidate.prioritySum": lambda: IntColumn(
-                _sums(priorities() + _PRIORITY_SHIFT, offsets)
+                segment_sums(priorities() + _PRIORITY_SHIFT, counts)
             ),
             "candidate.victimCount": lambda: IntColumn(counts),
             "candidate.earliestStartOfTopPriority": earliest_start,
             "candidate.cpuMilli": lambda: requested("cpu"),
             "candidate.memoryBytes": lambda: requested("memory"),
             "candidate.victimSeconds": lambda: IntColumn(
-                _sums(run_seconds(snapshot)[victims], offsets)
+                segment_sums(run_seconds(snapshot, victims), counts)
             ),
             "candidate.needsNoVictim": lambda: BoolColumn(~some),
-            **node_variables(snapshot, field.nodes.astype(np.intp)),
+            **node_variables(snapshot, lambda: field.nodes.astype(np.intp)),
         }
     )
 

@@ -19,6 +19,7 @@ from policy.cluster.tables import Bools, Ints
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.columns import Lazy
 from policy.preemption.importance import Importance
+from policy.preemption.segments import segment_sums, starts_of
 from policy.rules.expressions import BoolColumn, Columns, History
 from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
 
@@ -43,13 +44,28 @@ def allowed_victims(
     size = len(snapshot.pods)
     columns = Columns(size, variables, history)
     decided = np.full(size, _NO_RULE, dtype=np.int16)
-    verdicts = np.zeros(len(rules) + 1, dtype=np.bool_)
+    pods = np.zeros(size, dtype=np.bool_)
     for i, rule in enumerate(rules):
-        verdicts[i] = rule.verdict is Verdict.ALLOW
-        open_ = decided == _NO_RULE
-        decided[open_ if rule.when is None else open_ & rule.when.evaluate(columns).holds(size)] = i
-    # The last slot, which _NO_RULE (-1) reads, denies.
-    return Allowed(pods=verdicts[decided] & (snapshot.node >= 0), rule=decided)
+        matched = decided == _NO_RULE
+        if rule.when is not None:
+            matched &= rule.when.evaluate(columns).holds(size)
+        np.copyto(decided, i, where=matched)
+        if rule.verdict is Verdict.ALLOW:
+            pods |= matched
+    return Allowed(pods=pods & (snapshot.node >= 0), rule=decided)
+
+
+def budget_violations(
+    rules: VictimRules, snapshot: Snapshot, order: NodeOrder, allowed: Bools
+) -> Bools:
+    """Which of the allowed pods would break a budget if all of a node left; shape (pods,)."""
+    return violations(
+        snapshot,
+        order,
+        allowed,
+        decrement=rules.budgets.decrement,
+        skip_disrupted=rules.budgets.skip_disrupted,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -90,65 +106,60 @@ def potential_victims(
     snapshot: Snapshot,
     order: NodeOrder,
     allowed: Bools,
+    violating: Bools,
     nodes: Rows,
     variables: Lazy,
     history: History,
 ) -> Potential:
-    """Allowed pods of the nodes with their budgets counted; forbidden ones are left out."""
-    starts = order.offsets[nodes]
-    lengths = order.offsets[nodes + 1] - starts
-    group = np.repeat(np.arange(nodes.size), lengths)
-    first = np.cumsum(lengths) - lengths
-    rows = order.rows[np.arange(group.size) - np.repeat(first - starts, lengths)]
+    """Allowed pods of the nodes; forbidden ones are left out.
+
+    allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
+    """
+    rows, group = order.on(nodes)
     may = allowed[rows]
-    rows, group = rows[may], group[may]
-    flags = violations(
-        snapshot,
-        order,
-        allowed,
-        decrement=rules.budgets.decrement,
-        skip_disrupted=rules.budgets.skip_disrupted,
-    )
-    broken = flags[rows]
-    forbidden = np.zeros(rows.size, dtype=np.bool_)
+    if not may.all():
+        rows, group = rows[may], group[may]
     held = [0] * len(rules.forbid)
     if rules.forbid and rows.size:
-        also = variables.also({"victim.pdbViolating": lambda: BoolColumn(flags)})
+        also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
+        forbidden = np.zeros(rows.size, dtype=np.bool_)
         for i, rule in enumerate(rules.forbid):
             holds = ~forbidden
             if rule.when is not None:
                 holds &= rule.when.evaluate(columns).holds(rows.size)
             held[i] = int(holds.sum())
             forbidden |= holds
-    kept = ~forbidden
+        rows, group = rows[~forbidden], group[~forbidden]
     return Potential(
-        rows=rows[kept],
-        group=group[kept],
+        rows=rows,
+        group=group,
         nodes=nodes,
-        counts=np.bincount(group[kept], minlength=nodes.size),
-        violating=broken[kept],
+        counts=np.bincount(group, minlength=nodes.size),
+        violating=violating[rows],
         held=tuple(held),
     )
 
 
 def _reprieve_order(potential: Potential, groups: tuple[ReprieveGroup, ...]) -> Rows:
     """Positions in the order in which potential victims are put back, node by node."""
+    size = potential.rows.size
     if groups == (ReprieveGroup.ALL,) or not potential.violating.any():
-        return np.arange(potential.rows.size)
-    later = ~potential.violating
+        return np.arange(size)
+    earlier = potential.violating
     if groups[0] is ReprieveGroup.OTHERS:
-        later = ~later
-    # Groups ascend already, so this is nearly sorted, which the stable sort is quick with.
-    return np.argsort(potential.group * 2 + later, kind="stable")
-
-
-def _segments(demand: Ints, counts: Rows) -> tuple[Ints, Rows]:
-    """Running sums of demand, (rows + 1, width), and where each group starts."""
-    starts = np.cumsum(counts) - counts
-    sums = np.zeros((demand.shape[1], demand.shape[0] + 1), dtype=np.int64).T
-    np.cumsum(demand, axis=0, out=sums[1:])
-    return sums, starts
+        earlier = ~earlier
+    # A stable partition of every group: both parts keep their order, so where a pod goes is its
+    # number within its part, moved by what the group's other part and other groups take up.
+    ahead, behind = np.flatnonzero(earlier), np.flatnonzero(~earlier)
+    of_ahead, of_behind = potential.group[ahead], potential.group[behind]
+    counts = np.bincount(of_ahead, minlength=potential.counts.size)
+    before = np.cumsum(counts)
+    starts = starts_of(potential.counts)
+    order = np.empty(size, dtype=np.int64)
+    order[np.arange(ahead.size) + (starts - before + counts)[of_ahead]] = ahead
+    order[np.arange(behind.size) + before[of_behind]] = behind
+    return order
 
 
 def dry_run(
@@ -158,8 +169,10 @@ def dry_run(
     nodes, counts = potential.nodes, potential.counts
     order = _reprieve_order(potential, rules.reprieve)
     demand = pipeline.demand(potential.rows[order], nodes[potential.group])
-    sums, starts = _segments(demand, counts)
-    load = pipeline.without(pipeline.base[nodes], sums[starts + counts] - sums[starts])
+    leaving = np.zeros((demand.shape[1], counts.size), dtype=np.int64).T
+    for column in range(demand.shape[1]):
+        leaving[:, column] = segment_sums(demand[:, column], counts)
+    load = pipeline.without(pipeline.base[nodes], leaving)
     tried = counts > 0
     if rules.none_eligible is NoneEligible.CANDIDATE:
         tried = np.ones(nodes.size, dtype=np.bool_)
@@ -168,11 +181,10 @@ def dry_run(
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
     if ceiling is None:
-        evicted = _put_back(pipeline, load, demand, nodes, starts, counts, active)
+        evicted = _put_back(pipeline, load, demand, nodes, counts, active)
     else:
-        slack = ceiling - load[active]
-        evicted = _put_back_below(slack, demand, sums, starts, counts, active)
-    listed = order[evicted]
+        evicted = _put_back_below(ceiling - load[active], demand, leaving, counts, active)
+    listed = order[np.flatnonzero(evicted)]
     if rules.relist:
         again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
         some = listed[again]
@@ -184,7 +196,9 @@ def _crossed(listed: Rows, group: Rows) -> Rows:
     """Positions of victims on nodes where they do not stand in importance order already."""
     node = group[listed]
     falls = np.flatnonzero((listed[1:] < listed[:-1]) & (node[1:] == node[:-1]))
-    return np.flatnonzero(np.isin(node, node[falls]))
+    crossed = np.zeros(int(node[-1]) + 1 if node.size else 0, dtype=np.bool_)
+    crossed[node[falls]] = True
+    return np.flatnonzero(crossed[node])
 
 
 def _put_back(
@@ -192,7 +206,6 @@ def _put_back(
     load: Ints,
     demand: Ints,
     nodes: Rows,
-    starts: Rows,
     counts: Rows,
     active: Rows,
 ) -> Bools:
@@ -203,7 +216,8 @@ def _put_back(
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
     # Longest first: the nodes that still have a k-th potential victim are then a prefix.
     active = active[np.argsort(-counts[active], kind="stable")]
-    held, remaining, first, where = load[active], counts[active], starts[active], nodes[active]
+    first = starts_of(counts)[active]
+    held, remaining, where = load[active], counts[active], nodes[active]
     longest = int(remaining[0]) if active.size else 0
     ends = np.searchsorted(-remaining, -np.arange(longest), side="left")
     for k in range(longest):
@@ -216,45 +230,44 @@ def _put_back(
     return evicted
 
 
-def _put_back_below(
-    slack: Ints, demand: Ints, sums: Ints, starts: Rows, counts: Rows, active: Rows
-) -> Bools:
+def _put_back_below(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, active: Rows) -> Bools:
     """`_put_back` where staying means no more than keeping every load within `slack`.
 
-    Loads only grow, so the pods up to the first that does not fit all stay: running sums tell who
-    that is for all nodes at once, and only what comes after is tried one by one.
+    slack: (active, width); leaving: (nodes, width), the demand of all pods of a node. Loads only
+    grow, so the pods up to the first that does not fit all stay: running sums tell who that is
+    for all nodes at once, and only what comes after is tried one by one.
     """
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
-    within = np.zeros(demand.shape[0], dtype=np.bool_)
-    lengths = np.zeros(counts.size, dtype=np.int64)
-    lengths[active] = counts[active]
-    chosen = np.repeat(lengths > 0, counts)
-    within[chosen] = True
-    first = starts[active]
-    for column in range(demand.shape[1]):
-        limits = np.repeat(slack[:, column] + sums[first, column], lengths[active])
-        within[chosen] &= sums[1:, column][chosen] <= limits
-    stayed = np.zeros(within.size + 1, dtype=np.int64)
-    np.cumsum(within, out=stayed[1:])
-    stay = stayed[first + counts[active]] - stayed[first]
+    some = counts[active] > 0
+    active, slack = active[some], slack[some]
+    # A load that stays within its limits with every pod back in place holds nobody up.
+    binding = np.flatnonzero((leaving[active] > slack).any(axis=0)).tolist()
+    first = starts_of(counts)[active]
+    within = np.ones(demand.shape[0], dtype=np.bool_)
+    limits = np.zeros(counts.size, dtype=np.int64)
+    rooms = []
+    for column in binding:
+        wanted = demand[:, column]
+        running = np.cumsum(wanted)
+        limits[active] = slack[:, column] + running[first] - wanted[first]
+        within &= running <= np.repeat(limits, counts)
+        rooms.append((wanted, running, limits[active]))
+    stay = segment_sums(within, counts)[active]
     rest = counts[active] - stay
     more = np.flatnonzero(rest)
     more = more[np.argsort(-rest[more], kind="stable")]
     rest, next_ = rest[more], first[more] + stay[more]
-    left = [
-        slack[more, column] - (sums[next_, column] - sums[first[more], column])
-        for column in range(demand.shape[1])
-    ]
+    left = [limit[more] - running[next_] + wanted[next_] for wanted, running, limit in rooms]
     longest = int(rest[0]) if more.size else 0
     ends = np.searchsorted(-rest, -np.arange(longest), side="left")
     for k in range(longest):
         n = int(ends[k])
         position = next_[:n] + k
-        wanted = [demand[:, column][position] for column in range(demand.shape[1])]
+        asked = [wanted[position] for wanted, _, _ in rooms]
         stays = np.ones(n, dtype=np.bool_)
-        for room, want in zip(left, wanted, strict=True):
+        for room, want in zip(left, asked, strict=True):
             stays &= want <= room[:n]
-        for room, want in zip(left, wanted, strict=True):
+        for room, want in zip(left, asked, strict=True):
             room[:n] -= want * stays
         evicted[position] = ~stays
     return evicted

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from policy.cluster import times
@@ -111,10 +110,10 @@ class Settler:
                 now_ms=self._clock.now_ms if created == times.MISSING else created,
                 nominated=pod.status.nominated_node_name,
             )
-        for row in np.flatnonzero(snapshot.column(TERMINATING) & (snapshot.node >= 0)).tolist():
-            leaving = snapshot.pods[row]
-            assert leaving is not None
-            self._expect(snapshot.keys[row], leaving)
+        leaving = snapshot.column(TERMINATING) & (snapshot.node >= 0)
+        for row, key, pod in snapshot.in_order():
+            if leaving[row]:
+                self._expect(key, pod)
 
     def _expect(self, key: str, pod: Pod) -> None:
         """Remember when a terminating pod will be gone."""

@@ -80,7 +80,10 @@ def test_of_two_objects_with_one_key_the_last_counts() -> None:
 def test_a_namespace_that_is_not_named_is_default() -> None:
     """The key says so, and the pod is found by it."""
     found = snapshot(LOW.in_namespace(""))
-    assert (found.keys, found.pod("default/low")) == (["default/low"], LOW.in_namespace("").pod)
+    assert (found.keys.tolist(), found.pod("default/low")) == (
+        ["default/low"],
+        LOW.in_namespace("").pod,
+    )
 
 
 def test_pods_of_unknown_nodes_are_nowhere() -> None:

@@ -80,13 +80,6 @@ class Expression:
         codes = np.arange(len(vec.data), dtype=np.intp)
         return Evaluated(InternedColumn(codes, vec.data), vec.errors)
 
-    def evaluate_scalar(self, columns: Columns) -> ScalarResult:
-        """The one value of an expression whose variables are scalars."""
-        found = self._program.run_rows(columns.at(0))[0]
-        if isinstance(found, Failure):
-            return ScalarResult(None, found.message)
-        return ScalarResult(found)
-
     def evaluate_rows(self, columns: Columns) -> Evaluated:
         """The same as `evaluate`, row by row through the CEL library: slow and obvious."""
         found = self._program.run_rows(columns)
