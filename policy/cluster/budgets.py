@@ -149,6 +149,9 @@ class BudgetUse:
 
 def _budget_use(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -> BudgetUse:
     index = BudgetIndex.of(snapshot)
+    none = np.zeros(0, dtype=np.int64)
+    if not index.budgets:
+        return BudgetUse(order=order, rows=none, budgets=none, first=none)
     rows = order.rows
     positions, budgets = index.pairs(snapshot.column(LABELS)[rows].astype(np.int64))
     if skip_disrupted and index.disrupted and positions.size:
@@ -168,18 +171,11 @@ def _budget_use(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -
         order=order,
         rows=rows[positions[by_group]],
         budgets=budgets[by_group],
-        first=np.repeat(starts, lengths) if groups.size else np.zeros(0, dtype=np.int64),
+        first=np.repeat(starts, lengths) if groups.size else none,
     )
 
 
-def violations(
-    snapshot: Snapshot,
-    order: NodeOrder,
-    potential: Bools,
-    *,
-    decrement: bool,
-    skip_disrupted: bool,
-) -> Bools:
+def violations(snapshot: Snapshot, use: BudgetUse, potential: Bools, *, decrement: bool) -> Bools:
     """Which potential victims would break a budget if all of them left, in importance order.
 
     potential: (pods,) bool. With `decrement` every pod uses up one disruption of each budget that
@@ -187,12 +183,10 @@ def violations(
     its budgets allows no disruption at all. Returns (pods,) bool.
     """
     flags = np.zeros(len(snapshot.pods), dtype=np.bool_)
-    index = BudgetIndex.of(snapshot)
-    if not index.budgets:
+    if not use.rows.size:
         return flags
-    use = BudgetUse.of(snapshot, order, skip_disrupted=skip_disrupted)
     counted = potential[use.rows]
-    allowed = index.allowed[use.budgets]
+    allowed = BudgetIndex.of(snapshot).allowed[use.budgets]
     if decrement:
         total = np.zeros(use.rows.size + 1, dtype=np.int64)
         np.cumsum(counted, out=total[1:])

@@ -109,6 +109,30 @@ class Derived(Protocol):
 
 
 D = TypeVar("D", bound=Derived)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Remembered:
+    """A value with what it was computed from."""
+
+    inputs: tuple[object, ...]
+    value: Any
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Remembered:
+        # Whether it still holds is seen when it is asked for.
+        return self
+
+    def holds_for(self, inputs: tuple[object, ...]) -> bool:
+        return len(inputs) == len(self.inputs) and all(map(_same, inputs, self.inputs))
+
+
+def _same(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return isinstance(one, Hashable) and isinstance(other, Hashable) and one == other
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -272,6 +296,17 @@ class Snapshot:
         if found is None:
             found = self._derived[key] = build(self)
         return cast("D", found)
+
+    def remembered(self, name: str, inputs: tuple[object, ...], build: Callable[[], V]) -> V:
+        """What `build` made of equal inputs the last time, on this snapshot or one before it.
+
+        inputs: everything that `build` reads; arrays are compared by content, other objects as
+        they compare themselves. Nobody may change the value.
+        """
+        found = self._derived.get(name)
+        if not isinstance(found, _Remembered) or not found.holds_for(inputs):
+            found = self._derived[name] = _Remembered(inputs, build())
+        return cast("V", found.value)
 
     def kept(self) -> Iterable[Derived]:
         """The derived values that this snapshot holds."""

@@ -109,7 +109,8 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
     )
     best = int(ranked.order[0])
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
-    told = _attempts(context, int(found.nodes[best]), rows)
+    here = found.potential.at(int(found.nodes[best]))
+    told = attempts(context.pipeline, here, rows)
     return Found(
         potential=potential,
         sampling=sampling,
@@ -240,14 +241,9 @@ def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
             reason=rule.reason,
             inputs={"pods": n},
         )
-        for rule, n in zip(context.rules.victims.forbid, found.held, strict=True)
+        for rule, n in zip(context.rules.victims.forbid, found.potential.held, strict=True)
         if n
     )
-
-
-def _attempts(context: Context, node: int, victims: Rows) -> list[Attempt]:
-    potential = context.potential_victims(np.array([node], dtype=np.int64))
-    return attempts(context.pipeline, potential, context.rules.victims, victims)
 
 
 def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:

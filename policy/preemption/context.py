@@ -84,20 +84,29 @@ class Context:
     @cached_property
     def violating(self) -> Bools:
         """Allowed victims that would break a budget; shape (pods,)."""
-        return budget_violations(self.rules.victims, self.snapshot, self.order, self.allowed.pods)
+        budgets = self.rules.victims.budgets
+        return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
 
     def potential_victims(self, nodes: Rows) -> Potential:
         """Pods that may be evicted from the nodes (ascending)."""
-        return potential_victims(
-            rules=self.rules.victims,
-            snapshot=self.snapshot,
-            order=self.order,
-            allowed=self.allowed.pods,
-            violating=self.violating,
-            nodes=nodes,
-            variables=self.variables,
-            history=self.history,
-        )
+        rules, allowed, violating = self.rules.victims, self.allowed.pods, self.violating
+
+        def build() -> Potential:
+            return potential_victims(
+                rules=rules,
+                snapshot=self.snapshot,
+                order=self.order,
+                allowed=allowed,
+                violating=violating,
+                nodes=nodes,
+                variables=self.variables,
+                history=self.history,
+            )
+
+        if rules.forbid:  # these may read anything
+            return build()
+        inputs = (self.order, allowed, violating, nodes, rules.reprieve)
+        return self.snapshot.remembered("potential-victims", inputs, build)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""

@@ -8,6 +8,7 @@ because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -147,10 +148,8 @@ class NodeStatuses(Mapping[str, Status]):
 
     def counts(self) -> list[tuple[Status, int]]:
         """Distinct statuses with the number of nodes that have each, in order of first use."""
-        totals = [0] * len(self.statuses)
-        for i in self.index:
-            totals[i] += 1
-        return [(s, n) for s, n in zip(self.statuses, totals, strict=True) if n]
+        totals = Counter(self.index)
+        return [(s, totals[i]) for i, s in enumerate(self.statuses) if totals[i]]
 
     def document(self) -> dict[str, Any]:
         return {

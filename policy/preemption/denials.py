@@ -51,7 +51,7 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
     if not victims.forbid:
         return found
     importance = Importance(snapshot, victims.importance, variables, history, ties=None)
-    violating = budget_violations(victims, snapshot, importance.order(), allowed.pods)
+    violating = budget_violations(victims.budgets, snapshot, importance.order(), allowed.pods)
     also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
     rows = np.flatnonzero(allowed.pods)
     columns = Columns(len(snapshot.pods), also, history).take(rows)

@@ -7,12 +7,12 @@ k-th potential victims of all nodes are put back in one step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.budgets import violations
+from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import Bools, Ints
@@ -21,7 +21,14 @@ from policy.preemption.columns import Lazy
 from policy.preemption.importance import Importance
 from policy.preemption.segments import segment_sums, starts_of
 from policy.rules.expressions import BoolColumn, Columns, History
-from policy.rules.ruleset import NoneEligible, ReprieveGroup, Rule, Verdict, VictimRules
+from policy.rules.ruleset import (
+    BudgetRules,
+    NoneEligible,
+    ReprieveGroup,
+    Rule,
+    Verdict,
+    VictimRules,
+)
 
 _NO_RULE = -1
 
@@ -56,16 +63,46 @@ def allowed_victims(
 
 
 def budget_violations(
-    rules: VictimRules, snapshot: Snapshot, order: NodeOrder, allowed: Bools
+    rules: BudgetRules, snapshot: Snapshot, order: NodeOrder, allowed: Bools
 ) -> Bools:
     """Which of the allowed pods would break a budget if all of a node left; shape (pods,)."""
-    return violations(
-        snapshot,
-        order,
-        allowed,
-        decrement=rules.budgets.decrement,
-        skip_disrupted=rules.budgets.skip_disrupted,
+    use = BudgetUse.of(snapshot, order, skip_disrupted=rules.skip_disrupted)
+    # Pods that wait together mostly have one priority: they may evict the same pods.
+    return snapshot.remembered(
+        "budget-violations",
+        (use, allowed, rules.decrement),
+        lambda: violations(snapshot, use, allowed, decrement=rules.decrement),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Potential:
+    """Potential victims of some nodes, in importance order within each node."""
+
+    rows: Rows  #: pods
+    group: Rows  #: (rows,) position in `nodes`
+    nodes: Rows  #: node indexes, ascending
+    counts: Rows  #: (nodes,) potential victims of each
+    violating: Bools  #: (rows,)
+    put_back: Rows  #: (rows,) positions in the order of the reprieve, node by node
+    reprieved: Rows  #: (rows,) pods in that order
+    held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
+
+    def at(self, node: int) -> Potential:
+        """Those of one of the nodes."""
+        place = int(np.searchsorted(self.nodes, node))
+        start = int(self.counts[:place].sum())
+        here = slice(start, start + int(self.counts[place]))
+        return replace(
+            self,
+            rows=self.rows[here],
+            group=np.zeros(here.stop - start, dtype=np.int64),
+            nodes=self.nodes[place : place + 1],
+            counts=self.counts[place : place + 1],
+            violating=self.violating[here],
+            put_back=self.put_back[here] - start,
+            reprieved=self.reprieved[here],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -75,6 +112,7 @@ class DryRun:
     Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order ranking reads.
     """
 
+    potential: Potential  #: on all nodes that were looked at
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
@@ -85,19 +123,6 @@ class DryRun:
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
     needless: Rows  #: node indexes on which everybody could come back
-    held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Potential:
-    """Potential victims of some nodes, in importance order within each node."""
-
-    rows: Rows  #: pods
-    group: Rows  #: (rows,) position in `nodes`
-    nodes: Rows  #: node indexes
-    counts: Rows  #: (nodes,) potential victims of each
-    violating: Bools  #: (rows,)
-    held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
 
 
 def potential_victims(
@@ -131,33 +156,38 @@ def potential_victims(
             held[i] = int(holds.sum())
             forbidden |= holds
         rows, group = rows[~forbidden], group[~forbidden]
+    counts = np.bincount(group, minlength=nodes.size)
+    broken = violating[rows]
+    put_back = _reprieve_order(group, counts, broken, rules.reprieve)
     return Potential(
         rows=rows,
         group=group,
         nodes=nodes,
-        counts=np.bincount(group, minlength=nodes.size),
-        violating=violating[rows],
+        counts=counts,
+        violating=broken,
+        put_back=put_back,
+        reprieved=rows[put_back],
         held=tuple(held),
     )
 
 
-def _reprieve_order(potential: Potential, groups: tuple[ReprieveGroup, ...]) -> Rows:
+def _reprieve_order(
+    group: Rows, counts: Rows, violating: Bools, parts: tuple[ReprieveGroup, ...]
+) -> Rows:
     """Positions in the order in which potential victims are put back, node by node."""
-    size = potential.rows.size
-    if groups == (ReprieveGroup.ALL,) or not potential.violating.any():
-        return np.arange(size)
-    earlier = potential.violating
-    if groups[0] is ReprieveGroup.OTHERS:
+    if parts == (ReprieveGroup.ALL,) or not violating.any():
+        return np.arange(group.size)
+    earlier = violating
+    if parts[0] is ReprieveGroup.OTHERS:
         earlier = ~earlier
     # A stable partition of every group: both parts keep their order, so where a pod goes is its
     # number within its part, moved by what the group's other part and other groups take up.
     ahead, behind = np.flatnonzero(earlier), np.flatnonzero(~earlier)
-    of_ahead, of_behind = potential.group[ahead], potential.group[behind]
-    counts = np.bincount(of_ahead, minlength=potential.counts.size)
-    before = np.cumsum(counts)
-    starts = starts_of(potential.counts)
-    order = np.empty(size, dtype=np.int64)
-    order[np.arange(ahead.size) + (starts - before + counts)[of_ahead]] = ahead
+    of_ahead, of_behind = group[ahead], group[behind]
+    numbers = np.bincount(of_ahead, minlength=counts.size)
+    before = np.cumsum(numbers)
+    order = np.empty(group.size, dtype=np.int64)
+    order[np.arange(ahead.size) + (starts_of(counts) - before + numbers)[of_ahead]] = ahead
     order[np.arange(behind.size) + before[of_behind]] = behind
     return order
 
@@ -167,8 +197,7 @@ def dry_run(
 ) -> DryRun:
     """Victims on each of `potential.nodes`."""
     nodes, counts = potential.nodes, potential.counts
-    order = _reprieve_order(potential, rules.reprieve)
-    demand = pipeline.demand(potential.rows[order], nodes[potential.group])
+    demand = pipeline.demand(potential.reprieved, nodes[potential.group])
     leaving = np.zeros((demand.shape[1], counts.size), dtype=np.int64).T
     for column in range(demand.shape[1]):
         leaving[:, column] = segment_sums(demand[:, column], counts)
@@ -184,7 +213,7 @@ def dry_run(
         evicted = _put_back(pipeline, load, demand, nodes, counts, active)
     else:
         evicted = _put_back_below(ceiling - load[active], demand, leaving, counts, active)
-    listed = order[np.flatnonzero(evicted)]
+    listed = potential.put_back[np.flatnonzero(evicted)]
     if rules.relist:
         again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
         some = listed[again]
@@ -300,6 +329,7 @@ def _listed(
     np.cumsum(victim_counts[chosen], out=offsets[1:])
     failing = np.flatnonzero(tried & ~fits)
     return DryRun(
+        potential=potential,
         nodes=nodes[chosen],
         victims=potential.rows[listed],
         offsets=offsets,
@@ -310,7 +340,6 @@ def _listed(
         without_victims=nodes[~tried],
         over_limit=nodes[over],
         needless=nodes[needless],
-        held=potential.held,
     )
 
 
@@ -325,24 +354,21 @@ class Attempt:
     reasons: tuple[str, ...]
 
 
-def attempts(
-    pipeline: Pipeline, potential: Potential, rules: VictimRules, victims: Rows
-) -> list[Attempt]:
+def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[Attempt]:
     """The reprieve on one node told step by step.
 
     potential: of that node alone; victims: rows of the pods that the dry run evicts there. What
     each step met follows from who came back before, so all steps are judged in one go.
     """
-    order = _reprieve_order(potential, rules.reprieve)
-    node = np.repeat(potential.nodes, order.size)
-    demand = pipeline.demand(potential.rows, node)[order]
+    node = np.repeat(potential.nodes, potential.rows.size)
+    demand = pipeline.demand(potential.reprieved, node)
     load = pipeline.without(pipeline.base[potential.nodes], demand.sum(axis=0)[None, :])
-    left = np.isin(potential.rows[order], victims)
+    left = np.isin(potential.reprieved, victims)
     kept = np.where(left[:, None], 0, demand)
     before = load + np.cumsum(kept, axis=0) - kept
     judged = pipeline.judge(before + demand, node)
     told = []
-    for i, position in enumerate(order.tolist()):
+    for i, position in enumerate(potential.put_back.tolist()):
         _, name, reasons = judged.statuses[int(judged.index[i])]
         told.append(
             Attempt(
