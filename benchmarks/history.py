@@ -521,7 +521,10 @@ VIEW_QUERIES = {
     "v_preemptions, of the last day": """
         SELECT * FROM v_preemptions WHERE cluster = 'default' AND now_ms >= :day ORDER BY now_ms
     """,
-    "v_preemptions, how many": "SELECT count(*) FROM v_preemptions",
+    "v_preemptions, how many in the last month": """
+        SELECT count(*) FROM v_preemptions WHERE now_ms >= :month
+    """,
+    "v_preemptions, how many ever": "SELECT count(*) FROM v_preemptions",
     "v_victims, the latest 50": "SELECT * FROM v_victims ORDER BY now_ms DESC LIMIT 50",
     "v_victims, of one workload": """
         SELECT * FROM v_victims
@@ -577,7 +580,8 @@ def view_queries(store: Store, last: int) -> Iterator[Question]:
     parameters = {
         "day": _at_ms(last) - DAY_MS,
         "week": _at_ms(last) - 7 * DAY_MS,
-        "pod": _preemptor(77),
+        "month": _at_ms(last) - 30 * DAY_MS,
+        "pod": _preemptor(80),
         "newest": last + 1,
         "half": last // 2,
     }
