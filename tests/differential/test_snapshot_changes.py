@@ -222,6 +222,8 @@ QUIET = steps(
     "namespace_changed",
     changes_at_most=2,
 )
+#: pods come, go and move among budgets: their order changes, and with it who breaks a budget
+MOVING = steps("pod_moved", "pod_moved", "pod_bound", "pod_ended", "removed", changes_at_most=2)
 
 
 def dice_of(throws: list[int]) -> Dice:
@@ -270,6 +272,16 @@ def test_changes_lead_where_the_resulting_objects_lead(case: Example, history: S
 )
 def test_changes_in_place_are_seen(case: Example, history: Steps) -> None:
     """Where every pod stays where it is, its new priority, start, labels and budgets count."""
+    follow(case, history)
+
+
+@many
+@given(
+    case=clusters(always=["budgets"], without=["future", "lost-nodes", "invalid-terms"]),
+    history=MOVING,
+)
+def test_budgets_are_counted_where_pods_moved_to(case: Example, history: Steps) -> None:
+    """A pod that comes, goes or moves uses up budgets on its new node only."""
     follow(case, history)
 
 
