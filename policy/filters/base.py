@@ -21,7 +21,7 @@ from policy.cluster.objects import Pod
 from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
-from policy.cluster.tables import LABELS, Bools, Ints, LabelSet, Pools
+from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -143,6 +143,20 @@ class StaticFilter:
             reasons=self._verdicts.reasons[nodes],
             texts=self._verdicts.texts,
         )
+
+
+def unresolvable(coded: Coded, reasons: Sequence[tuple[str, ...]]) -> StaticFilter | None:
+    """A filter that fails nodes by a value of theirs, for good; None where every node passes.
+
+    reasons: parallel to `coded.values`, empty for a value that passes.
+    """
+    if not any(reasons):
+        return None
+    texts = tuple(dict.fromkeys([(), *reasons]))
+    places = np.array([texts.index(found) for found in reasons], dtype=np.int32)
+    index = places[coded.codes]
+    codes = np.where(index > 0, UNRESOLVABLE, SUCCESS).astype(np.int8)
+    return StaticFilter(Verdicts(codes=codes, reasons=index, texts=texts))
 
 
 class LinearFilter:

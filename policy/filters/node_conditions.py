@@ -13,19 +13,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-import numpy as np
-
 from policy.cluster import quantities
 from policy.cluster.objects import Node, Pod
 from policy.filters.base import (
-    UNRESOLVABLE,
     Filter,
     FilterInfo,
     Incoming,
     Parameter,
     Parameters,
-    StaticFilter,
-    Verdicts,
+    unresolvable,
 )
 
 NOT_READY = "node(s) were not ready"
@@ -87,26 +83,13 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     conditions = incoming.snapshot.nodes.coded("conditions", _problems)
     spared = not best_effort(incoming.pod)
     unread = {reason for name, reason in _SWITCHES.items() if not parameters[name]}
-    texts: list[tuple[str, ...]] = [()]
-    reason_of = []
+    reasons = []
     for found, pressure in conditions.values:
         found = tuple(r for r in found if r not in unread)
         # Memory pressure keeps only best-effort pods away.
         short = tuple(r for r in pressure if r not in unread and not (spared and r == MEMORY))
-        reasons = found or short[:1]
-        if reasons not in texts:
-            texts.append(reasons)
-        reason_of.append(texts.index(reasons))
-    if not any(reason_of):
-        return None
-    index = np.array(reason_of, dtype=np.int32)[conditions.codes]
-    return StaticFilter(
-        Verdicts(
-            codes=np.where(index > 0, UNRESOLVABLE, 0).astype(np.int8),
-            reasons=index,
-            texts=tuple(texts),
-        )
-    )
+        reasons.append(found or short[:1])
+    return unresolvable(conditions, reasons)
 
 
 INFO = FilterInfo(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from policy.cluster.selectors import DO_NOT_SCHEDULE, first_untolerated
 from policy.filters.base import (
-    UNRESOLVABLE,
     Filter,
     FilterInfo,
     Incoming,
     Parameter,
     Parameters,
-    StaticFilter,
-    Verdicts,
+    unresolvable,
 )
 
 #: How the generations word the reason; `{key: value}` is the first taint not tolerated.
@@ -29,27 +25,11 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     tainted = incoming.snapshot.nodes.coded("taints", lambda n: tuple(n.spec.taints or ()))
     tolerations = incoming.pod.spec.tolerations or ()
     wording = WORDINGS[parameters["wording"]]
-    texts: list[tuple[str, ...]] = [()]
-    reason_of = []
+    reasons: list[tuple[str, ...]] = []
     for taints in tainted.values:
         taint = first_untolerated(taints, tolerations, effects=DO_NOT_SCHEDULE)
-        if taint is None:
-            reason_of.append(0)
-            continue
-        text = (wording.format(key=taint.key, value=taint.value),)
-        if text not in texts:
-            texts.append(text)
-        reason_of.append(texts.index(text))
-    if not any(reason_of):
-        return None
-    reasons = np.array(reason_of, dtype=np.int32)[tainted.codes]
-    return StaticFilter(
-        Verdicts(
-            codes=np.where(reasons > 0, UNRESOLVABLE, 0).astype(np.int8),
-            reasons=reasons,
-            texts=tuple(texts),
-        )
-    )
+        reasons.append(() if taint is None else (wording.format(key=taint.key, value=taint.value),))
+    return unresolvable(tainted, reasons)
 
 
 INFO = FilterInfo(
