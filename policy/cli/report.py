@@ -14,7 +14,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.store import Store
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Rows = Sequence[dict[str, Any]]
@@ -29,11 +29,11 @@ _COLUMNS: Final = {
         "first_at",
         "last_at",
     ),
-    "pairs": ("preemptor", "victim", "evictions", "decisions", "seconds_lost"),
+    "pairs": ("preemptor", "victim", "evictions", "preemptions", "seconds_lost"),
     "histogram": ("evictions", "workloads"),
-    "cascades": ("depth", "decisions", "evictions", "example"),
+    "cascades": ("depth", "preemptions", "evictions", "example"),
     "waiting": ("ended_by", "nominations", "median_seconds", "longest_seconds"),
-    "prevented": ("rules", "rule", "evictions", "decisions", "seconds_saved"),
+    "prevented": ("rules", "rule", "evictions", "preemptions", "seconds_saved"),
 }
 _HEADINGS: Final = {
     "workloads": "Workloads that were hit, the most often first",
@@ -114,7 +114,8 @@ def thrash(
     A workload is the owner of pods, or a pod without one. The parts are: workloads; pairs of
     preemptor and victim; a histogram of evictions per workload; cascades, in which a victim's
     workload becomes a preemptor; how long preemptors waited on their nominations; and what each
-    shipped rule, asked alone about what happened, would have denied. CSV holds one part.
+    shipped rule, asked alone about what happened, would have denied. Evictions of batch sessions
+    count like those of decisions. CSV holds one part.
 
     \b
     Example:
@@ -125,7 +126,7 @@ def thrash(
         raise click.UsageError(
             f"{form} holds one table\n  help: choose it: --part {'|'.join(_COLUMNS)}"
         )
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:
@@ -166,7 +167,7 @@ def _thrash(
             back = reports_prevented.look_back_seconds() * 1000
             before = replace(wanted, since_ms=wanted.since_ms - back)
         earlier = evictions if before is wanted else queries.evictions(before)
-        return reports_prevented.prevented(queries.past_decisions(wanted), earlier)
+        return reports_prevented.prevented(queries.past_preemptions(wanted), earlier)
 
     made: dict[str, Callable[[], Sequence[Any]]] = {
         "workloads": lambda: reports.workloads(evictions),
@@ -211,13 +212,15 @@ def cost(
 ) -> int:
     """Report the run time that evictions threw away: by namespace, priority and preemptor.
 
+    Evictions of batch sessions count like those of decisions.
+
     \b
     Example:
       policy report cost
       policy report cost --by namespace --output csv
     """
     from policy.audit import reports
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:

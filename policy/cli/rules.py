@@ -250,7 +250,7 @@ def coverage(
     from dataclasses import asdict
 
     from policy.audit.reports_coverage import coverage as count
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:

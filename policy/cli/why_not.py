@@ -36,26 +36,31 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     kept = {candidate.node: candidate for candidate in stored.candidates}
     if node in kept:
         return _fell_behind(kept[node], stored.candidates[0], rules)
-    decision = _again(store, stored, rules)
+    decision = _again(store, stored)
     return _from_decision(decision, node, rules)
 
 
-def _again(store: Store, stored: StoredDecision, rules: RuleSet) -> Decision:
-    """The decision made once more, whole. Raises WhyNotError where it comes out differently."""
-    from policy.cluster.snapshot import Snapshot
-    from policy.preemption.decide import decide
+def _again(store: Store, stored: StoredDecision) -> Decision:
+    """The decision made once more, whole, as a replay makes it.
 
-    row = stored.row
-    state = store.load_state(row.cluster, at=row.base_revision)
-    snapshot = Snapshot.from_objects(
-        state.objects, now_ms=row.now_ms, state_digest=state.state_digest
-    )
-    decision = decide(snapshot, rules, row.preemptor, seed=row.seed, evaluate_all=row.evaluate_all)
+    Raises WhyNotError where that cannot be done, or comes out differently.
+    """
+    from policy.audit.replay import Incomplete, Replayer
+    from policy.preemption.decide import DecisionError
+
+    replayer, number = Replayer(store), stored.row.id
+    try:
+        (row,) = replayer.rows([number])
+        decision = replayer.again(row)
+    except Incomplete as exc:
+        what = f"decision {number} cannot be made again: {exc}"
+        raise WhyNotError(what, help=exc.detail) from exc
+    except DecisionError as exc:
+        raise WhyNotError(f"decision {number} cannot be made again: {exc}") from exc
     if decision.digest != row.digest:
         raise WhyNotError(
-            f"decision {row.id} comes out differently when it is made again",
-            help=f"it was made by engine version {row.engine_version},"
-            f" this is {decision.engine_version}",
+            f"decision {number} comes out differently when it is made again",
+            help=f"`policy replay {number}` names the first difference",
         )
     return decision
 

@@ -17,8 +17,8 @@ from policy.cluster.objects import ObjectMeta, PriorityClass
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
+from policy.store.evictions import Range
 from policy.store.journal import StoreJournal
-from policy.store.reports import Range
 from tests.contract.builders import NOW, a_node, a_pod
 
 MINUTE = 60_000
@@ -123,7 +123,7 @@ def test_the_histogram_ends_with_the_maximum(history):
 def test_cascades_are_chains_within_the_window(history):
     """Web lost a pod 100 minutes before it preempts: a chain within two hours, not within one."""
     evictions = history.report_queries().evictions(ALL)
-    names = ("depth", "decisions", "evictions", "example")
+    names = ("depth", "preemptions", "evictions", "example")
     first = "shop/ReplicaSet/api > shop/ReplicaSet/web"
     assert [
         rows(reports.cascades(evictions, window_seconds=seconds), *names)
@@ -159,8 +159,8 @@ def test_what_was_lost(history):
 def test_what_each_shipped_rule_would_have_prevented(history):
     """Asked alone about each eviction, with the objects and the past of that moment."""
     queries = history.report_queries()
-    found = reports_prevented.prevented(queries.past_decisions(ALL), queries.evictions(ALL))
-    assert {row.rule: (row.evictions, row.decisions, row.seconds_saved) for row in found} == {
+    found = reports_prevented.prevented(queries.past_preemptions(ALL), queries.evictions(ALL))
+    assert {row.rule: (row.evictions, row.preemptions, row.seconds_saved) for row in found} == {
         # web-1 had run for five minutes when it was taken.
         "minimum-run-time": (1, 1, 300),
         # Its priority class asked for ten minutes.
@@ -185,9 +185,11 @@ def test_the_past_counts_for_rules_that_look_back(store):
     queries = store.report_queries()
     late = Range(cluster="default", since_ms=T0 + MINUTE)
     for wanted in (ALL, late):
-        found = reports_prevented.prevented(queries.past_decisions(wanted), queries.evictions(ALL))
+        found = reports_prevented.prevented(
+            queries.past_preemptions(wanted), queries.evictions(ALL)
+        )
         (row,) = [row for row in found if row.rule == "cooldown"]
-        assert (row.evictions, row.decisions) == (1, 1)
+        assert (row.evictions, row.preemptions) == (1, 1)
 
 
 def test_a_range_leaves_out_what_was_decided_before(history):
