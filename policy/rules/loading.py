@@ -329,11 +329,21 @@ def _merged(file: _File, overrides: Mapping[str, Any] | None) -> tuple[Branch, l
     return Branch(file.root.place, entries, keys), merger.problems
 
 
+def _refuse_sessions(file: _File) -> None:
+    """Rules of batch sessions are whole and sound, only not what was asked for."""
+    kind = file.root.get("kind")
+    if isinstance(kind, Leaf) and kind.text == "BatchRules":
+        message = "these are rules of batch sessions, not of single decisions"
+        advice = "`policy batch run --rules` takes them; `policy rules list` shows which is which"
+        raise RulesError([kind.place.problem("kind", message, advice)])
+
+
 def _load(
     file: _File,
     overrides: Mapping[str, Any] | None,
     canonical: str | None,
 ) -> RuleSet:
+    _refuse_sessions(file)
     merged, problems = _merged(file, overrides)
     checker = Checker(merged, known_filters(), known_scorers())
     model = checker.run()
