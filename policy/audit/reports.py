@@ -42,10 +42,11 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramRow:
-    """How many workloads were hit so often."""
+    """How many workloads were hit so often, and how many pods by their names."""
 
     evictions: int
     workloads: int
+    pods: int  #: a pod that came back under its name is the same one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +125,14 @@ def pairs(evictions: Iterable[Eviction]) -> list[PairRow]:
 
 
 def histogram(evictions: Iterable[Eviction]) -> list[HistogramRow]:
-    """How many workloads were hit how often; the last row holds the maximum."""
-    counts = Counter(Counter(e.workload for e in evictions).values())
-    return [HistogramRow(evictions=n, workloads=w) for n, w in sorted(counts.items())]
+    """How many workloads and pods were hit how often; the last row holds the maximum."""
+    found = list(evictions)
+    workloads = Counter(Counter(e.workload for e in found).values())
+    pods = Counter(Counter(e.pod for e in found).values())
+    return [
+        HistogramRow(evictions=n, workloads=workloads[n], pods=pods[n])
+        for n in sorted({*workloads, *pods})
+    ]
 
 
 def cascades(evictions: Iterable[Eviction], *, window_seconds: int) -> list[CascadeRow]:

@@ -30,7 +30,7 @@ _COLUMNS: Final = {
         "last_at",
     ),
     "pairs": ("preemptor", "victim", "evictions", "preemptions", "seconds_lost"),
-    "histogram": ("evictions", "workloads"),
+    "histogram": ("evictions", "workloads", "pods"),
     "cascades": ("depth", "preemptions", "evictions", "example"),
     "waiting": ("ended_by", "nominations", "median_seconds", "longest_seconds"),
     "prevented": ("rules", "rule", "evictions", "preemptions", "seconds_saved"),
@@ -38,7 +38,7 @@ _COLUMNS: Final = {
 _HEADINGS: Final = {
     "workloads": "Workloads that were hit, the most often first",
     "pairs": "Who took pods of whom",
-    "histogram": "Evictions per workload, and how many workloads had so many",
+    "histogram": "Evictions of one, and how many workloads and pods had so many",
     "cascades": "Preemptors that had been victims themselves shortly before",
     "waiting": "How long nominations lasted, by how they ended",
     "prevented": "What each shipped rule alone would have prevented",
@@ -112,10 +112,10 @@ def thrash(
     """Report who is hit again and again, and what the shipped rules would have prevented.
 
     A workload is the owner of pods, or a pod without one. The parts are: workloads; pairs of
-    preemptor and victim; a histogram of evictions per workload; cascades, in which a victim's
-    workload becomes a preemptor; how long preemptors waited on their nominations; and what each
-    shipped rule, asked alone about what happened, would have denied. Evictions of batch sessions
-    count like those of decisions. CSV holds one part.
+    preemptor and victim; a histogram of evictions per workload and pod; cascades, in which a
+    victim's workload becomes a preemptor; how long preemptors waited on their nominations; and
+    what each shipped rule, asked alone about what happened, would have denied. Evictions of batch
+    sessions count like those of decisions. CSV holds one part.
 
     \b
     Example:

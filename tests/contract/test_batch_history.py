@@ -77,7 +77,10 @@ def test_reports_show_them(store):
         ("ml/Pod/train-0", "lab/Job/crunch", 2, 1),
         ("web/Pod/serve-0", "ml/Pod/train-0", 1, 1),
     ]
-    assert [row.evictions for row in reports.histogram(evictions)] == [1, 2]
+    assert rows(reports.histogram(evictions), "evictions", "workloads", "pods") == [
+        (1, 1, 3),
+        (2, 1, 0),
+    ]
 
 
 def test_shipped_rules_are_asked_about_them(store):

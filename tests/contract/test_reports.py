@@ -115,9 +115,20 @@ def test_pairs_of_preemptor_and_victim(history):
 
 
 def test_the_histogram_ends_with_the_maximum(history):
-    """One workload was hit twice, two were hit once."""
+    """One workload was hit twice, two were hit once; each of the four pods was hit once."""
     found = reports.histogram(history.report_queries().evictions(ALL))
-    assert rows(found, "evictions", "workloads") == [(1, 2), (2, 1)]
+    assert rows(found, "evictions", "workloads", "pods") == [(1, 2, 4), (2, 1, 0)]
+
+
+def test_a_pod_that_comes_back_under_its_name_counts_again(store):
+    """A pod without owner, evicted, made again and evicted again: hit twice."""
+    cluster = Cluster(store)
+    cluster.preempt("ops/a", victim="shop/web-1", priority=1, owner="")
+    back = a_pod("shop/web-1", node="n1", cpu="8", owner="ReplicaSet/web")
+    cluster.change(("Pod", "ops/a", None), ("Pod", "shop/web-1", back))
+    cluster.preempt("ops/b", victim="shop/web-1", priority=1, owner="", after=MINUTE)
+    found = reports.histogram(store.report_queries().evictions(ALL))
+    assert rows(found, "evictions", "workloads", "pods") == [(2, 1, 1)]
 
 
 def test_cascades_are_chains_within_the_window(history):
