@@ -41,9 +41,9 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     decision, snapshot = _again(store, stored)
     answer = _from_decision(decision, node, rules)
     if answer["answer"] == "not-helped":
-        kept = _kept(snapshot, rules, row.preemptor, node)
-        answer["text"] += "".join(f"; {_by_rule(entry)}" for entry in kept)
-        answer["kept"] = kept
+        held = _kept(snapshot, rules, row.preemptor, node)
+        answer["text"] += "".join(f"; {_by_rule(entry)}" for entry in held)
+        answer["kept"] = held
     return answer
 
 
