@@ -13,7 +13,7 @@ from policy.store import NominationRow
 from policy.store.evictions import Eviction, Order
 
 STANDING: Final = "standing"
-"""`WaitingRow.ended_by` of nominations that have not ended."""
+"""`WaitingRow.ended` of nominations that have not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class CascadeRow:
 class WaitingRow:
     """How long nominations lasted that ended in one way."""
 
-    ended_by: str
+    ended: str
     nominations: int
     median_seconds: int | None
     longest_seconds: int | None
@@ -179,7 +179,7 @@ def waiting(nominations: Iterable[NominationRow], *, now_ms: int) -> list[Waitin
         lengths[row.ended_by or STANDING].append(max(0, end - row.made_ms) // 1000)
     return [
         WaitingRow(
-            ended_by=name,
+            ended=name,
             nominations=len(found),
             median_seconds=int(median(found)),
             longest_seconds=max(found),

@@ -32,20 +32,20 @@ _COLUMNS: Final = {
     "pairs": ("preemptor", "victim", "evictions", "preemptions", "seconds_lost"),
     "histogram": ("evictions", "workloads", "pods"),
     "cascades": ("depth", "preemptions", "evictions", "example"),
-    "waiting": ("ended_by", "nominations", "median_seconds", "longest_seconds"),
+    "waiting": ("ended", "nominations", "median_seconds", "longest_seconds"),
     "prevented": ("rules", "rule", "evictions", "preemptions", "seconds_saved"),
 }
 _HEADINGS: Final = {
     "workloads": "Workloads that were hit, the most often first",
     "pairs": "Who took pods of whom",
-    "histogram": "Evictions of one, and how many workloads and pods had so many",
-    "cascades": "Preemptors that had been victims themselves shortly before",
-    "waiting": "How long nominations lasted, by how they ended",
+    "histogram": "How many workloads and pods were evicted so often",
+    "cascades": "Preemptions by depth: from 2 on, the preemptor had been a victim shortly before",
+    "waiting": "How long preemptors waited on their nominations, by how these ended",
     "prevented": "What each shipped rule alone would have prevented",
 }
 _COST: Final = ("by", "name", "evictions", "seconds_lost", "core_seconds_lost")
 _TEXT: Final = frozenset(
-    {"workload", "preemptor", "victim", "example", "ended_by", "rules", "rule", "by", "name"}
+    {"workload", "preemptor", "victim", "example", "ended", "rules", "rule", "by", "name"}
     | {"first_at", "last_at"}
 )
 
@@ -157,6 +157,7 @@ def _thrash(
     from dataclasses import replace
 
     from policy.audit import reports, reports_prevented
+    from policy.cli import nominations
 
     queries = store.report_queries()
     evictions = queries.evictions(wanted)
@@ -174,7 +175,10 @@ def _thrash(
         "pairs": lambda: reports.pairs(evictions),
         "histogram": lambda: reports.histogram(evictions),
         "cascades": lambda: reports.cascades(evictions, window_seconds=within),
-        "waiting": lambda: reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms()),
+        "waiting": lambda: [
+            replace(row, ended=nominations.ENDS.get(row.ended, row.ended))
+            for row in reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms())
+        ],
         "prevented": prevented,
     }
     return {name: [_plain(asdict(row)) for row in made[name]()] for name in parts}

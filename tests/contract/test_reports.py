@@ -148,7 +148,7 @@ def test_cascades_are_chains_within_the_window(history):
 def test_how_long_preemptors_waited(history):
     """Every nomination of this history was used at once, by the pod that was nominated."""
     found = reports.waiting(history.report_queries().nominations(ALL), now_ms=NOW)
-    assert rows(found, "ended_by", "nominations") == [("bound", 4)]
+    assert rows(found, "ended", "nominations") == [("bound", 4)]
 
 
 def test_what_was_lost(history):
