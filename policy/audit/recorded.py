@@ -10,6 +10,7 @@ from policy.audit.replay import Incomplete, Lack, Replayer
 from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
 from policy.store import DecisionRow, Store, StoredVictim
+from policy.store.history import Moment
 
 _BATCH = 500
 
@@ -59,7 +60,10 @@ def questions(
                 yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
                 continue
             if history_needs:
-                figures = store.history(row.cluster, history_needs, now_ms=row.now_ms - 1)
+                moment = Moment(decision_id=row.id, base_revision=row.base_revision)
+                figures = store.history(
+                    row.cluster, history_needs, now_ms=row.now_ms, before=moment
+                )
                 snapshot = snapshot.at(row.now_ms, history=figures)
             yield Question(
                 id=row.id,

@@ -10,10 +10,10 @@ from statistics import median
 from typing import Final
 
 from policy.store import NominationRow
-from policy.store.reports import Eviction
+from policy.store.evictions import Eviction, Order
 
 STANDING: Final = "standing"
-"""`WaitingRow.ended_by` of nominations that have not ended."""
+"""`WaitingRow.ended` of nominations that have not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class WorkloadRow:
     workload: str  #: `namespace/Kind/name`
     evictions: int
     pods: int  #: distinct names among them
-    shortest_gap_seconds: int | None  #: between two decisions that hit it; None for one decision
+    shortest_gap_seconds: int | None  #: between two preemptions that hit it; None for a single one
     seconds_lost: int
     first_ms: int
     last_ms: int
@@ -36,16 +36,17 @@ class PairRow:
     preemptor: str
     victim: str
     evictions: int
-    decisions: int
+    preemptions: int
     seconds_lost: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramRow:
-    """How many workloads were hit so often."""
+    """How many workloads were hit so often, and how many pods by their names."""
 
     evictions: int
     workloads: int
+    pods: int  #: a pod that came back under its name is the same one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class CascadeRow:
     """Preemptions that followed from preemptions: a victim that came back took another's place."""
 
     depth: int  #: 1: the preemptor's workload had not been a victim shortly before
-    decisions: int
+    preemptions: int
     evictions: int
     example: str  #: `a > b > c`: a took from b, whose next pod took from c
 
@@ -62,7 +63,7 @@ class CascadeRow:
 class WaitingRow:
     """How long nominations lasted that ended in one way."""
 
-    ended_by: str
+    ended: str
     nominations: int
     median_seconds: int | None
     longest_seconds: int | None
@@ -100,7 +101,7 @@ def workloads(evictions: Iterable[Eviction]) -> list[WorkloadRow]:
 
 
 def _shortest_gap(found: Sequence[Eviction]) -> int | None:
-    times = sorted({e.decision_id: e.now_ms for e in found}.values())
+    times = sorted({e.order: e.now_ms for e in found}.values())
     gaps = [after - before for before, after in itertools.pairwise(times)]
     return min(gaps) // 1000 if gaps else None
 
@@ -115,7 +116,7 @@ def pairs(evictions: Iterable[Eviction]) -> list[PairRow]:
             preemptor=preemptor,
             victim=victim,
             evictions=len(found),
-            decisions=len({e.decision_id for e in found}),
+            preemptions=len({e.order for e in found}),
             seconds_lost=sum(e.run_seconds for e in found),
         )
         for (preemptor, victim), found in by_pair.items()
@@ -124,31 +125,36 @@ def pairs(evictions: Iterable[Eviction]) -> list[PairRow]:
 
 
 def histogram(evictions: Iterable[Eviction]) -> list[HistogramRow]:
-    """How many workloads were hit how often; the last row holds the maximum."""
-    counts = Counter(Counter(e.workload for e in evictions).values())
-    return [HistogramRow(evictions=n, workloads=w) for n, w in sorted(counts.items())]
+    """How many workloads and pods were hit how often; the last row holds the maximum."""
+    found = list(evictions)
+    workloads = Counter(Counter(e.workload for e in found).values())
+    pods = Counter(Counter(e.pod for e in found).values())
+    return [
+        HistogramRow(evictions=n, workloads=workloads[n], pods=pods[n])
+        for n in sorted({*workloads, *pods})
+    ]
 
 
 def cascades(evictions: Iterable[Eviction], *, window_seconds: int) -> list[CascadeRow]:
-    """Decisions by how deep in a chain they are.
+    """Preemptions by how deep in a chain they are.
 
-    A decision continues a chain where the preemptor's workload lost a pod within the window
+    A preemption continues a chain where the preemptor's workload lost a pod within the window
     before it.
     """
-    by_decision: dict[int, list[Eviction]] = defaultdict(list)
+    by_preemption: dict[Order, list[Eviction]] = defaultdict(list)
     for eviction in evictions:
-        by_decision[eviction.decision_id].append(eviction)
+        by_preemption[eviction.order].append(eviction)
     reached: dict[str, tuple[int, int, str]] = {}  # workload -> when it was hit, depth, chain
-    decisions: Counter[int] = Counter()
+    preemptions: Counter[int] = Counter()
     hit: Counter[int] = Counter()
     examples: dict[int, str] = {}
-    for _, found in sorted(by_decision.items()):
+    for _, found in sorted(by_preemption.items()):
         now_ms, preemptor = found[0].now_ms, found[0].preemptor_workload
         before = reached.get(preemptor)
         fresh = before is not None and 0 <= now_ms - before[0] <= window_seconds * 1000
         depth = before[1] + 1 if before is not None and fresh else 1
         chain = before[2] if before is not None and fresh else preemptor
-        decisions[depth] += 1
+        preemptions[depth] += 1
         hit[depth] += len(found)
         for victim in dict.fromkeys(e.workload for e in found):
             path = f"{chain} > {victim}"
@@ -156,9 +162,12 @@ def cascades(evictions: Iterable[Eviction], *, window_seconds: int) -> list[Casc
             reached[victim] = (now_ms, depth, path)
     return [
         CascadeRow(
-            depth=depth, decisions=decisions[depth], evictions=hit[depth], example=examples[depth]
+            depth=depth,
+            preemptions=preemptions[depth],
+            evictions=hit[depth],
+            example=examples[depth],
         )
-        for depth in sorted(decisions)
+        for depth in sorted(preemptions)
     ]
 
 
@@ -170,7 +179,7 @@ def waiting(nominations: Iterable[NominationRow], *, now_ms: int) -> list[Waitin
         lengths[row.ended_by or STANDING].append(max(0, end - row.made_ms) // 1000)
     return [
         WaitingRow(
-            ended_by=name,
+            ended=name,
             nominations=len(found),
             median_seconds=int(median(found)),
             longest_seconds=max(found),

@@ -7,10 +7,9 @@ gone on differently.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -22,11 +21,12 @@ from policy.preemption.columns import (
     run_seconds,
     victim_variables,
 )
+from policy.preemption.tally import Tally
 from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
 from policy.rules.loading import shipped_rules
 from policy.rules.ruleset import Rule, RuleSet, Verdict
-from policy.store.reports import Eviction, PastDecision
+from policy.store.evictions import Eviction, Order, PastPreemption
 
 _UNKNOWN = ("nominated.", "cluster.", "candidate.", "node.", "victim.pdbMatches")
 """Variables that the evicted pods alone do not tell."""
@@ -39,7 +39,7 @@ class PreventedRow:
     rules: str  #: name of the shipped rule file
     rule: str  #: id of the rule; `maxVictims` for the limit
     evictions: int | None
-    decisions: int | None
+    preemptions: int | None
     seconds_saved: int | None  #: run time of those pods
 
 
@@ -80,18 +80,18 @@ def look_back_seconds() -> int:
 
 
 def prevented(
-    decisions: Iterable[PastDecision], evictions: Sequence[Eviction]
+    preemptions: Iterable[PastPreemption], evictions: Sequence[Eviction]
 ) -> list[PreventedRow]:
     """A row per shipped rule.
 
-    evictions: those of the decisions, and the ones before them that the rules look back to.
+    evictions: those of the preemptions, and the ones before them that the rules look back to.
     """
     asked = shipped()
     saved = [(0, 0, 0)] * len(asked)
     past = _Past(evictions)
-    for decision in decisions:
-        past.go_on_to(decision.decision_id, decision.now_ms)
-        scene = _Scene(decision, past)
+    for preemption in preemptions:
+        past.go_on_to(preemption)
+        scene = _Scene(preemption, past)
         for i, question in enumerate(asked):
             if question.known:
                 pods, seconds = scene.denied(question)
@@ -102,7 +102,7 @@ def prevented(
             rules=question.file,
             rule=question.id,
             evictions=pods if question.known else None,
-            decisions=hit if question.known else None,
+            preemptions=hit if question.known else None,
             seconds_saved=seconds if question.known else None,
         )
         for question, (pods, hit, seconds) in zip(asked, saved, strict=True)
@@ -112,13 +112,13 @@ def prevented(
 class _Scene:
     """One past preemption: the pods that were evicted, as rows of variables."""
 
-    def __init__(self, decision: PastDecision, past: _Past) -> None:
-        snapshot = Snapshot.from_objects(decision.objects, now_ms=decision.now_ms)
-        row, pod = snapshot.row(decision.preemptor), snapshot.pod(decision.preemptor)
+    def __init__(self, preemption: PastPreemption, past: _Past) -> None:
+        snapshot = Snapshot.from_objects(preemption.objects, now_ms=preemption.now_ms)
+        row, pod = snapshot.row(preemption.preemptor), snapshot.pod(preemption.preemptor)
         assert row is not None
         assert pod is not None
-        incoming = Incoming(snapshot=snapshot, pod=pod, key=decision.preemptor, row=row)
-        violating = np.array([decision.victims.get(k, False) for k in snapshot.keys], np.bool_)
+        incoming = Incoming(snapshot=snapshot, pod=pod, key=preemption.preemptor, row=row)
+        violating = np.array([preemption.victims.get(k, False) for k in snapshot.keys], np.bool_)
         self._variables = Lazy(
             {
                 **victim_variables(snapshot),
@@ -126,9 +126,9 @@ class _Scene:
                 "victim.pdbViolating": lambda: BoolColumn(violating),
             }
         )
-        self._victims = np.array([k in decision.victims for k in snapshot.keys], np.bool_)
+        self._victims = np.array([k in preemption.victims for k in snapshot.keys], np.bool_)
         self._seconds = run_seconds(snapshot)
-        self._count = decision.victim_count
+        self._count = preemption.victim_count
         self._past = past
 
     def denied(self, question: _Asked) -> tuple[int, int]:
@@ -144,71 +144,26 @@ class _Scene:
 
 
 class _Past:
-    """History figures at a moment that moves forward through a recorded history."""
+    """The figures at a moment that moves forward through a recorded history."""
 
     def __init__(self, evictions: Sequence[Eviction]) -> None:
-        self._ahead = sorted(evictions, key=lambda e: e.decision_id)
+        self._ahead = sorted(evictions, key=attrgetter("order"))
         self._next = 0
         self._now_ms = 0
-        self._hits: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._tally = Tally()
 
-    def go_on_to(self, decision_id: int, now_ms: int) -> None:
-        """The moment before a decision: everything decided earlier has happened."""
-        self._now_ms = now_ms
-        decided = 0
-        while self._next < len(self._ahead) and self._ahead[self._next].decision_id < decision_id:
+    def go_on_to(self, preemption: PastPreemption) -> None:
+        """The moment before a preemption: everything decided earlier has happened."""
+        self._now_ms = preemption.now_ms
+        last: Order | None = None
+        while self._next < len(self._ahead) and self._ahead[self._next].order < preemption.order:
             eviction = self._ahead[self._next]
             self._next += 1
-            keys = {eviction.workload, eviction.owner} - {""}
-            for key in keys:
-                insort(self._hits["workload"][key], eviction.now_ms)
-            insort(self._hits["lost"][eviction.namespace], eviction.now_ms)
-            if eviction.decision_id != decided:
-                insort(self._hits["caused"][eviction.preemptor_namespace], eviction.now_ms)
-            decided = eviction.decision_id
+            now_ms = eviction.now_ms
+            self._tally.evicted(now_ms=now_ms, pod=eviction.pod, owner=eviction.owner)
+            if eviction.order != last:
+                self._tally.preempted(now_ms=now_ms, namespace=eviction.preemptor_namespace)
+            last = eviction.order
 
     def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
-        hits = self._hits[_SOURCES[function]]
-        return _Figures(hits, now_ms=self._now_ms, window_seconds=window_seconds)
-
-
-_SOURCES = {
-    "preemptedCount": "workload",
-    "secondsSinceLastPreempted": "workload",
-    "namespacePreemptedCount": "lost",
-    "namespacePreemptions": "caused",
-}
-
-
-class _Figures(Mapping[str, int]):
-    """One function's figures, counted when they are asked for."""
-
-    def __init__(
-        self, hits: Mapping[str, list[int]], *, now_ms: int, window_seconds: int | None
-    ) -> None:
-        self._hits = hits
-        self._now_ms = now_ms
-        self._window = window_seconds
-
-    def __getitem__(self, key: str) -> int:
-        times = self._hits.get(key, [])
-        until = bisect_right(times, self._now_ms)
-        window = LOOK_BACK_SECONDS if self._window is None else self._window
-        since = bisect_right(times, self._now_ms - window * 1000)
-        if since >= until:
-            raise KeyError(key)
-        if self._window is None:
-            return (self._now_ms - times[until - 1]) // 1000
-        return until - since
-
-    def __iter__(self) -> Iterator[str]:
-        return (key for key in self._hits if key in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, key: object) -> bool:
-        try:
-            return isinstance(key, str) and self[key] >= 0
-        except KeyError:
-            return False
+        return self._tally.figures(function, window_seconds, now_ms=self._now_ms)

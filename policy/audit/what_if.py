@@ -20,6 +20,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.preemption.columns import owner_of
 from policy.preemption.decide import decide
 from policy.preemption.decision import Decision, Outcome
+from policy.preemption.tally import Tally
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
 
@@ -67,6 +68,7 @@ class Step:
     cause: int | None  #: number of the step of whose victims the pod is one
     was: str  #: the victim whose next life the pod is; "" for what was asked
     decision: Decision | None  #: None beyond the depth that was asked for
+    history: Mapping[str, Mapping[str, int]] | None = None  #: the figures that it was made with
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
@@ -198,6 +200,8 @@ class _Run:
         self.rules = rules
         self.depth = depth
         self.seed = seed
+        self.recorded = snapshot.history
+        self.tally = Tally()
         self.queue: list[_Waiting] = []
         self.steps: list[Step] = []
 
@@ -217,7 +221,9 @@ class _Run:
         number = len(self.steps) + 1
         decision = None
         if waiting.depth <= self.depth:
+            self._look_back()
             decision = decide(self.snapshot, self.rules, waiting.pod, seed=self.seed)
+            self.tally.note(decision)
         self.steps.append(
             Step(
                 number=number,
@@ -227,10 +233,18 @@ class _Run:
                 cause=waiting.cause,
                 was=waiting.was,
                 decision=decision,
+                history=self.snapshot.history,
             )
         )
         if decision is not None:
             self._follow(number, waiting, decision)
+
+    def _look_back(self) -> None:
+        """History figures count what happened in the cascade as well."""
+        if self.recorded is not None:
+            now_ms, needs = self.snapshot.now_ms, self.rules.history_needs
+            history = self.tally.added_to(self.recorded, needs, now_ms=now_ms)
+            self.snapshot = self.snapshot.at(now_ms, history=history)
 
     def _follow(self, number: int, waiting: _Waiting, decision: Decision) -> None:
         """Make the decision true, as if the victims' grace periods were over."""

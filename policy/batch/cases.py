@@ -43,7 +43,9 @@ from policy.cluster.objects import (
 )
 from policy.cluster.snapshot import Snapshot
 from policy.rules.batch import BatchRules
+from policy.rules.cases import Mismatch, Suite
 from policy.rules.cases.fields import Fields
+from policy.rules.cases.reading import text_of
 from policy.rules.documents import Item, Series, parse_any
 from policy.rules.problems import Problem, RulesError
 
@@ -82,6 +84,24 @@ def read_cases(text: str, shown: str) -> tuple[BatchCase, ...]:
 def run_case(case: BatchCase, rules: BatchRules) -> tuple[str, ...]:
     """What the rules decide otherwise than the case wants; empty where nothing."""
     return tuple(_differences(run_session(case.snapshot(), rules), case.want[rules.name]))
+
+
+def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
+    """Each case with each rule set that it wants something of, and how that one fails.
+
+    The rules that the cases lie beside, and shipped ones that they are compared with. Raises
+    RulesError.
+    """
+    own = BatchRules.load(suite.rules)
+    for case in read_cases(text_of(suite.file, suite.shown), suite.shown):
+        for name in dict.fromkeys((own.name, *case.want)):
+            if name in case.want:
+                rules = own if name == own.name else BatchRules.load(name)
+                found = run_case(case, rules)
+            else:
+                found = (f"nothing is wanted of `{name}`",)
+            failed = Mismatch(place=case.place, note=case.note, rules=name, differences=found)
+            yield case, name, failed if found else None
 
 
 def _differences(result: SessionResult, want: Mapping[str, Any]) -> Iterator[str]:

@@ -42,7 +42,8 @@ def group() -> None:
 def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> int:
     """Compute every hash again from the rows, and name what was changed.
 
-    The first finding names the first decision that was changed, inserted, removed or reordered.
+    The first finding names the first decision, session, activation or revision that was changed,
+    inserted, removed or reordered.
     The exit status is 6 where there is any. With the hash of a head that was kept elsewhere,
     it is also proven that everything up to that head is still there.
 
@@ -69,8 +70,8 @@ def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> in
             form,
         )
     elif findings or form != "table":
-        columns = ("cluster", "sequence", "decision", "revision", "harm", "detail")
-        output.rows(findings, form, columns=columns, right=columns[1:4])
+        columns = ("cluster", "sequence", "subject", "revision", "harm", "detail")
+        output.rows(findings, form, columns=columns, right=("sequence", "revision"))
     if result.ok:
         output.say(f"{result.entries} ledger entries verified, the record is what was written")
         return Exit.OK
@@ -80,12 +81,8 @@ def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> in
 
 def _first(found: Finding) -> str:
     """The sentence about the first finding."""
-    if found.decision_id is not None:
-        what = f"decision {found.decision_id}"
-    elif found.revision is not None:
-        what = f"revision {found.revision}"
-    else:
-        what = "the ledger" if found.sequence is None else f"ledger entry {found.sequence}"
+    entry = "the ledger" if found.sequence is None else f"ledger entry {found.sequence}"
+    what = found.subject or entry
     return f"{what} of cluster {found.cluster} was {found.harm.value}: {found.detail}"
 
 
@@ -93,6 +90,7 @@ def _finding(found: Finding) -> dict[str, Any]:
     return {
         "cluster": found.cluster,
         "sequence": found.sequence,
+        "subject": found.subject,
         "decision": found.decision_id,
         "revision": found.revision,
         "harm": found.harm.value,

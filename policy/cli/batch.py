@@ -85,6 +85,7 @@ def run(
     Shows the pods that were bound, promised room or evicted, the shares of queues and jobs before
     and after, and why gangs still wait. A session is recorded with every step that it tried; its
     changes are made with the record or not at all. Programs get one document per session.
+    Environments hold no batch rules: `--rules` names them, and POLICY_ENV has no part in it.
 
     \b
     Example:

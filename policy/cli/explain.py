@@ -111,6 +111,7 @@ def _print_facts(console: Console, stored: StoredDecision) -> None:
         ("uid", row.preemptor_uid),
         ("outcome", row.outcome + (f" on {row.node}" if row.node else "")),
         ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
+        ("environment", row.environment),
         ("made for", session.instant(row.now_ms)),
         ("recorded", f"{session.instant(row.at_ms)} by {row.actor}"),
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
@@ -120,7 +121,7 @@ def _print_facts(console: Console, stored: StoredDecision) -> None:
     )
     for name, value in facts:
         if value:
-            console.print(f"{name:<10} {value}")
+            console.print(f"{name:<12}{value}")
 
 
 def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:

@@ -26,7 +26,7 @@ _COLUMNS: Final = (
     "ended_by",
     "stale",
 )
-_ENDS: Final[Mapping[str, str]] = {
+ENDS: Final[Mapping[str, str]] = {
     "bound": "used",
     "bound-elsewhere": "placed elsewhere",
     "superseded": "replaced",
@@ -130,7 +130,7 @@ def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> l
             "made_at": session.instant(row.made_ms),
             "made_by": row.made_decision,
             "kept": kept.get((row.cluster, row.made_revision, row.pod), 0),
-            "ended": _ENDS.get(row.ended_by, row.ended_by) if row.ended_by else "",
+            "ended": ENDS.get(row.ended_by, row.ended_by) if row.ended_by else "",
             "ended_at": session.instant(row.ended_ms),
             "ended_by": _ender(row, preemptors),
             "stale": "" if row.ended_by else reasons[row.cluster].of(row),

@@ -14,7 +14,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.store import Store
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Rows = Sequence[dict[str, Any]]
@@ -29,23 +29,23 @@ _COLUMNS: Final = {
         "first_at",
         "last_at",
     ),
-    "pairs": ("preemptor", "victim", "evictions", "decisions", "seconds_lost"),
-    "histogram": ("evictions", "workloads"),
-    "cascades": ("depth", "decisions", "evictions", "example"),
-    "waiting": ("ended_by", "nominations", "median_seconds", "longest_seconds"),
-    "prevented": ("rules", "rule", "evictions", "decisions", "seconds_saved"),
+    "pairs": ("preemptor", "victim", "evictions", "preemptions", "seconds_lost"),
+    "histogram": ("evictions", "workloads", "pods"),
+    "cascades": ("depth", "preemptions", "evictions", "example"),
+    "waiting": ("ended", "nominations", "median_seconds", "longest_seconds"),
+    "prevented": ("rules", "rule", "evictions", "preemptions", "seconds_saved"),
 }
 _HEADINGS: Final = {
     "workloads": "Workloads that were hit, the most often first",
     "pairs": "Who took pods of whom",
-    "histogram": "Evictions per workload, and how many workloads had so many",
-    "cascades": "Preemptors that had been victims themselves shortly before",
-    "waiting": "How long nominations lasted, by how they ended",
+    "histogram": "How many workloads and pods were evicted so often",
+    "cascades": "Preemptions by depth: from 2 on, the preemptor had been a victim shortly before",
+    "waiting": "How long preemptors waited on their nominations, by how these ended",
     "prevented": "What each shipped rule alone would have prevented",
 }
 _COST: Final = ("by", "name", "evictions", "seconds_lost", "core_seconds_lost")
 _TEXT: Final = frozenset(
-    {"workload", "preemptor", "victim", "example", "ended_by", "rules", "rule", "by", "name"}
+    {"workload", "preemptor", "victim", "example", "ended", "rules", "rule", "by", "name"}
     | {"first_at", "last_at"}
 )
 
@@ -112,9 +112,10 @@ def thrash(
     """Report who is hit again and again, and what the shipped rules would have prevented.
 
     A workload is the owner of pods, or a pod without one. The parts are: workloads; pairs of
-    preemptor and victim; a histogram of evictions per workload; cascades, in which a victim's
-    workload becomes a preemptor; how long preemptors waited on their nominations; and what each
-    shipped rule, asked alone about what happened, would have denied. CSV holds one part.
+    preemptor and victim; a histogram of evictions per workload and pod; cascades, in which a
+    victim's workload becomes a preemptor; how long preemptors waited on their nominations; and
+    what each shipped rule, asked alone about what happened, would have denied. Evictions of batch
+    sessions count like those of decisions. CSV holds one part.
 
     \b
     Example:
@@ -125,7 +126,7 @@ def thrash(
         raise click.UsageError(
             f"{form} holds one table\n  help: choose it: --part {'|'.join(_COLUMNS)}"
         )
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:
@@ -156,6 +157,7 @@ def _thrash(
     from dataclasses import replace
 
     from policy.audit import reports, reports_prevented
+    from policy.cli import nominations
 
     queries = store.report_queries()
     evictions = queries.evictions(wanted)
@@ -166,14 +168,17 @@ def _thrash(
             back = reports_prevented.look_back_seconds() * 1000
             before = replace(wanted, since_ms=wanted.since_ms - back)
         earlier = evictions if before is wanted else queries.evictions(before)
-        return reports_prevented.prevented(queries.past_decisions(wanted), earlier)
+        return reports_prevented.prevented(queries.past_preemptions(wanted), earlier)
 
     made: dict[str, Callable[[], Sequence[Any]]] = {
         "workloads": lambda: reports.workloads(evictions),
         "pairs": lambda: reports.pairs(evictions),
         "histogram": lambda: reports.histogram(evictions),
         "cascades": lambda: reports.cascades(evictions, window_seconds=within),
-        "waiting": lambda: reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms()),
+        "waiting": lambda: [
+            replace(row, ended=nominations.ENDS.get(row.ended, row.ended))
+            for row in reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms())
+        ],
         "prevented": prevented,
     }
     return {name: [_plain(asdict(row)) for row in made[name]()] for name in parts}
@@ -211,13 +216,15 @@ def cost(
 ) -> int:
     """Report the run time that evictions threw away: by namespace, priority and preemptor.
 
+    Evictions of batch sessions count like those of decisions.
+
     \b
     Example:
       policy report cost
       policy report cost --by namespace --output csv
     """
     from policy.audit import reports
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.batch.cases import BatchCase
+    from policy.rules.cases import Case, Mismatch, Suite
 
 _RULES = click.argument("rules", metavar="NAME|PATH")
 
@@ -26,13 +32,14 @@ def group() -> None:
 @group.command("list")
 @options.output_option
 def list_(form: str) -> int:
-    """List the shipped rule sets, the rules that overlays include, and overlays for environments.
+    """List what is shipped: rule sets, rules to include, environments, rules of batch sessions.
 
     \b
     Example:
       policy rules list
     """
     from policy.rules import RuleSet
+    from policy.rules.batch import BatchRules
     from policy.rules.loading import shipped_environments, shipped_rules
 
     kinds = (
@@ -40,7 +47,10 @@ def list_(form: str) -> int:
         ("rule", shipped_rules()),
         ("environment", shipped_environments()),
     )
-    sets = [(kind, name, RuleSet.load(name)) for kind, names in kinds for name in names]
+    sets: list[tuple[str, str, RuleSet | BatchRules]] = [
+        (kind, name, RuleSet.load(name)) for kind, names in kinds for name in names
+    ]
+    sets += [("batch rules", name, BatchRules.load(name)) for name in BatchRules.names()]
     rows = [
         {"name": name, "kind": kind, "description": rules.description, "digest": rules.digest}
         for kind, name, rules in sets
@@ -72,8 +82,10 @@ def show(rules: str, form: str) -> int:
     import json
 
     from policy.rules import RuleSet
+    from policy.rules.batch import BatchRules
+    from policy.rules.batch_loading import is_batch
 
-    rule_set = RuleSet.load(rules)
+    rule_set = BatchRules.load(rules) if is_batch(rules) else RuleSet.load(rules)
     if form == "json":
         click.echo(rule_set.canonical)
     else:
@@ -141,26 +153,26 @@ def test(targets: tuple[str, ...], form: str) -> int:
     """Run the cases beside rules: a small cluster each, and what has to be decided on it.
 
     NAME is a shipped rule set, PATH a rule file or a folder of them; without any, the shipped
-    rules are tested. The cases of `NAME.yaml` are in `NAME.cases.yaml` beside it, those of
-    `NAME/rules.yaml` in `NAME/cases.yaml`. The exit status is 1 where a case fails.
+    rules are tested, also those of batch sessions. The cases of `NAME.yaml` are in
+    `NAME.cases.yaml` beside it, those of `NAME/rules.yaml` in `NAME/cases.yaml`. The exit status
+    is 1 where a case fails.
 
     \b
     Example:
       policy rules test
       policy rules test cooldown environments/prod
     """
-    from policy.rules import RuleSet
-    from policy.rules.cases import run, suites
+    from policy.rules.cases import suites
 
+    found = suites(targets)
     rows = []
-    for suite in suites(targets):
-        rules = RuleSet.load(suite.rules)
-        for case in suite.cases():
-            failed = run(case, rules)
-            row = {"rules": str(suite.rules), "case": case.note, "place": case.place}
+    for suite in found:
+        for rules, case, failed in _results(suite):
             rows.append(
                 {
-                    **row,
+                    "rules": rules,
+                    "case": case.note,
+                    "place": case.place,
                     "result": "fails" if failed else "holds",
                     "differences": list(failed.differences) if failed else [],
                 }
@@ -170,8 +182,25 @@ def test(targets: tuple[str, ...], form: str) -> int:
     failures = sum(row["result"] == "fails" for row in rows)
     if form != "table":
         output.rows(rows, form, columns=("rules", "case", "place", "result", "differences"))
-    output.say(f"{len(rows)} cases, {failures} fail" if failures else f"{len(rows)} cases hold")
+    files = f" in {len(found)} files" if len(found) > 1 else ""
+    counted = f"{len(rows)} cases{files}"
+    output.say(f"{counted}, {failures} fail" if failures else f"{counted} hold")
     return Exit.ERROR if failures else Exit.OK
+
+
+def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | None]]:
+    """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
+    from policy.rules import RuleSet
+    from policy.rules.cases import run
+
+    if suite.batch:
+        from policy.batch.cases import run_suite
+
+        yield from ((name, case, failed) for case, name, failed in run_suite(suite))
+        return
+    rules = RuleSet.load(suite.rules)
+    for case in suite.cases():
+        yield str(suite.rules), case, run(case, rules)
 
 
 @group.command("diff")
@@ -250,7 +279,7 @@ def coverage(
     from dataclasses import asdict
 
     from policy.audit.reports_coverage import coverage as count
-    from policy.store.reports import Range
+    from policy.store.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:

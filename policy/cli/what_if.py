@@ -132,7 +132,7 @@ def command(
 
             asked = pending(supposed.snapshot)
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
-        ids = _record(store, snapshot, cluster, revision, rule_set, steps) if record else {}
+        ids = _record(store, cluster, revision, rule_set, steps) if record else {}
     _print(steps, ids, form)
     _tell(steps, ids)
     return Exit.OK
@@ -186,7 +186,6 @@ def _read(files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]) 
 
 def _record(
     store: Store,
-    snapshot: Snapshot,
     cluster: str,
     revision: int,
     rules: RuleSet,
@@ -205,7 +204,7 @@ def _record(
             at_ms=session.clock_ms(),
             candidates_kept=rules.audit_candidates,
             hypothetical=True,
-            history=snapshot.history,
+            history=step.history,
         ).decision_id
         for step in steps
         if step.decision is not None

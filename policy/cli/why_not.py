@@ -6,6 +6,7 @@ was made on; the digest proves that it is the same one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from policy.cli import session
@@ -13,6 +14,7 @@ from policy.cli.view import because
 from policy.preemption.decision import Candidate, Code, Decision, Status
 
 if TYPE_CHECKING:
+    from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
     from policy.store import Store, StoredCandidate, StoredDecision
 
@@ -36,28 +38,66 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     kept = {candidate.node: candidate for candidate in stored.candidates}
     if node in kept:
         return _fell_behind(kept[node], stored.candidates[0], rules)
-    decision = _again(store, stored, rules)
-    return _from_decision(decision, node, rules)
+    decision, snapshot = _again(store, stored)
+    answer = _from_decision(decision, node, rules)
+    if answer["answer"] == "not-helped":
+        held = _kept(snapshot, rules, row.preemptor, node)
+        answer["text"] += "".join(f"; {_by_rule(entry)}" for entry in held)
+        answer["kept"] = held
+    return answer
 
 
-def _again(store: Store, stored: StoredDecision, rules: RuleSet) -> Decision:
-    """The decision made once more, whole. Raises WhyNotError where it comes out differently."""
-    from policy.cluster.snapshot import Snapshot
-    from policy.preemption.decide import decide
+def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
+    """The decision made once more, whole, as a replay makes it; and what it was made on.
 
-    row = stored.row
-    state = store.load_state(row.cluster, at=row.base_revision)
-    snapshot = Snapshot.from_objects(
-        state.objects, now_ms=row.now_ms, state_digest=state.state_digest
-    )
-    decision = decide(snapshot, rules, row.preemptor, seed=row.seed, evaluate_all=row.evaluate_all)
+    Raises WhyNotError where that cannot be done, or comes out differently.
+    """
+    from policy.audit.replay import Incomplete, Replayer
+    from policy.preemption.decide import DecisionError
+
+    replayer, number = Replayer(store), stored.row.id
+    try:
+        (row,) = replayer.rows([number])
+        decision = replayer.again(row)
+        snapshot = replayer.snapshot(row)
+    except Incomplete as exc:
+        what = f"decision {number} cannot be made again: {exc}"
+        raise WhyNotError(what, help=exc.detail) from exc
+    except DecisionError as exc:
+        raise WhyNotError(f"decision {number} cannot be made again: {exc}") from exc
     if decision.digest != row.digest:
         raise WhyNotError(
-            f"decision {row.id} comes out differently when it is made again",
-            help=f"it was made by engine version {row.engine_version},"
-            f" this is {decision.engine_version}",
+            f"decision {number} comes out differently when it is made again",
+            help=f"`policy replay {number}` names the first difference",
         )
-    return decision
+    return decision, snapshot
+
+
+def _kept(snapshot: Snapshot, rules: RuleSet, preemptor: str, node: str) -> list[dict[str, Any]]:
+    """The pods on a node that may not be victims, by the rule that says so."""
+    from policy.preemption.denials import denials
+
+    by_rule: dict[str, dict[str, Any]] = {}
+    for key, denial in sorted(denials(snapshot, rules, preemptor).items()):
+        pod = snapshot.pod(key)
+        if pod is not None and pod.spec.node_name == node:
+            entry: dict[str, Any] = {
+                "rule": denial.rule or None,
+                "reason": denial.reason,
+                "pods": [],
+            }
+            by_rule.setdefault(denial.rule, entry)["pods"].append(key)
+    return list(by_rule.values())
+
+
+def _by_rule(found: Mapping[str, Any]) -> str:
+    """`2 pods stay by `cooldown` (the workload lost a pod within the last 15 minutes)`"""
+    count = len(found["pods"])
+    stay = "1 pod stays" if count == 1 else f"{count} pods stay"
+    if found["rule"] is None:
+        return f"{stay}: no rule allows it" if count == 1 else f"{stay}: no rule allows them"
+    reason = f" ({found['reason']})" if found["reason"] else ""
+    return f"{stay} by `{found['rule']}`{reason}"
 
 
 def _from_decision(decision: Decision, node: str, rules: RuleSet) -> dict[str, Any]:

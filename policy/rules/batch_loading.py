@@ -60,6 +60,14 @@ def shipped_batch_names() -> tuple[str, ...]:
     )
 
 
+def is_batch(rules: str | Path) -> bool:
+    """Whether a shipped name or a file is of `kind: BatchRules`; what is not there is not."""
+    if isinstance(rules, str) and not _is_path(rules):
+        return rules in shipped_batch_names()
+    path = Path(rules)
+    return path.is_file() and _OWN_KIND.search(_text(path)) is not None
+
+
 def load_batch_rules(
     source: str | Path | Mapping[str, Any], plugins: Mapping[str, type[Plugin]] | None = None
 ) -> BatchRules:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policy.rules.expressions import VARIABLES, Expression, Shape
+from policy.rules.expressions.implication import follows, impossible
 from policy.rules.ruleset import Rule, RuleSet, Verdict
 
 
 class Finding(StrEnum):
     """Kinds of warnings; the values are stable."""
 
-    UNREACHABLE = "unreachable"  # an earlier rule always decides
-    NEVER_HOLDS = "never-holds"  # the condition is constantly false, or an error
+    UNREACHABLE = "unreachable"  # an earlier rule decides wherever this one would
+    NEVER_HOLDS = "never-holds"  # the condition is false or an error whatever the values are
     CANNOT_DECIDE = "cannot-decide"  # an order key that is equal for all that reach it
     ORDER_NOT_UNIQUE = "order-not-unique"  # ties of the importance order stay open
     ROW_BY_ROW = "row-by-row"  # an expression without an array form: slow
@@ -83,11 +84,12 @@ class _Linter:
 
     def _decisions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
         """Lists in which the first rule that holds decides."""
-        decided_by: str | None = None
-        seen: dict[str, str] = {}
+        before: list[tuple[str, Expression | None]] = []
         for rule in rules:
-            text = rule.when.source if rule.when is not None else "true"
-            earlier = decided_by or seen.get(text)
+            when = None if _constant(rule.when) is True else rule.when
+            if _never_holds(when):
+                continue  # warned of below; it takes nothing from the others
+            earlier = next((name for name, other in before if follows(when, other)), None)
             if earlier is not None:
                 yield self._warn(
                     Finding.UNREACHABLE,
@@ -95,23 +97,21 @@ class _Linter:
                     f"rule `{rule.id}` is never reached: `{earlier}` decides before it",
                     "remove it, or move it up",
                 )
-            seen.setdefault(text, rule.id)
-            if rule.when is None or _constant(rule.when) is True:
-                decided_by = decided_by or rule.id
+            else:
+                before.append((rule.id, when))
         yield from self._conditions(rules)
 
     def _conditions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
         for rule in rules:
-            if rule.when is not None and rule.when.constant is not None:
-                found = rule.when.constant
-                if not found.holds:
-                    why = f": {found.error}" if found.error else ""
-                    yield self._warn(
-                        Finding.NEVER_HOLDS,
-                        rule.id,
-                        f"the condition of rule `{rule.id}` never holds{why}",
-                        "remove the rule, or correct its `when`",
-                    )
+            if _never_holds(rule.when):
+                constant = rule.when.constant if rule.when is not None else None
+                why = f": {constant.error}" if constant is not None and constant.error else ""
+                yield self._warn(
+                    Finding.NEVER_HOLDS,
+                    rule.id,
+                    f"the condition of rule `{rule.id}` never holds{why}",
+                    "remove the rule, or correct its `when`",
+                )
 
     def _order(
         self, keys: Sequence[tuple[str, Expression]], *, needs_unique: bool
@@ -181,8 +181,14 @@ class _Linter:
         )
 
 
-def _constant(expression: Expression) -> bool | int | str | None:
-    return None if expression.constant is None else expression.constant.value
+def _constant(when: Expression | None) -> bool | int | str | None:
+    return None if when is None or when.constant is None else when.constant.value
+
+
+def _never_holds(when: Expression | None) -> bool:
+    if when is None:
+        return False
+    return impossible(when) if when.constant is None else not when.constant.holds
 
 
 def _named_expressions(rules: RuleSet) -> Iterator[tuple[str, Expression]]:

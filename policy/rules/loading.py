@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -219,7 +219,7 @@ class _Layers:
     def walk(self, file: _File) -> None:
         """The file with what it includes, then what it extends, down to the base."""
         self.seen[file.key] = None
-        extended = 0
+        chain = [file.key]
         current = file
         while True:
             self.own(current)
@@ -236,20 +236,30 @@ class _Layers:
                 self.problems.append(extends.place.problem("extends", message))
                 return
             base = _open_beside(current, extends, "extend")
-            if base.key in self.seen or extended >= MAX_EXTENDS:
-                what = (
-                    "extends itself"
-                    if base.key in self.seen
-                    else f"extends more than {MAX_EXTENDS} files one after the other"
-                )
-                message = f"`{extends.text}` {what}"
+            wrong = self._unfit_below(base.key, chain)
+            if wrong:
+                message = f"`{extends.text}` {wrong}"
                 self.problems.append(extends.place.problem("extends", message))
                 return
             if not self._fitting(base, extends, "extends"):
                 return
             self.seen[base.key] = extends
-            extended += 1
+            chain.append(base.key)
             current = base
+
+    def _unfit_below(self, base: str, chain: Sequence[str]) -> str:
+        """What is wrong with a base below files that extend one another; "" where nothing is."""
+        if base == chain[-1]:
+            return "extends itself"
+        if base in chain:
+            return "extends this file in turn, in a circle"
+        if base in self.seen:
+            named = self.seen[base]
+            assert named is not None  # the file that was asked for, the head of the chain
+            return f"is included already, at {named.place}"
+        if len(chain) > MAX_EXTENDS:
+            return f"extends more than {MAX_EXTENDS} files one after the other"
+        return ""
 
     def own(self, file: _File) -> None:
         """The file's own rules, and below them those that it includes."""
@@ -329,11 +339,21 @@ def _merged(file: _File, overrides: Mapping[str, Any] | None) -> tuple[Branch, l
     return Branch(file.root.place, entries, keys), merger.problems
 
 
+def _refuse_sessions(file: _File) -> None:
+    """Rules of batch sessions are whole and sound, only not what was asked for."""
+    kind = file.root.get("kind")
+    if isinstance(kind, Leaf) and kind.text == "BatchRules":
+        message = "these are rules of batch sessions, not of single decisions"
+        advice = "`policy batch run --rules` takes them; `policy rules list` shows which is which"
+        raise RulesError([kind.place.problem("kind", message, advice)])
+
+
 def _load(
     file: _File,
     overrides: Mapping[str, Any] | None,
     canonical: str | None,
 ) -> RuleSet:
+    _refuse_sessions(file)
     merged, problems = _merged(file, overrides)
     checker = Checker(merged, known_filters(), known_scorers())
     model = checker.run()

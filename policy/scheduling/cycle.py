@@ -16,6 +16,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.extenders.protocol import Extenders
 from policy.preemption.decide import DecisionError, decide
 from policy.preemption.decision import Decision, Outcome
+from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
@@ -121,6 +122,7 @@ class Scheduler:
         self._seed = seed
         self._dry_run = dry_run
         self._extenders = extenders
+        self._unrecorded = Tally()
         self._snapshot, self._revision = journal.load(now_ms=clock())
 
     @property
@@ -149,11 +151,15 @@ class Scheduler:
             now_ms = self._clock()
             rules = self.rules()
             history = self._journal.history(rules, now_ms=now_ms)
+            if history is not None and self._dry_run:
+                needs = rules.history_needs
+                history = self._unrecorded.added_to(history, needs, now_ms=now_ms)
             snapshot = self._snapshot.at(now_ms, history=history)
             decision = decide(snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
             changes = changes_of(snapshot, decision)
             if self._dry_run:
                 self._snapshot = snapshot.apply(changes)
+                self._unrecorded.note(decision)
                 return Step(decision=decision, recording=None)
             try:
                 recording = self._journal.record(

@@ -1,12 +1,14 @@
 """What the record knows of the past: the figures behind `history.*` in rule expressions.
 
 All figures of a decision come out of one statement. Each part of it reads one stretch of an index
-by cluster and time; parts for the same function with another window are parts of their own.
+by cluster and time: of victims of decisions, of decisions, or of batch sessions with the evictions
+in them. Parts for the same function with another window are parts of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
@@ -15,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Select,
     Text,
+    and_,
     bindparam,
     case,
     cast,
@@ -22,13 +25,23 @@ from sqlalchemy import (
     literal,
     literal_column,
     null,
+    or_,
     select,
     union_all,
 )
 
 from policy.preemption.columns import history_key
+from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
-from policy.store.tables import CLUSTERS, DECISIONS, VICTIMS
+from policy.store.tables import (
+    CLUSTERS,
+    DECISIONS,
+    PODS,
+    SESSION_STEPS,
+    SESSIONS,
+    STEP_EVICTED,
+    VICTIMS,
+)
 
 Need: TypeAlias = tuple[str, int | None]
 """A `history` function and its window in seconds."""
@@ -39,114 +52,212 @@ Figures: TypeAlias = dict[str, dict[str, int]]
 _NONE: Final[ColumnElement[str]] = literal_column("''")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Just before a recorded decision: what was recorded later is left out, whatever its time."""
+
+    decision_id: int
+    base_revision: int
+
+
 def figures(
-    connection: Connection, cluster: str, needs: Collection[Need], *, now_ms: int
+    connection: Connection,
+    cluster: str,
+    needs: Collection[Need],
+    *,
+    now_ms: int,
+    before: Moment | None = None,
 ) -> Figures:
     """The figures of every need at `now_ms`; keys without any are left out.
 
-    A window reaches from `now_ms` back, its far end left out. Hypothetical decisions do not count.
+    A window reaches from `now_ms` back, its far end left out. Hypothetical decisions do not count;
+    evictions of batch sessions do.
     """
     if not needs:
         return {}
     ordered = sorted(needs, key=lambda need: (need[0], need[1] or 0))
-    statement = union_all(
-        *(_PARTS[function](number, window) for number, (function, window) in enumerate(ordered))
-    )
+    parts = [
+        part(_Asked(number=number, window=window or LOOK_BACK_SECONDS, before=before))
+        for number, (function, window) in enumerate(ordered)
+        for part in _PARTS[function]
+    ]
     found: Figures = {history_key(*need): {} for need in ordered}
-    for row in connection.execute(statement, {"cluster": cluster, "now": now_ms}):
+    for row in connection.execute(union_all(*parts), {"cluster": cluster, "now": now_ms}):
         function, window = ordered[row.need]
-        into = found[history_key(function, window)]
+        figure = row.figure
         if function == "secondsSinceLastPreempted":
-            _add(into, row, (now_ms - row.figure) // 1000, min)
-        else:
-            _add(into, row, row.figure, int.__add__)
+            figure = (now_ms - figure) // 1000
+        into, join = found[history_key(function, window)], joining(function)
+        for key in _keys(row):
+            known = into.get(key)
+            into[key] = figure if known is None else join(known, figure)
     return found
 
 
-def _add(into: dict[str, int], row: Any, figure: int, join: Callable[[int, int], int]) -> None:
-    """Under the workload; and under the owner's bare name, for all namespaces together."""
-    if row.pod is None:
-        into[row.namespace] = figure
-    elif row.owner:
-        into[f"{row.namespace}/{row.owner}"] = figure
-        known = into.get(row.owner)
-        into[row.owner] = figure if known is None else join(known, figure)
-    else:
-        into[f"{row.namespace}/Pod/{row.pod.partition('/')[2]}"] = figure
+def _keys(row: Any) -> tuple[str, ...]:
+    """What a figure is about: a namespace, or a workload and its owner's bare name.
+
+    The bare name stands for all namespaces together.
+    """
+    namespace = row.namespace or row.pod.partition("/")[0]
+    if row.owner is None:
+        return (namespace,)
+    if row.owner:
+        return (f"{namespace}/{row.owner}", row.owner)
+    return (f"{namespace}/Pod/{row.pod.partition('/')[2]}",)
 
 
-def _since(column: ColumnElement[int], window: int) -> list[ColumnElement[bool]]:
-    now = bindparam("now", type_=BigInteger)
-    return [column > now - window * 1000, column <= now]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One need, as a part of the statement sees it."""
+
+    number: int
+    window: int
+    before: Moment | None
+
+    def since(self, column: ColumnElement[int]) -> list[ColumnElement[bool]]:
+        now = bindparam("now", type_=BigInteger)
+        return [column > now - self.window * 1000, column <= now]
+
+    def earlier(self, column: ColumnElement[int], moment: str) -> list[ColumnElement[bool]]:
+        return [] if self.before is None else [column < getattr(self.before, moment)]
+
+
+_Part: TypeAlias = Callable[[_Asked], Select[Any]]
 
 
 def _cluster() -> Any:
     return select(CLUSTERS.c.id).where(CLUSTERS.c.name == bindparam("cluster")).scalar_subquery()
 
 
-def _evictions(window: int) -> list[ColumnElement[bool]]:
-    v = VICTIMS.c
-    return [v.cluster_id == _cluster(), *_since(v.now_ms, window), v.evicted]
-
-
-def _by_workload(number: int, figure: ColumnElement[int], window: int) -> Select[Any]:
-    v = VICTIMS.c
-    pod = case((v.owner == "", v.pod), else_=_NONE)
-    return (
-        select(
-            literal(number, BigInteger).label("need"),
-            v.namespace,
-            v.owner,
-            pod.label("pod"),
-            figure.label("figure"),
-        )
-        .where(*_evictions(window))
-        .group_by(v.namespace, v.owner, pod)
-    )
-
-
-def _by_namespace(
-    number: int, namespace: ColumnElement[str], conditions: list[ColumnElement[bool]]
+def _row(
+    asked: _Asked,
+    *,
+    namespace: ColumnElement[str] | None = None,
+    owner: ColumnElement[str] | None = None,
+    pod: ColumnElement[str] | None = None,
+    figure: ColumnElement[int],
 ) -> Select[Any]:
+    """A part's columns; a figure about a namespace has no owner."""
+    nothing = cast(null(), Text)
     columns: list[Any] = [
-        literal(number, BigInteger).label("need"),
-        namespace.label("namespace"),
-        _NONE.label("owner"),
-        cast(null(), Text).label("pod"),
-        func.count().label("figure"),
+        literal(asked.number, BigInteger).label("need"),
+        (nothing if namespace is None else namespace).label("namespace"),
+        (nothing if owner is None else owner).label("owner"),
+        (nothing if pod is None else pod).label("pod"),
+        figure.label("figure"),
     ]
-    return select(*columns).where(*conditions).group_by(namespace)
+    return select(*columns)
 
 
-def _preempted(number: int, window: int | None) -> Select[Any]:
-    return _by_workload(number, func.count(), window or 0)
+# --- decisions -----------------------------------------------------------------------------------
 
 
-def _last(number: int, _: int | None) -> Select[Any]:
-    return _by_workload(number, func.max(VICTIMS.c.now_ms), LOOK_BACK_SECONDS)
+def _victims(asked: _Asked) -> list[ColumnElement[bool]]:
+    v = VICTIMS.c
+    times = asked.since(v.now_ms)
+    return [
+        v.cluster_id == _cluster(),
+        *times,
+        *asked.earlier(v.decision_id, "decision_id"),
+        v.evicted,
+    ]
 
 
-def _lost(number: int, window: int | None) -> Select[Any]:
-    return _by_namespace(number, VICTIMS.c.namespace, _evictions(window or 0))
+def _workloads(figure: Callable[[ColumnElement[int]], ColumnElement[int]]) -> _Part:
+    v = VICTIMS.c
+
+    def part(asked: _Asked) -> Select[Any]:
+        pod = case((v.owner == "", v.pod), else_=_NONE)
+        query = _row(asked, namespace=v.namespace, owner=v.owner, pod=pod, figure=figure(v.now_ms))
+        return query.where(*_victims(asked)).group_by(v.namespace, v.owner, pod)
+
+    return part
 
 
-def _caused(number: int, window: int | None) -> Select[Any]:
+def _lost(asked: _Asked) -> Select[Any]:
+    namespace = VICTIMS.c.namespace
+    query = _row(asked, namespace=namespace, figure=func.count())
+    return query.where(*_victims(asked)).group_by(namespace)
+
+
+def _caused(asked: _Asked) -> Select[Any]:
     d = DECISIONS.c
-    return _by_namespace(
-        number,
-        d.preemptor_namespace,
-        [
+    return (
+        _row(asked, namespace=d.preemptor_namespace, figure=func.count())
+        .where(
             d.cluster_id == _cluster(),
-            *_since(d.now_ms, window or 0),
+            *asked.since(d.now_ms),
+            *asked.earlier(d.id, "decision_id"),
             d.outcome == "preempt",
             ~d.hypothetical,
-        ],
+        )
+        .group_by(d.preemptor_namespace)
     )
 
 
-_PARTS: Final[dict[str, Callable[[int, int | None], Select[Any]]]] = {
-    "preemptedCount": _preempted,
-    "secondsSinceLastPreempted": _last,
-    "namespacePreemptedCount": _lost,
-    "namespacePreemptions": _caused,
+# --- batch sessions ------------------------------------------------------------------------------
+
+
+def _evicting(asked: _Asked) -> Select[Any]:
+    """Steps of sessions that evicted a pod, with the session."""
+    s, t = SESSIONS.c, SESSION_STEPS.c
+    return (
+        select(t.task, t.for_task, t.session_id, s.now_ms)
+        .select_from(SESSIONS)
+        .join(SESSION_STEPS, t.session_id == s.id)
+        .where(
+            s.cluster_id == _cluster(),
+            *asked.since(s.now_ms),
+            *asked.earlier(s.base_revision, "base_revision"),
+            STEP_EVICTED,
+        )
+    )
+
+
+def _owned(asked: _Asked) -> Select[Any]:
+    """The same, with the owner that each pod had when its session began."""
+    s, t, p = SESSIONS.c, SESSION_STEPS.c, PODS.c
+    pods = and_(
+        p.cluster_id == s.cluster_id,
+        p.key == t.task,
+        p.valid_from <= s.base_revision,
+        or_(p.valid_to.is_(None), p.valid_to > s.base_revision),
+    )
+    # An outer join, since SQLite does not move what is right of it to the left: it looks up the pod
+    # of each eviction, and does not read every version of every pod.
+    owner = func.coalesce(p.owner, "").label("owner")
+    return _evicting(asked).add_columns(owner).outerjoin(PODS, pods)
+
+
+def _batch_workloads(figure: Callable[[ColumnElement[int]], ColumnElement[int]]) -> _Part:
+    def part(asked: _Asked) -> Select[Any]:
+        e = _owned(asked).subquery().c
+        query = _row(asked, owner=e.owner, pod=e.task, figure=figure(e.now_ms))
+        return query.group_by(e.owner, e.task)
+
+    return part
+
+
+def _batch_lost(asked: _Asked) -> Select[Any]:
+    e = _evicting(asked).subquery().c
+    return _row(asked, pod=e.task, figure=func.count()).group_by(e.task)
+
+
+def _batch_caused(asked: _Asked) -> Select[Any]:
+    """A pod that a session evicted others for has preempted once in it, however many they were."""
+    e = _evicting(asked).subquery().c
+    sessions = func.count(e.session_id.distinct())
+    return _row(asked, pod=e.for_task, figure=sessions).group_by(e.for_task)
+
+
+def _number(_: ColumnElement[int]) -> ColumnElement[int]:
+    return func.count()
+
+
+_PARTS: Final[dict[str, tuple[_Part, ...]]] = {
+    "preemptedCount": (_workloads(_number), _batch_workloads(_number)),
+    "secondsSinceLastPreempted": (_workloads(func.max), _batch_workloads(func.max)),
+    "namespacePreemptedCount": (_lost, _batch_lost),
+    "namespacePreemptions": (_caused, _batch_caused),
 }

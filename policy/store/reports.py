@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
     Text,
-    and_,
     cast,
     func,
     or_,
     select,
 )
 
-from policy.cluster.objects import ClusterObject
 from policy.store.connection import Database
+from policy.store.evictions import (
+    Eviction,
+    PastPreemption,
+    Range,
+    evictions,
+    past_preemptions,
+)
 from policy.store.model import NominationRow
 from policy.store.queries import cluster_id, nominations, rule_set_ids
-from policy.store.state import decode
 from policy.store.tables import (
     CLUSTERS,
     DECISION_RULES,
@@ -32,51 +34,7 @@ from policy.store.tables import (
     NOMINATION_ENDS,
     NOMINATIONS,
     RULE_SETS,
-    VERSIONS,
-    VICTIMS,
 )
-
-_BATCH: Final = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """Which decisions a report is about: of one cluster, by the time that they were made for."""
-
-    cluster: str
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
-    """A pod that left for another one."""
-
-    decision_id: int
-    now_ms: int
-    preemptor: str
-    preemptor_workload: str  #: `namespace/Kind/name` of its owner then, or of the pod itself
-    preemptor_namespace: str
-    preemptor_priority: int
-    pod: str
-    namespace: str
-    owner: str
-    workload: str
-    priority: int
-    run_seconds: int
-    cpu_milli: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastDecision:
-    """A preemption with the objects that rules about victims look at, as they were then."""
-
-    decision_id: int
-    now_ms: int
-    preemptor: str
-    victims: Mapping[str, bool]  #: evicted pods; True where the eviction broke a budget
-    victim_count: int  #: of the decision, those that were leaving already included
-    objects: Sequence[ClusterObject]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +69,10 @@ class ReportQueries:
         with self._database.reading() as connection:
             return evictions(connection, wanted)
 
-    def past_decisions(self, wanted: Range) -> Iterator[PastDecision]:
+    def past_preemptions(self, wanted: Range) -> Iterator[PastPreemption]:
         """The preemptions with their objects, oldest first; pruned ones are left out."""
         with self._database.reading() as connection:
-            yield from past_decisions(connection, wanted)
+            yield from past_preemptions(connection, wanted)
 
     def nominations(self, wanted: Range) -> list[NominationRow]:
         """Nominations that were made in the range, newest first."""
@@ -135,140 +93,6 @@ class ReportQueries:
         """How often each rule and criterion decided, under each rule set."""
         with self._database.reading() as connection:
             return rule_uses(connection, wanted)
-
-
-def workload(namespace: str, owner: str, pod: str) -> str:
-    """`namespace/Kind/name`; `pod` (namespace/name) counts where there is no owner."""
-    return f"{namespace}/{owner or 'Pod/' + pod.partition('/')[2]}"
-
-
-def _conditions(
-    connection: Connection, wanted: Range, cluster: ColumnElement[int], now: ColumnElement[int]
-) -> list[ColumnElement[bool]]:
-    found = [cluster == cluster_id(connection, wanted.cluster)]
-    if wanted.since_ms is not None:
-        found.append(now >= wanted.since_ms)
-    if wanted.until_ms is not None:
-        found.append(now < wanted.until_ms)
-    return found
-
-
-def _true_at(
-    kind: str, cluster: ColumnElement[int], key: ColumnElement[str]
-) -> ColumnElement[bool]:
-    """The version of an object that was true when a decision was made."""
-    c = VERSIONS[kind].c
-    base = DECISIONS.c.base_revision
-    return and_(
-        c.cluster_id == cluster,
-        c.key == key,
-        c.valid_from <= base,
-        or_(c.valid_to.is_(None), c.valid_to > base),
-    )
-
-
-def evictions(connection: Connection, wanted: Range) -> list[Eviction]:
-    """Everything that was evicted, in the order in which it was decided."""
-    v, d, p = VICTIMS.c, DECISIONS.c, VERSIONS["Pod"].c
-    query = (
-        select(
-            v.decision_id,
-            v.now_ms,
-            d.preemptor,
-            p.owner.label("preemptor_owner"),
-            v.preemptor_namespace,
-            d.preemptor_priority,
-            v.pod,
-            v.namespace,
-            v.owner,
-            v.priority,
-            v.run_seconds,
-            v.cpu_milli,
-        )
-        .join(DECISIONS, d.id == v.decision_id)
-        .outerjoin(VERSIONS["Pod"], _true_at("Pod", v.cluster_id, d.preemptor))
-        .where(*_conditions(connection, wanted, v.cluster_id, v.now_ms), v.evicted)
-        .order_by(v.decision_id, v.position)
-    )
-    return [_eviction(dict(row)) for row in connection.execute(query).mappings()]
-
-
-def _eviction(row: dict[str, Any]) -> Eviction:
-    owner = row.pop("preemptor_owner") or ""
-    return Eviction(
-        **row,
-        preemptor_workload=workload(row["preemptor_namespace"], owner, row["preemptor"]),
-        workload=workload(row["namespace"], row["owner"], row["pod"]),
-    )
-
-
-def past_decisions(connection: Connection, wanted: Range) -> Iterator[PastDecision]:
-    """The preemptions with their objects, oldest first; pruned objects are left out."""
-    v, d, p = VICTIMS.c, DECISIONS.c, VERSIONS["Pod"].c
-    conditions = _conditions(connection, wanted, d.cluster_id, d.now_ms)
-    shared = _shared(connection, wanted)
-    query = (
-        select(
-            d.id,
-            d.now_ms,
-            d.preemptor,
-            d.base_revision,
-            d.victim_count,
-            v.pod,
-            v.pdb_violating,
-            p.manifest,
-        )
-        .join(VICTIMS, v.decision_id == d.id)
-        .join(VERSIONS["Pod"], _true_at("Pod", d.cluster_id, v.pod))
-        .where(*conditions, v.evicted)
-        .order_by(d.id, v.position)
-        .execution_options(yield_per=_BATCH)
-    )
-    preemptors = _preemptors(connection, conditions)
-    for _, group in groupby(connection.execute(query), key=attrgetter("id")):
-        rows = list(group)
-        first = rows[0]
-        asking = preemptors.get(first.id)
-        if asking is None:
-            continue
-        at = first.base_revision
-        objects = [decode("Pod", asking), *(decode("Pod", row.manifest) for row in rows)]
-        objects += [
-            obj for begun, ended, obj in shared if begun <= at and not (ended and ended <= at)
-        ]
-        yield PastDecision(
-            decision_id=first.id,
-            now_ms=first.now_ms,
-            preemptor=first.preemptor,
-            victims={row.pod: row.pdb_violating for row in rows},
-            victim_count=first.victim_count,
-            objects=objects,
-        )
-
-
-def _preemptors(connection: Connection, conditions: list[ColumnElement[bool]]) -> dict[int, str]:
-    d, p = DECISIONS.c, VERSIONS["Pod"].c
-    query = (
-        select(d.id, p.manifest)
-        .join(VERSIONS["Pod"], _true_at("Pod", d.cluster_id, d.preemptor))
-        .where(*conditions, d.outcome == "preempt", ~d.hypothetical)
-    )
-    return {row.id: row.manifest for row in connection.execute(query)}
-
-
-def _shared(connection: Connection, wanted: Range) -> list[tuple[int, int | None, ClusterObject]]:
-    """Namespaces and priority classes, with the revisions between which they were so."""
-    found: list[tuple[int, int | None, ClusterObject]] = []
-    for kind in ("Namespace", "PriorityClass"):
-        c = VERSIONS[kind].c
-        query = select(c.valid_from, c.valid_to, c.manifest).where(
-            c.cluster_id == cluster_id(connection, wanted.cluster)
-        )
-        found += [
-            (row.valid_from, row.valid_to, decode(kind, row.manifest))
-            for row in connection.execute(query)
-        ]
-    return found
 
 
 def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
@@ -339,7 +163,7 @@ def rule_sets_used(connection: Connection, wanted: Range, rules: str | None) -> 
     query = (
         select(r.digest, r.name, r.canonical, func.count().label("decisions"))
         .join(DECISIONS, d.rule_set_id == r.id)
-        .where(*_conditions(connection, wanted, d.cluster_id, d.now_ms), ~d.hypothetical)
+        .where(*wanted.conditions(connection, d.cluster_id, d.now_ms), ~d.hypothetical)
         .group_by(r.id, r.digest, r.name, r.canonical)
         .order_by(func.max(d.id).desc())
     )
@@ -351,7 +175,7 @@ def rule_sets_used(connection: Connection, wanted: Range, rules: str | None) -> 
 def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
     """Rules and ranking criteria that decided, with the number of decisions that each decided."""
     d, r, f = DECISIONS.c, RULE_SETS.c, DECISION_RULES.c
-    conditions = [*_conditions(connection, wanted, d.cluster_id, d.now_ms), ~d.hypothetical]
+    conditions = [*wanted.conditions(connection, d.cluster_id, d.now_ms), ~d.hypothetical]
     rules = (
         select(
             r.digest,

@@ -28,6 +28,7 @@ from policy.store.audit_queries import AuditQueries
 from policy.store.connection import Database, parse_url
 from policy.store.environments import ActiveRuleSet
 from policy.store.errors import shown
+from policy.store.history import Moment
 from policy.store.importing import Progress
 from policy.store.ledger import LedgerHead
 from policy.store.model import (
@@ -250,11 +251,21 @@ class Store:
             )
 
     def history(
-        self, cluster: str, needs: Collection[tuple[str, int | None]], *, now_ms: int
+        self,
+        cluster: str,
+        needs: Collection[tuple[str, int | None]],
+        *,
+        now_ms: int,
+        before: Moment | None = None,
     ) -> dict[str, dict[str, int]]:
-        """Figures of the past for (function, window in seconds) pairs, as snapshots carry them."""
+        """Figures of the past for (function, window in seconds) pairs, as snapshots carry them.
+
+        before: only what had been recorded then.
+        """
         with self._database.reading() as connection:
-            return figures_of_the_past.figures(connection, cluster, needs, now_ms=now_ms)
+            return figures_of_the_past.figures(
+                connection, cluster, needs, now_ms=now_ms, before=before
+            )
 
     def decisions(
         self,

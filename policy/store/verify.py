@@ -43,6 +43,7 @@ class Finding:
     sequence: int | None = None  #: of the ledger entry
     decision_id: int | None = None
     revision: int | None = None
+    subject: str = ""  #: what the entry is about: `decision 12`, `activation 3`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,20 @@ class _Walk:
                     sequence=None if entry is None else entry.sequence,
                     decision_id=None if entry is None else entry.decision_id,
                     revision=None if entry is None else entry.revision,
+                    subject="" if entry is None else _subject(entry),
                 )
             )
+
+
+_SUBJECTS: Final = ("decision", "session", "environment", "activation", "pruning")
+
+
+def _subject(entry: Row[Any]) -> str:
+    for name in _SUBJECTS:
+        number = entry._mapping[f"{name}_id"]
+        if number is not None:
+            return f"{name} {number}"
+    return "" if entry.revision is None else f"revision {entry.revision}"
 
 
 def verify(

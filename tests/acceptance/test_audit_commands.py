@@ -310,7 +310,8 @@ def test_the_first_bad_decision_is_named_with_status_6(policy, database_url):
         connection.execute(changed)
         connection.commit()
     done = policy("audit", "verify")
-    assert (done.status, columns(done.out)[0][:5]) == (6, ["default", "3", "2", "3", "changed"])
+    expected = ["default", "3", "decision 2", "3", "changed"]
+    assert (done.status, columns(done.out)[0][:5]) == (6, expected)
     assert "decision 2 of cluster default was changed" in done.err
     lost = policy("audit", "verify", "--from", "sha256:0", "--output", "json")
     assert (lost.status, json.loads(lost.out)["findings"][0]["harm"]) == (6, "removed")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from policy.batch import BatchRules, run_session
 from policy.batch.cases import BatchCase, read_cases, run_case
+from policy.cli.app import cli
 from policy.rules.batch import Options
 from policy.rules.problems import RulesError
 from tests.support.batch import a_class, a_gang, a_node, a_queue, cluster
 
-FILE = Path(__file__).parents[2] / "rules" / "batch-safe" / "cases.yaml"
-CASES = read_cases(FILE.read_text(), "rules/batch-safe/cases.yaml")
+FILE = Path(__file__).parents[2] / "rules" / "batch-safe.cases.yaml"
+CASES = read_cases(FILE.read_text(), "rules/batch-safe.cases.yaml")
 
 
 @pytest.mark.parametrize("name", ["kube-batch-sample", "batch-safe"])
@@ -107,3 +110,52 @@ def test_an_unusable_case_is_refused_with_its_place() -> None:
         (2, "unknown key `cpus`"),
         (3, "unknown key `evict`"),
     ]
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a command."""
+    result = CliRunner().invoke(cli, list(arguments), standalone_mode=False)
+    status = result.return_value if result.exception is None else 1
+    return status, result.stdout, str(result.exception or result.stderr)
+
+
+def test_rules_test_runs_them_with_the_others() -> None:
+    """Without a name all shipped cases run, those of sessions under both of their rule sets."""
+    status, out, _ = invoke("rules", "test", "--output", "json")
+    ran = {row["rules"] for row in json.loads(out)}
+    assert (status, ran >= {"batch-safe", "kube-batch-sample", "cooldown"}) == (0, True)
+
+
+def test_a_case_that_fails_is_told(tmp_path: Path) -> None:
+    """The cases beside a file of one's own: what was wanted, and whether anything was."""
+    (tmp_path / "mine.yaml").write_text(
+        "apiVersion: policy/v1\nkind: BatchRules\nmetadata: {name: mine}\nextends: kube-batch\n"
+    )
+    cases = tmp_path / "mine.cases.yaml"
+    cases.write_text(
+        "- note: it fits\n"
+        "  nodes: {n1: {cpu: 4}}\n"
+        "  queues: {default: 1}\n"
+        "  gangs: {g: {cpu: 1, waiting: 1}}\n"
+        "  want: {mine: {binds: {g-0: n2}}}\n"
+        "- note: nothing of mine\n"
+        "  want: {kube-batch: {evicts: []}}\n"
+    )
+    assert invoke("rules", "test", str(tmp_path / "mine.yaml")) == (
+        1,
+        f"{cases}:1: `mine` fails: it fits\n"
+        "      binds: wanted {'default/g-0': 'n2'}, got {'default/g-0': 'n1'}\n"
+        f"{cases}:6: `mine` fails: nothing of mine\n"
+        "      nothing is wanted of `mine`\n",
+        "3 cases, 2 fail\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["lint", "explain"])
+def test_questions_about_single_decisions_are_refused(command: str) -> None:
+    """Whoever asks for what batch rules do not have is told what they are."""
+    status, out, err = invoke("rules", command, "kube-batch")
+    assert (status, out) == (1, "")
+    assert err.splitlines()[0] == (
+        "rules/kube-batch.yaml:3:7: these are rules of batch sessions, not of single decisions"
+    )

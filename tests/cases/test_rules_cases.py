@@ -69,7 +69,7 @@ def test_a_folder_of_rules_is_tested(rules: Path) -> None:
     (rules.parent / "silver.cases.yaml").write_text(CASES)
     found = [suite.shown for suite in suites([str(rules.parent)])]
     assert found == [f"{rules}/cases.yaml", f"{rules.parent}/silver.cases.yaml"]
-    assert invoke("rules", "test", str(rules.parent))[::2] == (0, "2 cases hold\n")
+    assert invoke("rules", "test", str(rules.parent))[::2] == (0, "2 cases in 2 files hold\n")
 
 
 def test_a_failing_case_says_what_it_wanted(rules: Path) -> None:

@@ -66,6 +66,25 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
             [("unreachable", "b", "rule `b` is never reached: `a` decides before it")],
         ),
         (
+            eligible(
+                a_rule("fresh", when="victim.started && victim.runtimeSeconds < 600"),
+                a_rule("fresher", when="victim.runtimeSeconds < 300 && victim.started"),
+            ),
+            [
+                (
+                    "unreachable",
+                    "fresher",
+                    "rule `fresher` is never reached: `fresh` decides before it",
+                )
+            ],
+        ),
+        (
+            eligible(
+                a_rule("low", when="victim.priority < 3 && victim.priority > 5"), a_rule("all")
+            ),
+            [("never-holds", "low", "the condition of rule `low` never holds")],
+        ),
+        (
             eligible(a_rule("none", when="false"), a_rule("all")),
             [("never-holds", "none", "the condition of rule `none` never holds")],
         ),

@@ -17,7 +17,7 @@ from policy.rules.lint import lint
 from policy.rules.loading import shipped_environments, shipped_rules
 
 FOLDER = Path(__file__).parents[2] / "rules"
-SUITES = {suite.shown: suite for suite in suites([])}
+SUITES = {suite.shown: suite for suite in suites([]) if not suite.batch}
 CASES = [(suite, case) for suite in SUITES.values() for case in suite.cases()]
 
 
@@ -53,12 +53,15 @@ _TEXT = re.compile(r"'([^']+)'")
 _UNIT = {"s": 1, "m": 60, "h": 3600}
 
 
-def lists_of(spec: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The lists of insertions of a rule file, by name."""
+def rules_of(spec: dict[str, Any]) -> Iterator[tuple[list[Any], int, dict[str, Any]]]:
+    """The rules that a file inserts or replaces, each with the list that it stands in."""
     for owner in (spec, spec.get("victims", {})):
-        for name, value in owner.items():
-            if isinstance(value, dict) and "insert" in value:
-                yield name, value["insert"]
+        for value in owner.values():
+            if isinstance(value, dict):
+                for i, entry in enumerate(value.get("insert", ())):
+                    yield value["insert"], i, entry["rule"]
+                for i, rule in enumerate(value.get("replace", ())):
+                    yield value["replace"], i, rule
 
 
 def changed_conditions(when: str) -> Iterator[tuple[str, str]]:
@@ -81,25 +84,36 @@ def changed_conditions(when: str) -> Iterator[tuple[str, str]]:
 
 def mutants(name: str) -> Iterator[Mutant]:
     """Rule files that are `name`'s but for one thing."""
-    original = yaml.safe_load((FOLDER / name / "rules.yaml").read_text())
-    for section, entries in lists_of(original["spec"]):
-        for i, entry in enumerate(entries):
-            rule = entry["rule"]
-            without = deepcopy(original)
-            del dict(lists_of(without["spec"]))[section][i]
-            yield f"no {rule['id']}", without
-            for what, when in changed_conditions(rule["when"]):
-                other = deepcopy(original)
-                dict(lists_of(other["spec"]))[section][i]["rule"]["when"] = when
-                yield f"{rule['id']}: {what}", other
-    limit = original["spec"].get("victims", {}).get("maxVictims")
+    file = FOLDER / name / "rules.yaml" if name in shipped_rules() else FOLDER / f"{name}.yaml"
+    original = yaml.safe_load(file.read_text())
+    spec = original.setdefault("spec", {})
+    for number, (_, _, rule) in enumerate(rules_of(spec)):
+        without = deepcopy(original)
+        entries, i, _ = list(rules_of(without["spec"]))[number]
+        del entries[i]
+        yield f"no {rule['id']}", without
+        for what, when in changed_conditions(rule["when"]):
+            other = deepcopy(original)
+            list(rules_of(other["spec"]))[number][2]["when"] = when
+            yield f"{rule['id']}: {what}", other
+    limit = spec.get("victims", {}).get("maxVictims")
     for value in () if limit is None else (limit - 1, limit + 1, None):
         other = deepcopy(original)
         other["spec"]["victims"]["maxVictims"] = value
         yield f"maxVictims: {value}", other
+    for included in original.get("include", ()):
+        other = deepcopy(original)
+        other["include"].remove(included)
+        changed = {rule["id"] for _, _, rule in rules_of(spec)}
+        if not changed & {rule.id for rule in RuleSet.load(included).victims.eligible}:
+            yield f"without {included}", other
 
 
-MUTANTS = [(name, what, value) for name in shipped_rules() for what, value in mutants(name)]
+MUTANTS = [
+    (name, what, value)
+    for name in (*shipped_rules(), *shipped_environments())
+    for what, value in mutants(name)
+]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +125,13 @@ def test_the_cases_fail_for_a_rule_that_is_wrong_by_a_little(
     name: str, value: dict[str, Any]
 ) -> None:
     """Removed, a threshold or window off by one, another word, a condition less: a case fails."""
-    assert run_suite(SUITES[f"rules/{name}/cases.yaml"], RuleSet.load(value)) != []
+    suite = next(suite for suite in SUITES.values() if suite.rules == name)
+    assert run_suite(suite, RuleSet.load(value)) != []
 
 
 def test_there_are_mutants_of_every_shipped_rule() -> None:
     """The list of mutants is not empty by accident: every rule is removed once."""
-    removed = sorted(what.removeprefix("no ") for _, what, _ in MUTANTS if what.startswith("no "))
+    removed = sorted({what.removeprefix("no ") for _, what, _ in MUTANTS if what.startswith("no ")})
     assert removed == [
         "cooldown",
         "minimum-run-time",

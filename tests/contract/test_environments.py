@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import text
 
 from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
@@ -12,7 +13,9 @@ from policy.scheduling.cycle import Scheduler
 from policy.store import NotFound, Store, StoreError
 from policy.store.environments import RuleSetChanged
 from policy.store.journal import StoreJournal
+from policy.store.verify import Harm
 from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
+from tests.contract.test_ledger import tampering
 
 SOFT, STRICT, OTHER = "kube-1.35", "environments/prod", "kube-1.28"
 
@@ -174,6 +177,27 @@ def test_activations_are_entries_of_the_ledger(store):
         ("activation", digest(SOFT), "prod", "ann"),
     ]
     assert store.verify_ledger().ok
+
+
+@pytest.mark.parametrize(
+    ("table", "changes", "subject"),
+    [
+        ("activations", "reason = 'better'", "activation 1"),
+        ("activations", "actor = 'bob'", "activation 1"),
+        ("activations", "rule_set_id = previous_rule_set_id", "activation 2"),
+        ("environments", "created_by = 'bob'", "environment 1"),
+    ],
+)
+def test_a_changed_activation_is_found_and_named(store, database_url, table, changes, subject):
+    """Who activated what and why cannot be rewritten: verification names what was changed."""
+    activate(store, SOFT)
+    activate(store, STRICT)
+    with tampering(database_url) as connection:
+        number = subject.split()[1]
+        connection.execute(text(f"UPDATE {table} SET {changes} WHERE id = {number}"))
+        connection.commit()
+    first = store.verify_ledger().findings[0]
+    assert (first.harm, first.subject) == (Harm.CHANGED, subject)
 
 
 def test_an_environment_without_rules_decides_nothing(store):

@@ -16,7 +16,8 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod, a_victim
+from policy.store.model import SessionRecord, SessionStep
+from tests.contract.builders import NOW, RULES, RULES_DIGEST, a_decision, a_node, a_pod, a_victim
 
 HOUR = 3600
 NEEDS = frozenset(
@@ -144,20 +145,55 @@ def plan(store, statement, parameters):
         return [row[0] for row in raw]
 
 
+def held(store, *, seconds_ago):
+    """Record a batch session that tried many pods in vain, and evicted one."""
+    rejected = [
+        SessionStep(action="allocate", operation="reject", task=f"lab/{n}", reason="no-room")
+        for n in range(20)
+    ]
+    evicted = SessionStep(action="reclaim", operation="evict", task="shop/web", for_task="lab/0")
+    record = SessionRecord(
+        digest=f"sha256:{seconds_ago:064x}",
+        now_ms=NOW - seconds_ago * 1000,
+        snapshot_digest="",
+        seed=0,
+        engine_version="1",
+        bound_count=0,
+        evicted_count=1,
+        steps=[*rejected, evicted],
+        document={},
+    )
+    store.record_session(
+        "default",
+        record,
+        [],
+        expected_revision=1,
+        rule_set_canonical=RULES,
+        rule_set_name="by-hand",
+        rule_set_digest=RULES_DIGEST,
+        actor="ann",
+        at_ms=NOW,
+    )
+
+
 def test_the_statement_reads_an_index_by_time(store):
     """No part of it scans a table: each reads one stretch of time."""
     for days in range(300):
         preempted(store, a_victim(f"shop/web-{days}"), seconds_ago=days * 86_400)
+        held(store, seconds_ago=days * 86_400)
     with statements(store) as sent:
         store.history("default", NEEDS, now_ms=NOW)
     steps = plan(store, *sent[0])
     if store._database.is_sqlite:
-        found = [step for step in steps if "victims" in step or "decisions" in step]
-        assert [step for step in found if not step.startswith("SEARCH")] == []
+        read = [step for step in steps if re.match("(SCAN|SEARCH) (?!clusters)", step)]
+        assert [step for step in read if not step.startswith("SEARCH")] == []
+        evicted = [step for step in read if "session_steps" in step]
+        assert [s for s in evicted if "ix_session_steps_evictions" not in s] == []
+        found = [step for step in read if re.search("SEARCH (victims|decisions|sessions) ", step)]
     else:
         found = [step for step in steps if "Index Cond" in step and "now_ms" in step]
         assert [step for step in steps if "Seq Scan on" in step and "clusters" not in step] == []
-    assert len(found) == len(NEEDS)
+    assert len(found) == 2 * len(NEEDS)  # of decisions, and of sessions
     assert [s for s in found if len(re.findall(r"\bnow_ms ?[<>]", s)) != 2] == []
 
 

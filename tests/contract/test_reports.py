@@ -17,8 +17,8 @@ from policy.cluster.objects import ObjectMeta, PriorityClass
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
+from policy.store.evictions import Range
 from policy.store.journal import StoreJournal
-from policy.store.reports import Range
 from tests.contract.builders import NOW, a_node, a_pod
 
 MINUTE = 60_000
@@ -115,15 +115,26 @@ def test_pairs_of_preemptor_and_victim(history):
 
 
 def test_the_histogram_ends_with_the_maximum(history):
-    """One workload was hit twice, two were hit once."""
+    """One workload was hit twice, two were hit once; each of the four pods was hit once."""
     found = reports.histogram(history.report_queries().evictions(ALL))
-    assert rows(found, "evictions", "workloads") == [(1, 2), (2, 1)]
+    assert rows(found, "evictions", "workloads", "pods") == [(1, 2, 4), (2, 1, 0)]
+
+
+def test_a_pod_that_comes_back_under_its_name_counts_again(store):
+    """A pod without owner, evicted, made again and evicted again: hit twice."""
+    cluster = Cluster(store)
+    cluster.preempt("ops/a", victim="shop/web-1", priority=1, owner="")
+    back = a_pod("shop/web-1", node="n1", cpu="8", owner="ReplicaSet/web")
+    cluster.change(("Pod", "ops/a", None), ("Pod", "shop/web-1", back))
+    cluster.preempt("ops/b", victim="shop/web-1", priority=1, owner="", after=MINUTE)
+    found = reports.histogram(store.report_queries().evictions(ALL))
+    assert rows(found, "evictions", "workloads", "pods") == [(2, 1, 1)]
 
 
 def test_cascades_are_chains_within_the_window(history):
     """Web lost a pod 100 minutes before it preempts: a chain within two hours, not within one."""
     evictions = history.report_queries().evictions(ALL)
-    names = ("depth", "decisions", "evictions", "example")
+    names = ("depth", "preemptions", "evictions", "example")
     first = "shop/ReplicaSet/api > shop/ReplicaSet/web"
     assert [
         rows(reports.cascades(evictions, window_seconds=seconds), *names)
@@ -137,7 +148,7 @@ def test_cascades_are_chains_within_the_window(history):
 def test_how_long_preemptors_waited(history):
     """Every nomination of this history was used at once, by the pod that was nominated."""
     found = reports.waiting(history.report_queries().nominations(ALL), now_ms=NOW)
-    assert rows(found, "ended_by", "nominations") == [("bound", 4)]
+    assert rows(found, "ended", "nominations") == [("bound", 4)]
 
 
 def test_what_was_lost(history):
@@ -159,8 +170,8 @@ def test_what_was_lost(history):
 def test_what_each_shipped_rule_would_have_prevented(history):
     """Asked alone about each eviction, with the objects and the past of that moment."""
     queries = history.report_queries()
-    found = reports_prevented.prevented(queries.past_decisions(ALL), queries.evictions(ALL))
-    assert {row.rule: (row.evictions, row.decisions, row.seconds_saved) for row in found} == {
+    found = reports_prevented.prevented(queries.past_preemptions(ALL), queries.evictions(ALL))
+    assert {row.rule: (row.evictions, row.preemptions, row.seconds_saved) for row in found} == {
         # web-1 had run for five minutes when it was taken.
         "minimum-run-time": (1, 1, 300),
         # Its priority class asked for ten minutes.
@@ -185,9 +196,11 @@ def test_the_past_counts_for_rules_that_look_back(store):
     queries = store.report_queries()
     late = Range(cluster="default", since_ms=T0 + MINUTE)
     for wanted in (ALL, late):
-        found = reports_prevented.prevented(queries.past_decisions(wanted), queries.evictions(ALL))
+        found = reports_prevented.prevented(
+            queries.past_preemptions(wanted), queries.evictions(ALL)
+        )
         (row,) = [row for row in found if row.rule == "cooldown"]
-        assert (row.evictions, row.decisions) == (1, 1)
+        assert (row.evictions, row.preemptions) == (1, 1)
 
 
 def test_a_range_leaves_out_what_was_decided_before(history):

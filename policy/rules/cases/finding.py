@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from policy.rules.batch_loading import is_batch, shipped_batch_names
 from policy.rules.cases.model import Case
 from policy.rules.cases.reading import read_cases
 from policy.rules.loading import (
@@ -28,9 +29,14 @@ _SUFFIX = ".cases.yaml"
 class Suite:
     """A rule file, and the cases beside it."""
 
-    rules: str | Path  #: as `RuleSet.load` takes it
+    rules: str | Path  #: as `RuleSet.load` takes it, or `BatchRules.load`
     file: Traversable
     shown: str  #: name of the file of cases, as messages give it
+
+    @property
+    def batch(self) -> bool:
+        """The rules are those of batch sessions; their cases are read by `policy.batch.cases`."""
+        return is_batch(self.rules)
 
     def cases(self) -> tuple[Case, ...]:
         """Raises RulesError with every problem found."""
@@ -48,7 +54,12 @@ def suites(targets: Sequence[str]) -> list[Suite]:
     Without targets: those beside the shipped rules. Raises RulesError for a target without any.
     """
     if not targets:
-        names = (*shipped_names(), *shipped_rules(), *shipped_environments())
+        names = (
+            *shipped_names(),
+            *shipped_batch_names(),
+            *shipped_rules(),
+            *shipped_environments(),
+        )
         return [suite for name in names if (suite := _shipped(name)) is not None]
     found: dict[str, Suite] = {}
     for target in targets:

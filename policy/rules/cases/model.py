@@ -38,10 +38,11 @@ class Case:
 class Mismatch:
     """A case that fails, and where the decision is another one than wanted."""
 
-    case: Case
+    place: str  #: of the case
+    note: str
     rules: str  #: name of the rule set
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.case.place}: `{self.rules}` fails: {self.case.note}"]
+        lines = [f"{self.place}: `{self.rules}` fails: {self.note}"]
         return "\n".join([*lines, *(f"      {line}" for line in self.differences)])

@@ -52,6 +52,17 @@ _FIGURE: Final = re.compile(r"([A-Za-z]+)(?:\(([0-9a-z]+)\))?")
 def read_cases(file: Traversable, shown: str) -> tuple[Case, ...]:
     """The cases of a file. Raises RulesError with every problem found."""
     problems: list[Problem] = []
+    root = parse_any(text_of(file, shown), shown, problems)
+    if not isinstance(root, Series):
+        raise RulesError([root.place.problem("", "a file of cases is a list of cases")])
+    cases = [case for i, item in enumerate(root.items) if (case := _case(item, i, problems))]
+    if problems:
+        raise RulesError(problems)
+    return tuple(cases)
+
+
+def text_of(file: Traversable, shown: str) -> str:
+    """The text of a file of cases. Raises RulesError."""
     try:
         raw = file.read_bytes()
     except OSError as exc:
@@ -59,16 +70,9 @@ def read_cases(file: Traversable, shown: str) -> tuple[Case, ...]:
     if len(raw) > MAX_BYTES:
         raise _refused(shown, f"larger than {MAX_BYTES} bytes")
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise _refused(shown, f"not UTF-8: byte {exc.start + 1}") from exc
-    root = parse_any(text, shown, problems)
-    if not isinstance(root, Series):
-        raise RulesError([root.place.problem("", "a file of cases is a list of cases")])
-    cases = [case for i, item in enumerate(root.items) if (case := _case(item, i, problems))]
-    if problems:
-        raise RulesError(problems)
-    return tuple(cases)
 
 
 def _refused(shown: str, message: str) -> RulesError:

@@ -19,7 +19,9 @@ def run(case: Case, rules: RuleSet) -> Mismatch | None:
     decision = decide(snapshot, rules, case.preemptor, seed=case.seed)
     held = denials(snapshot, rules, case.preemptor) if case.want.denied else {}
     found = tuple(_differences(case, decision, held))
-    return Mismatch(case=case, rules=rules.name, differences=found) if found else None
+    if not found:
+        return None
+    return Mismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
 
 
 def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:

@@ -9,6 +9,7 @@ from policy.store.tables.audit import (
     PRUNINGS,
     SESSION_STEPS,
     SESSIONS,
+    STEP_EVICTED,
 )
 from policy.store.tables.base import METADATA, covered
 from policy.store.tables.decisions import (
@@ -52,6 +53,7 @@ __all__ = [
     "RULE_SETS",
     "SESSIONS",
     "SESSION_STEPS",
+    "STEP_EVICTED",
     "VERSIONS",
     "VICTIMS",
     "covered",

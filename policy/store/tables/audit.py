@@ -34,6 +34,11 @@ ACTIVATIONS: Final = table(
     Index(None, "rule_set_id"),
 )
 
+STEP_EVICTED: Final = sql("operation = 'evict' AND reason = ''")
+"""Evictions among the steps that were neither refused nor taken back.
+
+Literally as the index has it: SQLite uses a partial index only where a query has its condition.
+"""
 SESSIONS: Final = table(
     "sessions",
     identity(),
@@ -53,6 +58,8 @@ SESSIONS: Final = table(
     text("engine_version"),
     json("document"),
     Index(None, "cluster_id", "id"),
+    # For the figures of the past.
+    Index(None, "cluster_id", "now_ms"),
     Index(None, "rule_set_id"),
     unique_for_ever=True,
 )
@@ -71,13 +78,17 @@ SESSION_STEPS: Final = table(
     text("reason"),
     json("detail"),
     PrimaryKeyConstraint("session_id", "position"),
-    # The evictions that took effect, for the views.
+    # The evictions that took effect, for the views, and covering for the figures of the past:
+    # SQLite would else read all steps of a session, of which those in vain are by far the most.
     Index(
         "ix_session_steps_evictions",
         "session_id",
         "for_task",
-        sqlite_where=sql("operation = 'evict' AND reason = ''"),
-        postgresql_where=sql("operation = 'evict' AND reason = ''"),
+        "task",
+        "operation",
+        "reason",
+        sqlite_where=STEP_EVICTED,
+        postgresql_where=STEP_EVICTED,
     ),
     clustered=True,
 )

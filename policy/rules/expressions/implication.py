@@ -1,0 +1,175 @@
+"""Which condition follows from which, as far as their texts tell.
+
+A condition is read as alternatives (`||`) of things that hold together (`&&`); of these,
+comparisons of a whole number with a literal and of text with literals are understood, and all else
+is compared as it stands. What is said is true; much that is true is not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final, TypeAlias
+
+from policy.rules.expressions.checking import check
+from policy.rules.expressions.expression import CONDITION, Expression
+from policy.rules.expressions.syntax import Call, Constant, ListLiteral, Node
+
+_Key: TypeAlias = Hashable
+"""A part of an expression, the same for the same text wherever it stands."""
+
+_INT_MIN: Final = -(2**63)
+_INT_MAX: Final = 2**63 - 1
+_FLIPPED: Final = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_", "_==_": "_==_"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Whole numbers between two ends, both included."""
+
+    low: int = _INT_MIN
+    high: int = _INT_MAX
+
+    def __and__(self, other: _Range) -> _Range:
+        return _Range(max(self.low, other.low), min(self.high, other.high))
+
+    def within(self, other: _Range) -> bool:
+        return other.low <= self.low and self.high <= other.high
+
+    @property
+    def empty(self) -> bool:
+        return self.low > self.high
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What has to hold at the same time for one alternative."""
+
+    parts: frozenset[_Key]
+    ranges: Mapping[_Key, _Range]
+    words: Mapping[_Key, frozenset[str]]
+
+    @property
+    def impossible(self) -> bool:
+        return (
+            False in self.parts
+            or any(found.empty for found in self.ranges.values())
+            or not all(self.words.values())
+        )
+
+    def implies(self, other: _Together) -> bool:
+        nothing: frozenset[str] = frozenset()
+        return (
+            other.parts <= self.parts
+            and all(
+                subject in self.ranges and self.ranges[subject].within(wanted)
+                for subject, wanted in other.ranges.items()
+            )
+            and all(
+                subject in self.words and self.words.get(subject, nothing) <= wanted
+                for subject, wanted in other.words.items()
+            )
+        )
+
+
+def follows(later: Expression | None, earlier: Expression | None) -> bool:
+    """Does `earlier` hold wherever `later` does? None stands for a condition that always holds."""
+    return all(
+        any(one.implies(other) for other in _alternatives(earlier)) or one.impossible
+        for one in _alternatives(later)
+    )
+
+
+def impossible(condition: Expression) -> bool:
+    """Can the condition never hold, whatever the values are?"""
+    return all(one.impossible for one in _alternatives(condition))
+
+
+def _alternatives(condition: Expression | None) -> tuple[_Together, ...]:
+    if condition is None:
+        return (_together(()),)
+    tree = check(condition.source, context=condition.context, expected=CONDITION).tree
+    return tuple(_together(_flat(node, "_&&_")) for node in _flat(tree.root, "_||_"))
+
+
+def _flat(node: Node, operator: str) -> Iterator[Node]:
+    if isinstance(node, Call) and node.function == operator:
+        for argument in node.arguments:
+            yield from _flat(argument, operator)
+    else:
+        yield node
+
+
+def _together(nodes: Iterator[Node] | tuple[()]) -> _Together:
+    parts: set[_Key] = set()
+    ranges: dict[_Key, _Range] = {}
+    words: dict[_Key, frozenset[str]] = {}
+    for node in nodes:
+        if isinstance(node, Constant) and node.value is True:
+            continue
+        if isinstance(node, Constant) and node.value is False:
+            parts.add(False)
+            continue
+        subject, found = _compared(node)
+        if isinstance(found, _Range):
+            ranges[subject] = found & ranges.get(subject, _Range())
+        elif found is not None:
+            words[subject] = found & words.get(subject, found)
+        else:
+            parts.add(_key(node))
+    return _Together(frozenset(parts), ranges, words)
+
+
+def _compared(node: Node) -> tuple[_Key, _Range | frozenset[str] | None]:
+    """The side of a comparison that is no literal, and the values that it may have."""
+    if not isinstance(node, Call) or len(node.arguments) != 2:
+        return None, None
+    left, right = node.arguments
+    function = node.function
+    if isinstance(left, Constant) and function in _FLIPPED:
+        left, right, function = right, left, _FLIPPED[function]
+    if isinstance(right, Constant):
+        value = right.value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return _key(left), _range(function, value)
+        if isinstance(value, str) and function == "_==_":
+            return _key(left), frozenset({value})
+    elif isinstance(right, ListLiteral) and function == "@in":
+        values = [e.value for e in right.elements if isinstance(e, Constant)]
+        texts = frozenset(value for value in values if isinstance(value, str))
+        if len(values) == len(right.elements) and all(isinstance(v, str) for v in values):
+            return _key(left), texts
+    return None, None
+
+
+def _range(function: str, value: int) -> _Range | None:
+    match function:
+        case "_<_":
+            return _Range(high=value - 1)
+        case "_<=_":
+            return _Range(high=value)
+        case "_>_":
+            return _Range(low=value + 1)
+        case "_>=_":
+            return _Range(low=value)
+        case "_==_":
+            return _Range(value, value)
+    return None
+
+
+_PLACE: Final = frozenset({"offset", "raw", "type"})
+
+
+def _key(node: Node) -> _Key:
+    """The node without its place in the text."""
+    values = (getattr(node, field.name) for field in fields(node) if field.name not in _PLACE)
+    return (type(node).__name__, *(_frozen(value) for value in values))
+
+
+def _frozen(value: object) -> _Key:
+    if isinstance(value, Node):
+        return _key(value)
+    if isinstance(value, tuple):
+        return tuple(_frozen(item) for item in value)
+    # 1, 1.0 and true are equal in Python.
+    return (type(value).__name__, value)
