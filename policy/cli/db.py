@@ -115,7 +115,7 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
     """Take whole old stretches out of the record; what stays can still be verified.
 
     Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the
-    last hash that it prints: `policy audit verify --from HASH` verifies what stays from there on.
+    last hash that it prints: `policy audit verify --head HASH` verifies what stays from there on.
 
     \b
     Example:

@@ -299,8 +299,9 @@ def test_an_untouched_record_verifies_from_the_start_and_from_a_head(policy):
     (head,) = json.loads(policy("audit", "head", "--output", "json").out)
     assert (head["cluster"], policy("audit", "verify").status) == ("default", 0)
     assert policy("what-if", "default/high", "--at", "1", "--record").status == 0
-    done = policy("audit", "verify", "--from", head["hash"])
-    assert (done.status, done.out) == (0, "")
+    for option in ("--head", "--from"):
+        done = policy("audit", "verify", option, head["hash"])
+        assert (done.status, done.out) == (0, "")
 
 
 def test_the_first_bad_decision_is_named_with_status_6(policy, database_url):
@@ -312,5 +313,13 @@ def test_the_first_bad_decision_is_named_with_status_6(policy, database_url):
     done = policy("audit", "verify")
     assert (done.status, columns(done.out)[0][:5]) == (6, ["default", "3", "2", "3", "changed"])
     assert "decision 2 of cluster default was changed" in done.err
-    lost = policy("audit", "verify", "--from", "sha256:0", "--output", "json")
+    lost = policy("audit", "verify", "--from", "sha256:" + 64 * "0", "--output", "json")
     assert (lost.status, json.loads(lost.out)["findings"][0]["harm"]) == (6, "removed")
+    assert "an entry of a ledger was removed: no entry of a ledger has the hash" in lost.err
+
+
+def test_a_hash_that_is_none_is_a_wrong_command_line(policy):
+    """What was copied in part, or in capitals, is no sign of tampering."""
+    for option in ("--head", "--from"):
+        done = policy("audit", "verify", option, "sha256:0")
+        assert (done.status, "is not `sha256:` and 64 hexadecimal digits" in done.err) == (2, True)

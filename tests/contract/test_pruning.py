@@ -107,6 +107,8 @@ def test_nothing_old_nothing_pruned(store):
         "UPDATE prunings SET last_revision = 3",
         "UPDATE prunings SET checkpoint_digest = 'x'",
         "DELETE FROM prunings",
+        "INSERT INTO nominations VALUES (1, 1, 'a/b', 'u', 1, 'n1', NULL, 1)",
+        "INSERT INTO nomination_ends VALUES (1, 1, 'lab/waiting', 2, NULL, 'bound', 1)",
         "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
         "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
         " environment_id, activation_id, pruning_id, subject_digest, rows_digest, at_ms, actor,"
