@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.replay import Incomplete, Lack, Replayer
+from policy.preemption.columns import history_key
 from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
 from policy.store import DecisionRow, Store, StoredVictim
@@ -45,8 +46,8 @@ def questions(
 ) -> Iterator[Question | Skipped]:
     """Recorded decisions with the states they were made on; ascending order is cheap.
 
-    history_needs: of the rules that will be asked; the figures are those that the record shows
-    just before each decision.
+    history_needs: of the rules that will be asked. Figures that the decision read are those that
+    it read; others are what the record shows just before it.
     """
     replayer = Replayer(store)
     for start in range(0, len(ids), _BATCH):
@@ -58,9 +59,11 @@ def questions(
             except Incomplete as exc:
                 yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
                 continue
-            if history_needs:
-                figures = store.history(row.cluster, history_needs, now_ms=row.now_ms - 1)
-                snapshot = snapshot.at(row.now_ms, history=figures)
+            frozen = snapshot.history or {}
+            unread = {need for need in history_needs if history_key(*need) not in frozen}
+            if unread:
+                figures = store.history(row.cluster, unread, now_ms=row.now_ms - 1)
+                snapshot = snapshot.at(row.now_ms, history={**figures, **frozen})
             yield Question(
                 id=row.id,
                 snapshot=snapshot,

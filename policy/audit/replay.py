@@ -84,7 +84,14 @@ class Replayer:
         """The decisions with these numbers; what the next ones need is read together."""
         for start in range(0, len(ids), _BATCH):
             queries = self._store.audit_queries()
-            batch = queries.decisions(ids[start : start + _BATCH])
+            wanted = ids[start : start + _BATCH]
+            batch = queries.decisions(wanted)
+            gone = set(wanted).difference(row.id for row in batch)
+            if gone:
+                raise StoreError(
+                    f"decision {min(gone)} lacks rows that belong to it",
+                    help="`policy audit verify` names what was changed",
+                )
             for row in batch:
                 self._past(row.cluster).expect(row.base_revision)
             self._histories = queries.histories([r.id for r in batch if self._reads_history(r)])
@@ -195,7 +202,9 @@ class Replayer:
             raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
 
     def _rule_set(self, digest: str) -> RuleSet:
-        """Raises Incomplete."""
+        """Raises Incomplete; "" is the digest of a rule set whose row is gone."""
+        if not digest:
+            raise Incomplete((Lack.RULE_SET,), "the rule set is not in the database any more")
         found = self._rules.get(digest)
         if found is None:
             try:

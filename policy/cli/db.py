@@ -87,15 +87,24 @@ def current(db: str, form: str) -> int:
 def check(db: str) -> int:
     """Check that a database can be used as it is; the exit status is 1 where it cannot.
 
+    Compares schema revision, tables, columns, indexes and the names of the views with what this
+    version works with, and has SQLite check its file. What the rows say is `policy audit verify`.
+
     \b
     Example:
       policy db check
     """
-    from policy.store import Store
+    from policy.store import check as run
 
-    with Store.open(db, read_only=True, create=False) as store:
-        output.say(f"`{store.location}` is up to date")
-    return Exit.OK
+    found = run(db)
+    for problem in found.problems:
+        output.say(problem)
+    if found.ok:
+        output.say(f"schema {found.schema.revision}, nothing is wrong")
+        return Exit.OK
+    if not found.schema.up_to_date:
+        output.say("  help: run `policy db upgrade`")
+    return Exit.ERROR
 
 
 @group.command("prune")

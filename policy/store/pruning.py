@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
 from policy.store import checkpoints, ledger, rows
+from policy.store.queries import cluster_id as cluster_id_of
 from policy.store.tables import (
     ACTIVATIONS,
     CLUSTERS,
@@ -58,10 +59,13 @@ class PrunePlan:
 
 
 def plan(connection: Connection, older_than_ms: int, *, cluster: str | None) -> PrunePlan:
-    """What pruning would take: whole stretches of entries that are older than the instant."""
+    """What pruning would take: whole stretches of entries that are older than the instant.
+
+    Raises NotFound for an unknown cluster.
+    """
     query = select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.id)
     if cluster is not None:
-        query = query.where(CLUSTERS.c.name == cluster)
+        query = query.where(CLUSTERS.c.id == cluster_id_of(connection, cluster))
     found = connection.execute(query).all()
     planned = [_plan(connection, row.id, row.name, older_than_ms) for row in found]
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(p for p in planned if p))

@@ -90,12 +90,13 @@ def _base() -> Select[Any]:
             CYCLES.c.environment,
             CYCLES.c.attempt,
             CYCLES.c.queued_ms,
-            RULE_SETS.c.name.label("rule_set"),
-            RULE_SETS.c.digest.label("rule_set_digest"),
+            func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
+            func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
         .join(CLUSTERS, CLUSTERS.c.id == DECISIONS.c.cluster_id)
         .join(CYCLES, CYCLES.c.id == DECISIONS.c.id)
-        .join(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
+        # A rule set that somebody removed lacks; the decisions that it made are still there.
+        .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
 
 

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Row, func, select
 
 from policy.store import checkpoints, covering, ledger, rows
 from policy.store.connection import any_text
-from policy.store.errors import NotFound
 from policy.store.orphans import orphans
+from policy.store.queries import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
 
 Progress = Callable[[int, int], None]
@@ -125,9 +125,7 @@ def verify(
 def _walks(connection: Connection, cluster: str | None, from_hash: str | None) -> list[_Walk]:
     query = select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.id)
     if cluster is not None:
-        query = query.where(CLUSTERS.c.name == cluster)
-        if connection.execute(query).first() is None:
-            raise NotFound(f"there is no cluster `{cluster}`")
+        query = query.where(CLUSTERS.c.id == cluster_id(connection, cluster))
     if from_hash is not None:
         holder = select(LEDGER.c.cluster_id).where(LEDGER.c.hash == from_hash)
         pruned = checkpoints.clusters_pruned_at(from_hash)

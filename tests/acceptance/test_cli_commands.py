@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -595,6 +596,14 @@ def test_an_old_database_is_upgraded_on_request_only(
         assert done.err.splitlines()[-1] == "  help: run `policy db upgrade`"
     assert policy("db", "upgrade", "--db", database).err == f"schema {newest['newest']}\n"
     assert policy("db", "check", "--db", database).status == 0
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("DROP VIEW v_victims")
+        connection.execute("DROP INDEX ix_pods_cluster_id_valid_from")
+    done = policy("db", "check", "--db", database)
+    assert (done.status, done.err) == (
+        1,
+        "add index ix_pods_cluster_id_valid_from\nview v_victims lacks\n",
+    )
 
 
 def test_conform_ends_with_the_numbers(policy: Policy) -> None:

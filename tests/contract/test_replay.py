@@ -18,9 +18,9 @@ from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, Store
+from policy.store import Cause, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.tables import DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from policy.store.tables import CYCLES, DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -176,17 +176,19 @@ def test_a_rule_set_text_that_was_changed_is_named(store, database_url, text, la
 
 
 def test_a_rule_set_that_is_gone_is_named(store, database_url):
-    """Where no text has the digest, it is the rule set that lacks."""
-    (number, *_) = schedule(store)
-    damaged(
-        store,
-        database_url,
-        RULE_SETS.insert().values(
-            id=77, digest="sha256:0", name="x", canonical="{}", first_used_ms=0
-        ),
-        update(RULE_SETS).where(RULE_SETS.c.id != 77).values(digest="sha256:1"),
-    )
-    assert Lack.RULE_SET_DIGEST in lacks(store, number)
+    """Its decisions are still there, and none of them is taken for replayed."""
+    ids = schedule(store)
+    damaged(store, database_url, RULE_SETS.delete())
+    assert store.audit_queries().decision_ids("default") == ids
+    assert {lacks(store, number) for number in ids} == {(Lack.RULE_SET,)}
+
+
+def test_a_decision_that_cannot_be_read_is_not_passed_over(store, database_url):
+    """Where rows lack without which it is none, the replay ends and says which decision it was."""
+    ids = schedule(store)
+    damaged(store, database_url, CYCLES.delete().where(CYCLES.c.id == ids[1]))
+    with pytest.raises(StoreError, match=f"decision {ids[1]} lacks rows"):
+        list(replay_all(store, ids))
 
 
 OTHER = encode(a_node("n2").cpu("4").cordoned().node).decode()
