@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import PrunedCluster
 
 
 @click.group("db")
@@ -140,7 +144,7 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
             )
         else:
             plan = store.plan_prune(before, cluster=cluster)
-    found = [{name: getattr(p, name) for name in p.__dataclass_fields__} for p in plan.clusters]
+    found = [_pruned(cluster) for cluster in plan.clusters]
     output.rows(found, form, columns=tuple(found[0]) if found else ("cluster",))
     if not found:
         output.say("nothing is that old")
@@ -148,4 +152,14 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
         output.say("taken out; what stays is verified from the last hash on")
     else:
         output.say("would be taken out and could no longer be shown or replayed; --yes does it")
+    left = sum(cluster.hypothetical_left for cluster in plan.clusters)
+    if left:
+        output.say(f"{left} hypothetical decisions stay without the states that they were made on")
     return Exit.OK
+
+
+def _pruned(cluster: PrunedCluster) -> dict[str, Any]:
+    fields = {name: getattr(cluster, name) for name in cluster.__dataclass_fields__}
+    for name in ("first", "last"):
+        fields[f"{name}_at"] = session.instant(fields.pop(f"{name}_ms"))
+    return fields

@@ -142,8 +142,13 @@ def _lost(connection: Connection, hashes: Sequence[str]) -> Iterator[Finding]:
         held = select(LEDGER.c.hash).where(LEDGER.c.hash == wanted)
         pruned = select(PRUNINGS.c.last_hash).where(PRUNINGS.c.last_hash == wanted)
         if connection.execute(held.union(pruned)).first() is None:
+            # A head that was kept before a pruning went with what was older than its last hash.
+            cut = connection.execute(select(PRUNINGS.c.last_hash).order_by(PRUNINGS.c.id)).first()
             yield Finding(
-                cluster="", harm=Harm.REMOVED, detail=f"no entry of a ledger has the hash {wanted}"
+                cluster="",
+                harm=Harm.REMOVED,
+                detail=f"no entry has the hash {wanted}"
+                + (", nor was it the last one that a pruning took" if cut is not None else ""),
             )
 
 

@@ -279,6 +279,46 @@ def test_what_a_pruning_left_replays(store):
     assert only(replay_all(store, [wrong])).difference.path == "node"
 
 
+def test_environments_history_and_prunings_together_replay(store):
+    """Under two rule sets of an environment, with figures of decisions that were pruned since."""
+    first = rule_set(
+        "kube-1.35",
+        """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "not-again",
+        "verdict": "deny", "reason": "again",
+        "when": "history.preemptedCount(victim.owner, duration('1h')) > 0"}}]}}}""",
+    )
+    store.create_environment("prod", "default", at_ms=NOW_MS, actor="ann")
+    clock = itertools.count(NOW_MS, 1000)
+    ids = []
+    for rules in (first, RULES, first):
+        store.activate(
+            "prod",
+            rule_set_canonical=rules.canonical,
+            rule_set_name=rules.name,
+            rule_set_digest=rules.digest,
+            source="",
+            reason="",
+            actor="ann",
+            at_ms=next(clock),
+        )
+        journal = StoreJournal(
+            store, "default", environment="prod", actor="ann", clock=lambda: next(clock)
+        )
+        waiting = a_pod(f"more-{len(ids)}").priority(20 + len(ids)).cpu("4").pod
+        store.import_objects("default", [waiting], at_ms=next(clock), source="dump.json")
+        scheduler = Scheduler(journal, first, clock=lambda: next(clock), seed=7)
+        ids += [step.recording.decision_id for step in scheduler.run()]
+    decided_by = {store.decision(number).row.rule_set_digest for number in ids}
+    assert decided_by == {first.digest, RULES.digest}
+    store.prune(store.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
+    left = store.audit_queries().decision_ids("default")
+    figures = store.audit_queries().histories(left).values()
+    assert left == ids[2:]
+    assert any(counts for read in figures for counts in read.values())
+    assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
+    assert store.verify_ledger().ok
+
+
 # --- many --------------------------------------------------------------------------------------
 
 
