@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -13,9 +12,9 @@ from sqlalchemy import update
 from policy.cli.app import run
 from policy.store import Store
 from policy.store.tables import DECISIONS
+from tests.acceptance.commands import NOW, Done, Policy
 from tests.contract.test_ledger import tampering
 
-NOW = "2026-11-21T00:00:00Z"
 LATER = "2026-11-21T01:00:00Z"
 GENTLE = """\
 apiVersion: policy/v1
@@ -29,15 +28,6 @@ spec:
       - at: start
         rule: {id: gold-stays, when: victim.priority >= 5, verdict: deny, reason: gold stays}
 """
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Policy = Callable[..., Done]
 
 
 def a_node(name: str) -> dict[str, Any]:
