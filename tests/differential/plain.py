@@ -1,8 +1,8 @@
 """One scheduling cycle, slowly: one pod, one node at a time, straight from the specification.
 
-The twin that the engine is compared with (`plain_told` brings both into one form). It shares no code
-with the engine's filters and kernels, knows no arrays, and reads every rule of the shipped rule
-sets by its text (`plain_rules`): an expression that it does not know is a KeyError.
+The twin that the engine is compared with (`plain_told` brings both into one form). It shares no
+code with the engine's filters and kernels, knows no arrays, and reads every rule of the shipped
+rule sets by its text (`plain_rules`): an expression that it does not know is a KeyError.
 """
 
 from __future__ import annotations
