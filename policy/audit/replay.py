@@ -157,13 +157,13 @@ class Replayer:
                 row.preemptor,
                 seed=row.seed,
                 evaluate_all=row.evaluate_all,
-                extenders=self._extenders(row, rules),
+                extenders=self.extenders(row, rules),
             )
         except NotRecorded as exc:
             raise Incomplete((Lack.EXTENDERS,), str(exc)) from exc
 
-    def _extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
-        """What the extenders answered then; the network is never asked."""
+    def extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
+        """What the extenders of its rules answered then; the network is never asked."""
         if not rules.extenders:
             return None
         calls = self._store.decision(row.id).document.get("extenderCalls", ())

@@ -180,7 +180,7 @@ def store(database_url):
 def test_recorded_decisions_are_questions_with_their_results(store):
     """State, seed and result of a recorded decision come back as they were."""
     ids = store.audit_queries().decision_ids("default")
-    asked = list(questions(store, ids))
+    asked = list(questions(store, ids, KUBE))
     again = [
         result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
         for q in asked
@@ -212,7 +212,7 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
         actor="ann",
         at_ms=NOW_MS,
     )
-    (found,) = questions(store, [recorded.decision_id])
+    (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
     assert found.lacks == ("snapshot-digest",)
 
