@@ -202,9 +202,7 @@ class Replayer:
             raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
 
     def _rule_set(self, digest: str) -> RuleSet:
-        """Raises Incomplete; "" is the digest of a rule set whose row is gone."""
-        if not digest:
-            raise Incomplete((Lack.RULE_SET,), "the rule set is not in the database any more")
+        """Raises Incomplete."""
         found = self._rules.get(digest)
         if found is None:
             try:

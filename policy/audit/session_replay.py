@@ -123,8 +123,6 @@ class SessionReplayer:
         return self._pasts[cluster]
 
     def _batch_rules(self, digest: str) -> BatchRules:
-        if not digest:
-            raise Incomplete((Lack.RULE_SET,), "the rule set is not in the database any more")
         found = self._rules.get(digest)
         if found is None:
             try:

@@ -284,6 +284,11 @@ def _victim(row: Row[Any]) -> StoredVictim:
 
 def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:
     """Digest, name and canonical text of a rule set by (the beginning of) its digest."""
+    if not wanted:  # what `_base` gives for a rule set whose row is gone
+        raise NotFound(
+            "the rule set is not in the database any more",
+            help="`policy audit verify` names what was changed",
+        )
     low, high = digest_range(wanted)
     c = RULE_SETS.c
     found = connection.execute(
