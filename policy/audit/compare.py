@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from policy.cluster.snapshot import Snapshot
+from policy.extenders.protocol import Extenders
 from policy.preemption.decide import decide
 from policy.preemption.decision import Decision, Outcome
 from policy.rules import RuleSet
@@ -129,6 +130,7 @@ class Question:
     priority: int
     seed: int
     before: Result
+    extenders: Extenders | None = None  #: the answers of then, where the same rules are asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,13 @@ def result_of(decision: Decision) -> Result:
 def compare(questions: Iterable[Question], rules: RuleSet) -> Iterator[Comparison]:
     """Decide every question again under other rules, with the seed that was used."""
     for question in questions:
-        decision = decide(question.snapshot, rules, question.preemptor, seed=question.seed)
+        decision = decide(
+            question.snapshot,
+            rules,
+            question.preemptor,
+            seed=question.seed,
+            extenders=question.extenders,
+        )
         after = result_of(decision)
         yield Comparison(
             id=question.id,

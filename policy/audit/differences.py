@@ -32,22 +32,23 @@ class Difference:
 def first_difference(stored: StoredDecision, again: Decision) -> Difference:
     """The first difference of two decisions whose digests differ."""
     kept = stored.row.kept_candidates
-    found = _differ("", of_record(stored), of_decision(again, kept=kept))
+    found = first_of_documents(of_record(stored), of_decision(again, kept=kept))
     return found or Difference(path=ONLY_DIGEST, recorded=stored.row.digest, replayed=again.digest)
 
 
-def _differ(path: str, one: Any, other: Any) -> Difference | None:
+def first_of_documents(one: Any, other: Any, path: str = "") -> Difference | None:
+    """The first place where two documents differ, in the order of the first; None for none."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in [*one, *(key for key in other if key not in one)]:
             inner = f"{path}.{name}" if path else str(name)
-            found = _differ(inner, one.get(name), other.get(name))
+            found = first_of_documents(one.get(name), other.get(name), inner)
             if found is not None:
                 return found
         return None
     if _is_list(one) and _is_list(other):
         for i in range(max(len(one), len(other))):
-            pair = (part[i] if i < len(part) else None for part in (one, other))
-            found = _differ(f"{path}[{i}]", *pair)
+            left, right = (part[i] if i < len(part) else None for part in (one, other))
+            found = first_of_documents(left, right, f"{path}[{i}]")
             if found is not None:
                 return found
         return None

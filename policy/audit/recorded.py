@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.replay import Incomplete, Lack, Replayer
+from policy.extenders.recorded import NotRecorded
+from policy.preemption.columns import history_key
 from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
 from policy.store import DecisionRow, Store, StoredVictim
@@ -17,7 +19,7 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A decision whose state cannot be rebuilt; it is not compared."""
+    """A decision that is not compared: its state cannot be rebuilt, or an answer is not known."""
 
     id: int
     lacks: tuple[Lack, ...]
@@ -31,23 +33,22 @@ class Comparing:
     rules: RuleSet
 
     def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
-        for question in questions(store, ids, history_needs=self.rules.history_needs):
+        for question in questions(store, ids, self.rules):
             if isinstance(question, Skipped):
                 yield question
-            else:
+                continue
+            try:
                 yield from compare([question], self.rules)
+            except NotRecorded as exc:
+                yield Skipped(id=question.id, lacks=(Lack.EXTENDERS,), detail=str(exc))
 
 
-def questions(
-    store: Store,
-    ids: Sequence[int],
-    *,
-    history_needs: Collection[tuple[str, int | None]] = frozenset(),
-) -> Iterator[Question | Skipped]:
+def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Question | Skipped]:
     """Recorded decisions with the states they were made on; ascending order is cheap.
 
-    history_needs: of the rules that will be asked; the figures are those that the record shows
-    just before each decision.
+    rules: that will be asked. History figures that the decision read are those that it read;
+    others are what the record shows just before it. Extenders answer what they answered then, and
+    only to the rules that asked them.
     """
     replayer = Replayer(store)
     for start in range(0, len(ids), _BATCH):
@@ -59,12 +60,16 @@ def questions(
             except Incomplete as exc:
                 yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
                 continue
-            if history_needs:
+            if rules.extenders and row.rule_set_digest != rules.digest:
+                detail = f"nobody knows what the extenders of `{rules.name}` would have answered"
+                yield Skipped(id=row.id, lacks=(Lack.EXTENDERS,), detail=detail)
+                continue
+            frozen = snapshot.history or {}
+            unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
+            if unread:
                 moment = Moment(decision_id=row.id, base_revision=row.base_revision)
-                figures = store.history(
-                    row.cluster, history_needs, now_ms=row.now_ms, before=moment
-                )
-                snapshot = snapshot.at(row.now_ms, history=figures)
+                figures = store.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
+                snapshot = snapshot.at(row.now_ms, history={**figures, **frozen})
             yield Question(
                 id=row.id,
                 snapshot=snapshot,
@@ -72,6 +77,7 @@ def questions(
                 priority=row.preemptor_priority,
                 seed=row.seed,
                 before=recorded_result(row, victims.get(row.id, ())),
+                extenders=replayer.extenders(row, rules),
             )
 
 

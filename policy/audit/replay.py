@@ -84,7 +84,14 @@ class Replayer:
         """The decisions with these numbers; what the next ones need is read together."""
         for start in range(0, len(ids), _BATCH):
             queries = self._store.audit_queries()
-            batch = queries.decisions(ids[start : start + _BATCH])
+            wanted = ids[start : start + _BATCH]
+            batch = queries.decisions(wanted)
+            gone = set(wanted).difference(row.id for row in batch)
+            if gone:
+                raise StoreError(
+                    f"decision {min(gone)} lacks rows that belong to it",
+                    help="`policy audit verify` names what was changed",
+                )
             for row in batch:
                 self._past(row.cluster).expect(row.base_revision)
             self._histories = queries.histories([r.id for r in batch if self._reads_history(r)])
@@ -150,13 +157,13 @@ class Replayer:
                 row.preemptor,
                 seed=row.seed,
                 evaluate_all=row.evaluate_all,
-                extenders=self._extenders(row, rules),
+                extenders=self.extenders(row, rules),
             )
         except NotRecorded as exc:
             raise Incomplete((Lack.EXTENDERS,), str(exc)) from exc
 
-    def _extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
-        """What the extenders answered then; the network is never asked."""
+    def extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
+        """What the extenders of its rules answered then; the network is never asked."""
         if not rules.extenders:
             return None
         calls = self._store.decision(row.id).document.get("extenderCalls", ())

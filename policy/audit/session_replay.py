@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from policy.audit.differences import ONLY_DIGEST, Difference
+from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
 from policy.audit.past import Damaged, Past
 from policy.audit.replay import Incomplete, Lack, Verdict
 from policy.batch.cache import Note, Oddity
@@ -82,7 +82,7 @@ class SessionReplayer:
         with _complete():
             self._past(row.cluster).check(row.base_revision)
         recorded = document_of(self._store.session(row.id))
-        found = first_difference(recorded, result.document())
+        found = first_of_documents(recorded, result.document())
         if found is None:
             found = Difference(path=ONLY_DIGEST, recorded=row.digest, replayed=result.digest)
         return _replayed(row, Verdict.DIFFERENT, digest=result.digest, difference=found)
@@ -174,25 +174,6 @@ def _replayed(
         lacks=lacks,
         detail=detail,
     )
-
-
-def first_difference(one: Any, other: Any, path: str = "") -> Difference | None:
-    """The first place where two documents differ; keys in order of the other one."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in [*other, *(key for key in one if key not in other)]:
-            inner = f"{path}.{name}" if path else str(name)
-            found = first_difference(one.get(name), other.get(name), inner)
-            if found is not None:
-                return found
-        return None
-    if isinstance(one, list) and isinstance(other, list):
-        for i in range(max(len(one), len(other))):
-            left, right = (part[i] if i < len(part) else None for part in (one, other))
-            found = first_difference(left, right, f"{path}[{i}]")
-            if found is not None:
-                return found
-        return None
-    return None if one == other else Difference(path=path, recorded=one, replayed=other)
 
 
 # --- a recorded session as the result it was ---------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
 _CLUSTER = click.option(
     "--cluster", metavar="NAME", help="Only this cluster; all of them by default."
 )
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _hash(_: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    if text is not None and _DIGEST.fullmatch(text) is None:
+        raise click.BadParameter(
+            f"`{text}` is not `sha256:` and 64 hexadecimal digits", param=param
+        )
+    return text
+
+
+def _hashes(
+    context: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(text for text in texts if _hash(context, param, text))
 
 
 @click.group("audit")
@@ -33,31 +50,38 @@ def group() -> None:
 @options.db_option
 @_CLUSTER
 @click.option(
+    "--head",
+    "signed",
+    metavar="HASH",
+    multiple=True,
+    callback=_hashes,
+    help="A hash that `policy audit head` printed, kept elsewhere: it must be in the ledger.",
+)
+@click.option(
     "--from",
     "from_hash",
     metavar="HASH",
-    help="Begin after the entry with this hash, as `policy audit head` printed it.",
+    callback=_hash,
+    help="Begin with the entry that has this hash; rows of earlier entries are not read.",
 )
 @options.output_option
-def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> int:
+def verify(
+    db: str, cluster: str | None, signed: tuple[str, ...], from_hash: str | None, form: str
+) -> int:
     """Compute every hash again from the rows, and name what was changed.
 
     The first finding names the first decision, session, activation or revision that was changed,
-    inserted, removed or reordered.
-    The exit status is 6 where there is any. With the hash of a head that was kept elsewhere,
-    it is also proven that everything up to that head is still there.
+    inserted, removed or reordered. The exit status is 6 where there is any. Who can write to the
+    database could cut off the newest entries, or write a new chain: with --head it is proven that
+    everything up to a head that was kept elsewhere is still there and as it was.
 
     \b
     Example:
       policy audit verify
       policy audit verify --cluster default --output json
     """
-    with session.open_store(db) as store:
-        total = sum(head.sequence for head in store.ledger_heads(cluster))
-        with output.progress("verifying") as advance:
-            result = store.verify_ledger(
-                cluster, from_hash=from_hash, progress=lambda done: advance(done, total)
-            )
+    with session.open_store(db) as store, output.progress("verifying") as advance:
+        result = store.verify_ledger(cluster, from_hash=from_hash, signed=signed, progress=advance)
     findings = [_finding(found) for found in result.findings]
     if form in ("json", "yaml"):
         output.document(
@@ -73,7 +97,8 @@ def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> in
         columns = ("cluster", "sequence", "subject", "revision", "harm", "detail")
         output.rows(findings, form, columns=columns, right=("sequence", "revision"))
     if result.ok:
-        output.say(f"{result.entries} ledger entries verified, the record is what was written")
+        what = "the record" if from_hash is None else "what they recorded"
+        output.say(f"{result.entries} ledger entries verified, {what} is what was written")
         return Exit.OK
     output.say(_first(result.findings[0]))
     return Exit.LEDGER
@@ -81,9 +106,10 @@ def verify(db: str, cluster: str | None, from_hash: str | None, form: str) -> in
 
 def _first(found: Finding) -> str:
     """The sentence about the first finding."""
-    entry = "the ledger" if found.sequence is None else f"ledger entry {found.sequence}"
-    what = found.subject or entry
-    return f"{what} of cluster {found.cluster} was {found.harm.value}: {found.detail}"
+    entry = f"ledger entry {found.sequence}" if found.sequence is not None else ""
+    record = "the record" if found.cluster else "an entry of a ledger"
+    of = f" of cluster {found.cluster}" if found.cluster else ""
+    return f"{found.subject or entry or record}{of} was {found.harm.value}: {found.detail}"
 
 
 def _finding(found: Finding) -> dict[str, Any]:
@@ -105,8 +131,8 @@ def _finding(found: Finding) -> dict[str, Any]:
 def head(db: str, cluster: str | None, form: str) -> int:
     """Print the newest ledger entry of each cluster, for keeping elsewhere.
 
-    Whoever has the hash can prove later that nothing before it was changed: give it to
-    `policy audit verify --from`.
+    Whoever has the hash can prove later that nothing up to it was changed: give it to
+    `policy audit verify --head`.
 
     \b
     Example:

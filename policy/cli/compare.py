@@ -64,7 +64,8 @@ def command(
     Each decision is judged on the state it was really made on, with the same seed. Counted are
     other nodes and victims, pods that find a node only under one of the rule sets, and what
     preemption costs: victims, violated disruption budgets and lost run time, by namespace and
-    priority.
+    priority. Decisions that cannot be judged are counted apart; the exit status is 1 where none
+    can.
 
     \b
     Example:
@@ -93,7 +94,7 @@ def command(
     skipped = [r for r in found if not isinstance(r, Comparison)]
     _print(other, cluster, names, summarise(compared), compared, skipped, form)
     _tell(skipped)
-    return Exit.OK
+    return Exit.ERROR if skipped and not compared else Exit.OK
 
 
 def _tell(skipped: Sequence[Skipped]) -> None:
@@ -282,15 +283,13 @@ def _where(result: Result) -> str:
 
 
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
-    from policy.audit.compare import compare
-    from policy.audit.recorded import Skipped, questions
+    from policy.audit.recorded import Comparing, Skipped
 
     row = store.decision(options.decision_id(wanted)).row
-    question = next(questions(store, [row.id], history_needs=rules.history_needs))
-    if isinstance(question, Skipped):
-        output.say(f"decision {row.id} cannot be judged: {question.detail or question.lacks[0]}")
+    (found,) = Comparing(rules)(store, [row.id])
+    if isinstance(found, Skipped):
+        output.say(f"decision {row.id} cannot be judged: {found.detail or found.lacks[0]}")
         return Exit.ERROR
-    found = next(compare([question], rules))
     if form == "html":
         raise click.UsageError("`--show` prints a table or JSON")
     if form == "json":

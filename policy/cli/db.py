@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import PrunedCluster
 
 
 @click.group("db")
@@ -87,15 +91,24 @@ def current(db: str, form: str) -> int:
 def check(db: str) -> int:
     """Check that a database can be used as it is; the exit status is 1 where it cannot.
 
+    Compares schema revision, tables, columns, indexes and the names of the views with what this
+    version works with, and has SQLite check its file. What the rows say is `policy audit verify`.
+
     \b
     Example:
       policy db check
     """
-    from policy.store import Store
+    from policy.store import check as run
 
-    with Store.open(db, read_only=True, create=False) as store:
-        output.say(f"`{store.location}` is up to date")
-    return Exit.OK
+    found = run(db)
+    for problem in found.problems:
+        output.say(problem)
+    if found.ok:
+        output.say(f"schema {found.schema.revision}, nothing is wrong")
+        return Exit.OK
+    if not found.schema.up_to_date:
+        output.say("  help: run `policy db upgrade`")
+    return Exit.ERROR
 
 
 @group.command("prune")
@@ -115,7 +128,7 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
     """Take whole old stretches out of the record; what stays can still be verified.
 
     Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the
-    last hash that it prints: `policy audit verify --from HASH` verifies what stays from there on.
+    last hash that it prints: `policy audit verify --head HASH` verifies what stays from there on.
 
     \b
     Example:
@@ -131,7 +144,7 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
             )
         else:
             plan = store.plan_prune(before, cluster=cluster)
-    found = [{name: getattr(p, name) for name in p.__dataclass_fields__} for p in plan.clusters]
+    found = [_pruned(cluster) for cluster in plan.clusters]
     output.rows(found, form, columns=tuple(found[0]) if found else ("cluster",))
     if not found:
         output.say("nothing is that old")
@@ -139,4 +152,14 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
         output.say("taken out; what stays is verified from the last hash on")
     else:
         output.say("would be taken out and could no longer be shown or replayed; --yes does it")
+    left = sum(cluster.hypothetical_left for cluster in plan.clusters)
+    if left:
+        output.say(f"{left} hypothetical decisions stay without the states that they were made on")
     return Exit.OK
+
+
+def _pruned(cluster: PrunedCluster) -> dict[str, Any]:
+    fields = {name: getattr(cluster, name) for name in cluster.__dataclass_fields__}
+    for name in ("first", "last"):
+        fields[f"{name}_at"] = session.instant(fields.pop(f"{name}_ms"))
+    return fields

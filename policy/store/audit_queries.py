@@ -15,10 +15,9 @@ from policy.cluster.digest import GENESIS, Change, chain_state
 from policy.cluster.objects import ClusterObject
 from policy.store import queries, rows
 from policy.store.connection import Database
-from policy.store.errors import NotFound
 from policy.store.model import DecisionRow, LoadedState, StoredVictim
 from policy.store.queries import DecisionFilter
-from policy.store.state import decode, require_head, true_at
+from policy.store.state import decode, no_revision, require_head, true_at
 from policy.store.tables import DECISION_TRACES, METADATA, REVISIONS, VERSIONS, VICTIMS
 from policy.store.types import Bool, Json, Millis, Str
 
@@ -243,10 +242,7 @@ def _kept(connection: Connection, cluster: str, number: int) -> int:
     r = REVISIONS.c
     query = select(r.number).where(r.cluster_id == head.cluster_id, r.number == number)
     if number and connection.execute(query).first() is None:
-        raise NotFound(
-            f"cluster `{cluster}` has no revision {number}",
-            help=f"its newest is {head.number}; `policy state revisions` lists them",
-        )
+        raise no_revision(connection, head, number)
     return head.cluster_id
 
 
@@ -261,10 +257,7 @@ def _steps(connection: Connection, cluster: str, since: int, until: int) -> list
     found = connection.execute(query).all()
     lacking = set(range(since + 1, until + 1)) - {row.number for row in found}
     if lacking:
-        raise NotFound(
-            f"cluster `{cluster}` has no revision {min(lacking)}",
-            help=f"its newest is {head.number}; `policy state revisions` lists them",
-        )
+        raise no_revision(connection, head, min(lacking))
     changes: dict[int, list[Change]] = defaultdict(list)
     entries: dict[int, list[tuple[str, str, str | None]]] = defaultdict(list)
     for kind, table in VERSIONS.items():

@@ -154,6 +154,30 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine
     return engine
 
 
+@contextmanager
+def any_text(connection: Connection) -> Iterator[None]:
+    """Have SQLite give texts that are no UTF-8 as well, as a text that nobody wrote.
+
+    By default one such cell, which only tampering leaves, ends the reading of all others.
+    """
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    raw: Any = connection.connection.dbapi_connection
+    raw.text_factory = _text
+    try:
+        yield
+    finally:
+        raw.text_factory = str
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"\0{data.hex()}"
+
+
 class Database:
     """Connections to one database: short transactions that read, and those that write."""
 

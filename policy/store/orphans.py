@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -12,7 +13,6 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    and_,
     func,
     literal,
     null,
@@ -49,6 +49,8 @@ class Orphan:
     revision: int | None
 
 
+_BATCH: Final = 1000
+
 #: Newest revision whose past was pruned away, per cluster.
 _PRUNED: Final = (
     select(PRUNINGS.c.cluster_id, func.max(PRUNINGS.c.last_revision).label("revision"))
@@ -60,21 +62,24 @@ _PRUNED: Final = (
 def orphans(
     connection: Connection, cluster_ids: Collection[int] | None, *, limit: int
 ) -> Iterator[Orphan]:
-    """Rows of the clusters (of all where None) that belong to no entry, at most `limit`."""
+    """Rows that belong to no entry, at most `limit`.
+
+    Of all clusters, or of some (`cluster_ids`) and of none: which no cluster's entries would show.
+    """
     names = {row.id: row.name for row in connection.execute(select(CLUSTERS))}
-    left = limit
-    for detail, query in _queries():
-        for row in connection.execute(query.limit(left)):
-            if cluster_ids is None or row.cluster_id in cluster_ids:
-                yield Orphan(
-                    cluster=names.get(row.cluster_id, ""),
-                    detail=detail,
-                    decision_id=row.decision_id,
-                    revision=row.revision,
-                )
-                left -= 1
-        if left <= 0:
-            return
+    others = frozenset[int]() if cluster_ids is None else names.keys() - set(cluster_ids)
+    found = (
+        Orphan(
+            cluster=names.get(row.cluster_id, ""),
+            detail=detail,
+            decision_id=row.decision_id,
+            revision=row.revision,
+        )
+        for detail, query in _queries()
+        for row in connection.execute(query.execution_options(yield_per=_BATCH))
+        if row.cluster_id not in others
+    )
+    yield from islice(found, limit)
 
 
 def _select(*, cluster: Any = None, decision: Any = None, revision: Any = None) -> Select[Any]:
@@ -191,6 +196,13 @@ def _of_revisions() -> Iterator[tuple[str, Select[Any]]]:
             f"a row of {table.name} without revision",
             _without_revision(table, table.c[column], revision=table.c.made_revision),
         )
+    e = NOMINATION_ENDS.c
+    yield (
+        "a nomination's end of a time that was pruned",
+        _select(cluster=e.cluster_id, revision=e.ended_revision)
+        .join_from(NOMINATION_ENDS, _PRUNED, _PRUNED.c.cluster_id == e.cluster_id)
+        .where(e.ended_revision <= _PRUNED.c.revision),
+    )
 
 
 def _without_revision(
@@ -223,6 +235,6 @@ def _of_versions(table: Table) -> Iterator[tuple[str, Select[Any]]]:
     yield (
         f"a version in {table.name} of a time that was pruned",
         _select(cluster=c.cluster_id, revision=c.valid_to)
-        .join_from(table, _PRUNED, and_(_PRUNED.c.cluster_id == c.cluster_id))
+        .join_from(table, _PRUNED, _PRUNED.c.cluster_id == c.cluster_id)
         .where(c.valid_to <= _PRUNED.c.revision),
     )

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
 from policy.store import checkpoints, ledger, rows
+from policy.store.queries import cluster_id as cluster_id_of
 from policy.store.tables import (
     ACTIVATIONS,
     CLUSTERS,
@@ -34,7 +35,7 @@ from policy.store.versions import find_head
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedCluster:
-    """What pruning takes from one cluster; its decisions can no longer be shown or replayed."""
+    """What pruning takes from one cluster: its decisions can no longer be shown or replayed."""
 
     cluster: str
     last_sequence: int  #: of the newest ledger entry that goes
@@ -47,6 +48,8 @@ class PrunedCluster:
     last_ms: int
     sessions: int
     versions: int
+    hypothetical_left: int
+    """Hypothetical decisions that stay, on older states: they are shown, and not replayed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,13 @@ class PrunePlan:
 
 
 def plan(connection: Connection, older_than_ms: int, *, cluster: str | None) -> PrunePlan:
-    """What pruning would take: whole stretches of entries that are older than the instant."""
+    """What pruning would take: whole stretches of entries that are older than the instant.
+
+    Raises NotFound for an unknown cluster.
+    """
     query = select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.id)
     if cluster is not None:
-        query = query.where(CLUSTERS.c.name == cluster)
+        query = query.where(CLUSTERS.c.id == cluster_id_of(connection, cluster))
     found = connection.execute(query).all()
     planned = [_plan(connection, row.id, row.name, older_than_ms) for row in found]
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(p for p in planned if p))
@@ -111,7 +117,19 @@ def _plan(
         versions=sum(
             _ended(connection, table, cluster_id, revision) for table in VERSIONS.values()
         ),
+        hypothetical_left=_hypothetical_left(connection, cluster_id, last, revision),
     )
+
+
+def _hypothetical_left(connection: Connection, cluster_id: int, last: int, revision: int) -> int:
+    d, c = DECISIONS.c, LEDGER.c
+    query = (
+        select(func.count())
+        .join_from(DECISIONS, LEDGER, c.decision_id == d.id)
+        .where(c.cluster_id == cluster_id, c.sequence > last)
+        .where(d.hypothetical, d.base_revision < revision)
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def _ended_by(table: Table, cluster_id: int, revision: int) -> ColumnElement[bool]:

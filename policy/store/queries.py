@@ -90,12 +90,13 @@ def _base() -> Select[Any]:
             CYCLES.c.environment,
             CYCLES.c.attempt,
             CYCLES.c.queued_ms,
-            RULE_SETS.c.name.label("rule_set"),
-            RULE_SETS.c.digest.label("rule_set_digest"),
+            func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
+            func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
         .join(CLUSTERS, CLUSTERS.c.id == DECISIONS.c.cluster_id)
         .join(CYCLES, CYCLES.c.id == DECISIONS.c.id)
-        .join(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
+        # A rule set that somebody removed lacks; the decisions that it made are still there.
+        .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
 
 
@@ -283,6 +284,11 @@ def _victim(row: Row[Any]) -> StoredVictim:
 
 def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:
     """Digest, name and canonical text of a rule set by (the beginning of) its digest."""
+    if not wanted:  # what `_base` gives for a rule set whose row is gone
+        raise NotFound(
+            "the rule set is not in the database any more",
+            help="`policy audit verify` names what was changed",
+        )
     low, high = digest_range(wanted)
     c = RULE_SETS.c
     found = connection.execute(

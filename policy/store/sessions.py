@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from policy.cluster.digest import Change
 from policy.store import ledger, rows, rule_sets
@@ -182,11 +182,11 @@ def sessions(
         select(
             SESSIONS,
             CLUSTERS.c.name.label("cluster"),
-            RULE_SETS.c.name.label("rule_set"),
-            RULE_SETS.c.digest.label("rule_set_digest"),
+            func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
+            func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
         .join(CLUSTERS, CLUSTERS.c.id == SESSIONS.c.cluster_id)
-        .join(RULE_SETS, RULE_SETS.c.id == SESSIONS.c.rule_set_id)
+        .outerjoin(RULE_SETS, RULE_SETS.c.id == SESSIONS.c.rule_set_id)
         .order_by(SESSIONS.c.id.desc())
     )
     if cluster is not None:

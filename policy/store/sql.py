@@ -18,7 +18,8 @@ from policy.store.errors import StoreError, first_line, translated
 
 _QUOTED: Final = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
 _TOKEN: Final = re.compile(rf"({_QUOTED})|(?<![:\w\\]):([A-Za-z_]\w*)(?!:)", re.DOTALL)
-_STREAMED: Final = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
+_NO_CURSOR: Final = re.compile(r"\s*(?:explain|show)\b", re.IGNORECASE)
+_BEGINS: Final = "a query begins with SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW"
 _BATCH: Final = 1000
 _CHANGES: Final = (
     "not authorized",
@@ -134,8 +135,10 @@ def run(url: URL, query: str, parameters: Mapping[str, Any]) -> SqlResult:
 def _execute(
     connection: Connection, query: str, parameters: Mapping[str, Any]
 ) -> CursorResult[Any]:
+    # On a server the query becomes that of a cursor, which Postgres takes for nothing but SELECT,
+    # WITH, VALUES and TABLE: no DO block that gives a superuser his rights back and runs a program.
     statement = text(_escaped(query, parameters)).execution_options(
-        stream_results=bool(_STREAMED.match(query)), max_row_buffer=_BATCH
+        stream_results=not _NO_CURSOR.match(query), max_row_buffer=_BATCH
     )
     given = {name: value for name, value in parameters.items() if name in statement._bindparams}
     return connection.execute(statement, given)
@@ -145,6 +148,8 @@ def _refused(exc: SQLAlchemyError, url: URL) -> StoreError:
     line = first_line(exc, url)
     if any(word in line.lower() for word in _CHANGES):
         return StoreError("the query would change something: only reading is allowed here")
+    if line.startswith("syntax error"):
+        return StoreError(f"the query is not valid: {line}", help=_BEGINS)
     return StoreError(f"the query is not valid: {line}")
 
 

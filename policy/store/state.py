@@ -51,12 +51,17 @@ def _revision(connection: Connection, head: Head, number: int) -> Row[Any]:
         )
     ).first()
     if row is None:
-        oldest = connection.execute(
-            select(func.min(REVISIONS.c.number)).where(REVISIONS.c.cluster_id == head.cluster_id)
-        ).scalar()
-        kept = f"revisions {oldest} to {head.number}" if oldest else "no revision yet"
-        raise NotFound(f"cluster `{head.name}` has no revision {number}", help=f"it has {kept}")
+        raise no_revision(connection, head, number)
     return row
+
+
+def no_revision(connection: Connection, head: Head, number: int) -> NotFound:
+    """That a revision is not there, and which are."""
+    oldest = connection.execute(
+        select(func.min(REVISIONS.c.number)).where(REVISIONS.c.cluster_id == head.cluster_id)
+    ).scalar()
+    kept = f"revisions {oldest} to {head.number}" if oldest else "no revision yet"
+    return NotFound(f"cluster `{head.name}` has no revision {number}", help=f"it has {kept}")
 
 
 def true_at(table: Table, cluster_id: int, number: int) -> ColumnElement[bool]:

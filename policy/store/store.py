@@ -457,15 +457,22 @@ class Store:
         cluster: str | None = None,
         *,
         from_hash: str | None = None,
-        progress: Progress | None = None,
+        signed: Sequence[str] = (),
+        progress: verify.Progress | None = None,
     ) -> VerifyResult:
-        """Compute everything again from the rows and name what was changed, first things first.
+        """Compute every hash again from the rows, and name what was changed.
 
-        from_hash: begin after the entry with this hash, which must be there.
+        from_hash: begin with the entry that has this hash, and take what is before it on trust.
+        signed: hashes that were kept elsewhere; each must be that of an entry, or the last one
+        that a pruning took. Raises NotFound for an unknown cluster.
         """
         with self._database.reading() as connection:
             return verify.verify(
-                connection, cluster=cluster, from_hash=from_hash, progress=progress
+                connection,
+                cluster=cluster,
+                from_hash=from_hash,
+                signed=signed,
+                progress=progress,
             )
 
     def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:

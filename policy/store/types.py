@@ -46,8 +46,10 @@ class Bool(TypeDecorator[bool]):
     def process_bind_param(self, value: bool | None, dialect: Dialect) -> Any:
         return int(value) if value is not None and dialect.name == "sqlite" else value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
-        return None if value is None else bool(value)
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        # SQLite would keep a 2 as well: it stays one, so that its row is not taken for what
+        # was written.
+        return {0: False, 1: True}.get(value, value)
 
 
 class Str(TypeDecorator[str]):

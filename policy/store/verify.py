@@ -6,19 +6,21 @@ have exactly the rows that it hashed. Afterwards no row may be left that belongs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select
 
 from policy.store import checkpoints, covering, ledger, rows
+from policy.store.connection import any_text
 from policy.store.orphans import orphans
-from policy.store.tables import CLUSTERS, LEDGER
+from policy.store.queries import cluster_id
+from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
 
-Progress = Callable[[int], None]
-"""Called with the number of ledger entries checked so far."""
+Progress = Callable[[int, int], None]
+"""Called with the number of ledger entries checked so far, and of those to check."""
 
 _STRETCH: Final = 400
 MAX_FINDINGS: Final = 100
@@ -40,10 +42,10 @@ class Finding:
     cluster: str
     harm: Harm
     detail: str
-    sequence: int | None = None  #: of the ledger entry
-    decision_id: int | None = None
+    sequence: int | None = None  #: of the ledger entry; of the first one where several lack
+    decision_id: int | None = None  #: None too for a removed one whose number nothing tells
     revision: int | None = None
-    subject: str = ""  #: what the entry is about: `decision 12`, `activation 3`
+    subject: str = ""  #: `decision 12`, `activation 3`, `revision 7`; "" where nothing tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,32 +69,37 @@ class _Walk:
     cluster: str
     sequence: int = 0  #: last one seen
     hash: str = ledger.GENESIS
+    decision_id: int = 0  #: last one seen
     findings: list[Finding] = field(default_factory=list)
 
     def found(self, harm: Harm, detail: str, entry: Row[Any] | None = None) -> None:
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(
-                Finding(
-                    cluster=self.cluster,
-                    harm=harm,
-                    detail=detail,
-                    sequence=None if entry is None else entry.sequence,
-                    decision_id=None if entry is None else entry.decision_id,
-                    revision=None if entry is None else entry.revision,
-                    subject="" if entry is None else _subject(entry),
-                )
+        self.add(
+            Finding(
+                cluster=self.cluster,
+                harm=harm,
+                detail=detail,
+                sequence=None if entry is None else entry.sequence,
+                decision_id=None if entry is None else entry.decision_id,
+                revision=None if entry is None else entry.revision,
+                subject="" if entry is None else _subject(entry._mapping),
             )
+        )
+
+    def add(self, finding: Finding) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(finding)
 
 
 _SUBJECTS: Final = ("decision", "session", "environment", "activation", "pruning")
 
 
-def _subject(entry: Row[Any]) -> str:
+def _subject(ids: Mapping[str, int | None]) -> str:
     for name in _SUBJECTS:
-        number = entry._mapping[f"{name}_id"]
+        number = ids.get(f"{name}_id")
         if number is not None:
             return f"{name} {number}"
-    return "" if entry.revision is None else f"revision {entry.revision}"
+    revision = ids.get("revision")
+    return "" if revision is None else f"revision {revision}"
 
 
 def verify(
@@ -100,50 +107,91 @@ def verify(
     *,
     cluster: str | None,
     from_hash: str | None,
+    signed: Sequence[str],
     progress: Progress | None,
 ) -> VerifyResult:
-    """Check the ledgers of all clusters, or of one; from the entry after a signed-off hash on."""
+    """Check the ledgers of all clusters, or of one.
+
+    from_hash: begin with the entry that has it, or after the past that was pruned up to it.
+    signed: hashes that entries must have, or that a pruning ended with. Raises NotFound for an
+    unknown cluster.
+    """
+    with any_text(connection):
+        walks = _walks(connection, cluster, from_hash)
+        findings, checked = _walked(connection, walks, from_hash, progress)
+        findings += _lost(connection, [from_hash, *signed] if from_hash else signed)
+        if walks or from_hash is None:
+            ids = None if cluster is None and from_hash is None else [w.cluster_id for w in walks]
+            findings += [
+                Finding(
+                    cluster=found.cluster,
+                    harm=Harm.INSERTED,
+                    detail=found.detail,
+                    decision_id=found.decision_id,
+                    revision=found.revision,
+                    subject=_subject(
+                        {"decision_id": found.decision_id, "revision": found.revision}
+                    ),
+                )
+                for found in orphans(connection, ids, limit=max(0, MAX_FINDINGS - len(findings)))
+            ]
+        heads = ledger.heads(connection, cluster)
+    return VerifyResult(entries=checked, heads=tuple(heads), findings=tuple(findings))
+
+
+def _walks(connection: Connection, cluster: str | None, from_hash: str | None) -> list[_Walk]:
     query = select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.id)
     if cluster is not None:
-        query = query.where(CLUSTERS.c.name == cluster)
+        query = query.where(CLUSTERS.c.id == cluster_id(connection, cluster))
     if from_hash is not None:
         holder = select(LEDGER.c.cluster_id).where(LEDGER.c.hash == from_hash)
         pruned = checkpoints.clusters_pruned_at(from_hash)
         query = query.where(CLUSTERS.c.id.in_(holder.union(pruned)))
-    walks = [_Walk(cluster_id=row.id, cluster=row.name) for row in connection.execute(query).all()]
-    if from_hash is not None and not walks:
-        lost = Finding(
-            cluster=cluster or "",
-            harm=Harm.REMOVED,
-            detail=f"no ledger holds an entry with hash {from_hash}",
-        )
-        return VerifyResult(entries=0, heads=(), findings=(lost,))
+    return [_Walk(cluster_id=row.id, cluster=row.name) for row in connection.execute(query).all()]
+
+
+def _lost(connection: Connection, hashes: Sequence[str]) -> Iterator[Finding]:
+    """Hashes that were signed off, and that no entry has.
+
+    Whether the entry with a hash is the one that was written is found by walking over it.
+    """
+    for wanted in dict.fromkeys(hashes):
+        held = select(LEDGER.c.hash).where(LEDGER.c.hash == wanted)
+        pruned = select(PRUNINGS.c.last_hash).where(PRUNINGS.c.last_hash == wanted)
+        if connection.execute(held.union(pruned)).first() is None:
+            # A head that was kept before a pruning went with what was older than its last hash.
+            cut = connection.execute(select(PRUNINGS.c.last_hash).order_by(PRUNINGS.c.id)).first()
+            yield Finding(
+                cluster="",
+                harm=Harm.REMOVED,
+                detail=f"no entry has the hash {wanted}"
+                + (", nor was it the last one that a pruning took" if cut is not None else ""),
+            )
+
+
+def _walked(
+    connection: Connection,
+    walks: Sequence[_Walk],
+    from_hash: str | None,
+    progress: Progress | None,
+) -> tuple[list[Finding], int]:
+    """All findings of the walks, and the number of entries that were checked."""
     known = covering.RuleSetLines(connection)
-    checked = 0
     for walk in walks:
         _begin(connection, walk, from_hash)
-        checked = _walk(connection, walk, known, checked, progress)
+    total = sum(_length(connection, walk) for walk in walks) if progress is not None else 0
+    checked = 0
+    for walk in walks:
+        for count in _walk(connection, walk, known):
+            checked += count
+            if progress is not None:
+                progress(checked, total)
         _check_checkpoint(connection, walk)
-    findings = [found for walk in walks for found in walk.findings]
-    if not findings or len(findings) < MAX_FINDINGS:
-        ids = None if cluster is None and from_hash is None else [w.cluster_id for w in walks]
-        findings += [
-            Finding(
-                cluster=found.cluster,
-                harm=Harm.INSERTED,
-                detail=found.detail,
-                decision_id=found.decision_id,
-                revision=found.revision,
-            )
-            for found in orphans(connection, ids, limit=MAX_FINDINGS - len(findings))
-        ]
-    return VerifyResult(
-        entries=checked, heads=tuple(ledger.heads(connection, cluster)), findings=tuple(findings)
-    )
+    return [found for walk in walks for found in walk.findings], checked
 
 
 def _begin(connection: Connection, walk: _Walk, from_hash: str | None) -> None:
-    """Where the walk starts: at the genesis, after the pruned past, or after a given entry."""
+    """Where the walk starts: at the genesis, after the pruned past, or with a given entry."""
     start = checkpoints.latest(connection, walk.cluster_id)
     if start is not None:
         walk.sequence, walk.hash = start.last_sequence, start.last_hash
@@ -152,19 +200,23 @@ def _begin(connection: Connection, walk: _Walk, from_hash: str | None) -> None:
     for entry in connection.execute(early.order_by(c.sequence).limit(1)):
         walk.found(Harm.INSERTED, "an entry before the first one", entry)
     if from_hash is not None and from_hash != walk.hash:
-        walk.sequence = connection.execute(
-            select(c.sequence).where(c.cluster_id == walk.cluster_id, c.hash == from_hash)
-        ).scalar_one()
-        walk.hash = from_hash
+        # The entry itself is computed again: its hash stands for all before it only if it is its.
+        entry = connection.execute(
+            select(c.sequence, c.previous).where(
+                c.cluster_id == walk.cluster_id, c.hash == from_hash
+            )
+        ).one()
+        walk.sequence, walk.hash = entry.sequence - 1, entry.previous
 
 
-def _walk(
-    connection: Connection,
-    walk: _Walk,
-    known: covering.RuleSetLines,
-    checked: int,
-    progress: Progress | None,
-) -> int:
+def _length(connection: Connection, walk: _Walk) -> int:
+    c = LEDGER.c
+    query = select(func.count()).where(c.cluster_id == walk.cluster_id, c.sequence > walk.sequence)
+    return int(connection.execute(query).scalar_one())
+
+
+def _walk(connection: Connection, walk: _Walk, known: covering.RuleSetLines) -> Iterator[int]:
+    """Check all entries, in stretches; gives the number of entries of each."""
     c = LEDGER.c
     while True:
         entries = connection.execute(
@@ -174,22 +226,48 @@ def _walk(
             .limit(_STRETCH)
         ).all()
         if not entries:
-            return checked
+            return
         covered = covering.read(connection, walk.cluster_id, entries, known)
         for entry in entries:
+            if entry.sequence != walk.sequence + 1:
+                walk.add(_gap(connection, walk, entry))
             _check(walk, entry, covered)
-        checked += len(entries)
-        if progress is not None:
-            progress(checked)
+        yield len(entries)
+
+
+def _gap(connection: Connection, walk: _Walk, entry: Row[Any]) -> Finding:
+    """Entries lack before this one. Which decisions went with them, the numbers around tell."""
+    first, last = walk.sequence + 1, entry.sequence - 1
+    c = LEDGER.c
+    after = connection.execute(
+        select(func.min(c.decision_id)).where(
+            c.cluster_id == walk.cluster_id, c.sequence > last, c.decision_id > walk.decision_id
+        )
+    ).scalar()
+    lacking: list[int] = []
+    # Decisions of all clusters are numbered in one sequence.
+    if after is not None and after - walk.decision_id - 1 <= _STRETCH:
+        between = range(walk.decision_id + 1, after)
+        elsewhere = select(c.decision_id).where(c.decision_id.in_(between))
+        there = set(connection.execute(elsewhere).scalars())
+        lacking = [number for number in between if number not in there]
+    named = 0 < len(lacking) <= last - first + 1
+    return Finding(
+        cluster=walk.cluster,
+        harm=Harm.REMOVED,
+        detail=f"entry {first} of the ledger lacks"
+        if first == last
+        else f"entries {first} to {last} of the ledger lack",
+        sequence=first,
+        decision_id=lacking[0] if named else None,
+        subject=f"decision {lacking[0]}" if named else "",
+    )
 
 
 def _check(walk: _Walk, entry: Row[Any], covered: covering.Covered) -> None:
     owners = covering.owners_of(entry)
     lines = [line for owner in owners for line in covered.lines.get(owner, ())]
-    if entry.sequence != walk.sequence + 1:
-        first, last = walk.sequence + 1, entry.sequence - 1
-        walk.found(Harm.REMOVED, f"entries {first} to {last} of the ledger lack", entry)
-    elif entry.previous != walk.hash:
+    if entry.sequence == walk.sequence + 1 and entry.previous != walk.hash:
         walk.found(Harm.REORDERED, "the entry does not follow the one before it", entry)
     if ledger.hash_of(walk.cluster_id, walk.cluster, entry._mapping) != entry.hash:
         walk.found(Harm.CHANGED, "the entry is not the one that was written", entry)
@@ -198,6 +276,7 @@ def _check(walk: _Walk, entry: Row[Any], covered: covering.Covered) -> None:
     else:
         _check_subject(walk, entry, owners, covered)
     walk.sequence, walk.hash = entry.sequence, entry.hash
+    walk.decision_id = entry.decision_id or walk.decision_id
 
 
 def _check_subject(

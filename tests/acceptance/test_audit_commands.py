@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -13,9 +12,9 @@ from sqlalchemy import update
 from policy.cli.app import run
 from policy.store import Store
 from policy.store.tables import DECISIONS
+from tests.acceptance.commands import NOW, Done, Policy
 from tests.contract.test_ledger import tampering
 
-NOW = "2026-11-21T00:00:00Z"
 LATER = "2026-11-21T01:00:00Z"
 GENTLE = """\
 apiVersion: policy/v1
@@ -29,15 +28,6 @@ spec:
       - at: start
         rule: {id: gold-stays, when: victim.priority >= 5, verdict: deny, reason: gold stays}
 """
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Policy = Callable[..., Done]
 
 
 def a_node(name: str) -> dict[str, Any]:
@@ -261,6 +251,8 @@ def test_nothing_is_recorded_unless_it_is_asked_for(policy, database_url):
     assert policy("sql", "SELECT * FROM v_preemptions WHERE decision_id > 2").out == ""
     (replayed,) = json.loads(policy("replay", "3", "--output", "json").out)
     assert (replayed["verdict"], policy("audit", "verify").status) == ("equal", 0)
+    assert "only asked what would be, by `policy what-if`" in policy("explain", "3").out
+    assert "only asked" not in policy("explain", "2").out
 
 
 def test_a_class_with_another_value_turns_the_decision(policy, tmp_path):
@@ -299,8 +291,9 @@ def test_an_untouched_record_verifies_from_the_start_and_from_a_head(policy):
     (head,) = json.loads(policy("audit", "head", "--output", "json").out)
     assert (head["cluster"], policy("audit", "verify").status) == ("default", 0)
     assert policy("what-if", "default/high", "--at", "1", "--record").status == 0
-    done = policy("audit", "verify", "--from", head["hash"])
-    assert (done.status, done.out) == (0, "")
+    for option in ("--head", "--from"):
+        done = policy("audit", "verify", option, head["hash"])
+        assert (done.status, done.out) == (0, "")
 
 
 def test_the_first_bad_decision_is_named_with_status_6(policy, database_url):
@@ -313,5 +306,13 @@ def test_the_first_bad_decision_is_named_with_status_6(policy, database_url):
     expected = ["default", "3", "decision 2", "3", "changed"]
     assert (done.status, columns(done.out)[0][:5]) == (6, expected)
     assert "decision 2 of cluster default was changed" in done.err
-    lost = policy("audit", "verify", "--from", "sha256:0", "--output", "json")
+    lost = policy("audit", "verify", "--from", "sha256:" + 64 * "0", "--output", "json")
     assert (lost.status, json.loads(lost.out)["findings"][0]["harm"]) == (6, "removed")
+    assert "an entry of a ledger was removed: no entry has the hash" in lost.err
+
+
+def test_a_hash_that_is_none_is_a_wrong_command_line(policy):
+    """What was copied in part, or in capitals, is no sign of tampering."""
+    for option in ("--head", "--from"):
+        done = policy("audit", "verify", option, "sha256:0")
+        assert (done.status, "is not `sha256:` and 64 hexadecimal digits" in done.err) == (2, True)

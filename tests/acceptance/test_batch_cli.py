@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from policy.cli.app import run
+from tests.acceptance.commands import NOW, Done, Policy
 
-NOW = "2026-11-21T00:00:00Z"
 KUBE_BATCH = "scheduling.incubator.k8s.io/v1alpha1"
 VOLCANO = "scheduling.volcano.sh/v1beta1"
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Policy = Callable[..., Done]
-
-
-@pytest.fixture
-def policy(capsys: pytest.CaptureFixture[str]) -> Policy:
-    """Runs one command line in this process."""
-
-    def call(*arguments: object) -> Done:
-        capsys.readouterr()
-        status = run([str(argument) for argument in arguments])
-        return Done(status, *capsys.readouterr())
-
-    return call
 
 
 def a_node(name: str) -> dict[str, Any]:

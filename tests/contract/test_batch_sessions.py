@@ -311,6 +311,16 @@ def test_other_rules_are_no_difference(store, database_url):
     assert (found.verdict, found.lacks) == (Verdict.INCOMPLETE, (Lack.RULE_SET_DIGEST,))
 
 
+def test_rules_that_are_gone_are_said(store, database_url):
+    """The session is still there, and is not taken for replayed."""
+    scheduler_of(store).run()
+    with tampering(database_url) as connection:
+        connection.execute(RULE_SETS.delete())
+        connection.commit()
+    (found,) = SessionReplayer(store).replay_all(store.sessions())
+    assert (found.verdict, found.lacks) == (Verdict.INCOMPLETE, (Lack.RULE_SET,))
+
+
 def test_a_session_that_is_not_there_is_said(store):
     """Numbers begin with the first session."""
     with pytest.raises(NotFound, match="no session 1"):

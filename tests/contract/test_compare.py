@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from policy.audit.compare import (
     Change,
@@ -22,6 +23,7 @@ from policy.audit.compare import (
 )
 from policy.audit.compare_page import About, page
 from policy.audit.recorded import Comparing, Skipped, questions
+from policy.cluster.objects import OwnerReference
 from policy.preemption.decide import decide
 from policy.preemption.decision import Outcome
 from policy.scheduling.cycle import Scheduler
@@ -30,6 +32,7 @@ from policy.store.journal import StoreJournal
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set, snapshot
 
 KUBE = rule_set("kube-1.35")
+WEB = (("web-1", "n1"), ("web-2", "n2"))
 GENTLE = rule_set(
     "kube-1.35",
     """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "gold-stays",
@@ -180,7 +183,7 @@ def store(database_url):
 def test_recorded_decisions_are_questions_with_their_results(store):
     """State, seed and result of a recorded decision come back as they were."""
     ids = store.audit_queries().decision_ids("default")
-    asked = list(questions(store, ids))
+    asked = list(questions(store, ids, KUBE))
     again = [
         result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
         for q in asked
@@ -195,6 +198,31 @@ def test_the_record_compared_with_its_own_rules_is_the_same(store):
     ids = store.audit_queries().decision_ids("default")
     assert {c.change for c in Comparing(KUBE)(store, ids)} == {Change.SAME}
     assert {c.change for c in Comparing(PROUD)(store, ids)} != {Change.SAME}
+
+
+def test_rules_that_read_the_history_see_again_what_they_saw(database_url):
+    """Two decisions for one instant: the second knew of the first, and still does."""
+    owner = OwnerReference(kind="ReplicaSet", name="web", uid="web", controller=True)
+    pods = [a_pod(name).priority(1).cpu("4").on(node).started(9).pod for name, node in WEB]
+    owned = [replace(p, metadata=replace(p.metadata, owner_references=[owner])) for p in pods]
+    waiting = [a_pod(f"high-{i}").priority(10).cpu("4").pod for i in (1, 2)]
+    rules = rule_set(
+        "kube-1.35",
+        """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "not-again",
+        "verdict": "deny", "reason": "again",
+        "when": "history.preemptedCount(victim.owner, duration('1h')) > 0"}}]}}}""",
+    )
+    with Store.open(database_url) as store:
+        cluster = objects(*(a_node(node).cpu("4") for _, node in WEB), *owned, *waiting)
+        store.import_objects("default", cluster, at_ms=NOW_MS, source="dump.json")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
+        list(Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0).run())
+        ids = store.audit_queries().decision_ids("default")
+        found = list(Comparing(rules)(store, ids))
+    assert [(c.before.outcome.value, c.change) for c in found] == [
+        ("preempt", Change.SAME),
+        ("no-candidate", Change.SAME),
+    ]
 
 
 def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
@@ -212,7 +240,7 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
         actor="ann",
         at_ms=NOW_MS,
     )
-    (found,) = questions(store, [recorded.decision_id])
+    (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
     assert found.lacks == ("snapshot-digest",)
 

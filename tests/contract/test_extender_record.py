@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
+from policy.audit.compare import Change, Comparison
+from policy.audit.recorded import Comparing, Skipped
 from policy.audit.replay import Lack, Verdict, replay_all
 from policy.extenders.client import HttpExtenders
 from policy.rules import RuleSet
@@ -46,6 +48,22 @@ def test_replay_asks_the_record_and_not_the_network(database_url: str) -> None:
     with Store.open(database_url) as store:
         ids = decided(store)
         assert [r.verdict for r in replay_all(store, ids)] == [Verdict.EQUAL]
+
+
+def test_rules_with_extenders_are_compared_with_themselves_only(database_url: str) -> None:
+    """The answers of then are those to the rules that asked; others would have asked otherwise."""
+    with Store.open(database_url) as store:
+        [number] = decided(store)
+        own = RuleSet.from_canonical(store.rule_set(store.decision(number).row.rule_set_digest))
+        [same] = Comparing(own)(store, [number])
+        assert isinstance(same, Comparison)
+        assert (same.change, same.after) == (Change.SAME, same.before)
+        others = [{"urlPrefix": "http://127.0.0.1:9/other", "preemptVerb": "preempt"}]
+        [skipped] = Comparing(RuleSet.load("kube-1.28", overrides={"extenders": others}))(
+            store, [number]
+        )
+        assert isinstance(skipped, Skipped)
+        assert skipped.lacks == (Lack.EXTENDERS,)
 
 
 def test_replay_says_which_answers_are_not_recorded(database_url: str) -> None:

@@ -10,17 +10,32 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
-from policy.store import Harm, Store, types
+from policy.store import Harm, NotFound, Store, ledger, types
 from policy.store.connection import make_engine, parse_url
-from policy.store.tables import METADATA, VERSIONS
-from tests.contract.builders import NOW, a_decision, a_pod
+from policy.store.tables import (
+    CLUSTERS,
+    CYCLES,
+    DECISION_CHILDREN,
+    DECISIONS,
+    LEDGER,
+    METADATA,
+    REVISIONS,
+    VERSIONS,
+)
+from tests.contract.builders import NOW, a_decision, a_node, a_pod
 from tests.contract.filled import RULE_SET, fill
+
+DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
 
 @pytest.fixture
 def filled_url(database_url):
+    """A cluster with rows of every sort, and a small one whose past was pruned."""
     with Store.open(database_url) as store:
         fill(store)
+        for at, objects in enumerate(([a_node("n1"), a_pod("a/b")], [a_node("n1", cpu="9")])):
+            store.import_objects("old", objects, at_ms=NOW + at, source="dump.json")
+        store.prune(NOW + 1, cluster="old", actor="ann", at_ms=NOW + 100)
     return database_url
 
 
@@ -56,15 +71,39 @@ def where(table: Table, row: Any):
 
 
 def other_values(column, value: Any) -> list[Any]:
-    """Values that a cell might be changed to."""
+    """Values that a cell might be changed to, the plainest first."""
+    others: list[Any]
     if isinstance(column.type, types.Json):
-        return ['{"changed":1}']
-    if isinstance(column.type, types.Bool):
-        return [not value]
-    if value is None:
-        return [4711 if isinstance(column.type, types.Int64) else "changed"]
-    changed = value + 1_000_003 if isinstance(value, int) else value + "x"
-    return [changed, None] if column.nullable else [changed]
+        others = ['{"changed":1}', value + " "]
+    elif isinstance(column.type, types.Bool):
+        others = [not value]
+    elif isinstance(column.type, types.Int64):
+        others = [4711, 0] if value is None else [value + 1_000_003, 0]
+    else:
+        others = ["changed", ""] if value is None else [value + "x", "", value.upper()]
+    if column.nullable:
+        others.insert(1, None)
+    return [other for other in others if other != value]
+
+
+def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, Any]]:
+    """(row, column, other value) to try.
+
+    Each column of the first row of each cluster, and of a row where it is null, or is not, unlike
+    in those. Every value is tried where that is fast; the hashing is the same on both databases.
+    """
+    found = connection.execute(select(table).order_by(*table.primary_key)).mappings().all()
+    connection.commit()
+    firsts = {row.get("cluster_id"): row for row in reversed(found)}.values()
+    for column in table.columns:
+        name = column.name
+        unlike = {row[name] is None: row for row in reversed(found)} if column.nullable else {}
+        for row in [*firsts, *(row for row in unlike.values() if row not in firsts)]:
+            values = other_values(column, row[name])
+            if connection.dialect.name != "sqlite":
+                values = values[:1]
+            for value in values:
+                yield row, name, value
 
 
 def restored(connection: Connection, table: Table, key: Any, row: Any) -> None:
@@ -76,35 +115,59 @@ def restored(connection: Connection, table: Table, key: Any, row: Any) -> None:
 
 def test_an_untouched_record_verifies(filled_url):
     """All entries of all clusters are counted, and nothing is found."""
+    progress = []
     with Store.open(filled_url) as store:
-        fill(store, "other")
-        result = store.verify_ledger()
+        result = store.verify_ledger(progress=lambda done, total: progress.append((done, total)))
         heads = store.ledger_heads()
-    assert (result.findings, result.entries, result.heads) == ((), 20, tuple(heads))
-    assert [(h.cluster, h.sequence) for h in heads] == [("default", 10), ("other", 10)]
+    assert (result.findings, result.entries, result.heads) == ((), 12, tuple(heads))
+    assert [(h.cluster, h.sequence) for h in heads] == [("default", 10), ("old", 3)]
+    assert progress == [(10, 12), (12, 12)]
+
+
+def test_there_are_rows_in_every_table(filled_url):
+    """A table that is added later is tampered with below like the others, or this fails."""
+    with tampering(filled_url) as connection:
+        empty = [
+            t.name for t in METADATA.sorted_tables if not connection.execute(select(t)).first()
+        ]
+    assert empty == []
 
 
 def test_every_changed_cell_is_found(filled_url):
-    """One by one, in every column of every table that has rows: verification fails."""
-    missed, tried = [], 0
+    """One by one, in every column of every table: verification fails."""
+    missed, tried = [], set()
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
-            row = connection.execute(select(table).order_by(*table.primary_key)).mappings().first()
-            connection.commit()
-            for column in table.columns if row is not None else ():
-                for value in other_values(column, row[column.name]):
-                    connection.execute(
-                        update(table).where(where(table, row)).values({column.name: value})
-                    )
-                    connection.commit()
-                    tried += 1
-                    if store.verify_ledger().ok:
-                        missed.append((table.name, column.name, row[column.name], value))
-                    changed = {**row, column.name: value}
-                    restored(connection, table, changed, row)
+            for row, name, value in changes(connection, table):
+                connection.execute(update(table).where(where(table, row)).values({name: value}))
+                connection.commit()
+                tried.add(table.c[name])
+                if store.verify_ledger().ok:
+                    missed.append((table.name, name, row[name], value))
+                restored(connection, table, {**row, name: value}, row)
         assert store.verify_ledger().findings == ()
     assert missed == []
-    assert tried > 250
+    assert tried == {column for table in METADATA.sorted_tables for column in table.columns}
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE decisions SET eligible = 2 WHERE id = 1",
+        "UPDATE victims SET evicted = -1 WHERE decision_id = 1",
+        "UPDATE decisions SET message = CAST(x'ff41' AS TEXT) WHERE id = 1",
+        "UPDATE decisions SET message = message || char(0) WHERE id = 1",
+        "UPDATE ledger SET actor = CAST(x'ff41' AS TEXT) WHERE decision_id = 1",
+    ],
+)
+def test_cells_that_only_sqlite_holds_are_found(filled_url, harm):
+    """Numbers that pass for true, texts that are no UTF-8: the decision is named all the same."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        connection.execute(text(harm))
+        connection.commit()
+        first = store.verify_ledger().findings[0]
+    assert (first.harm, first.decision_id) == (Harm.CHANGED, 1)
 
 
 def test_every_deleted_row_is_found(filled_url):
@@ -198,18 +261,71 @@ def test_the_first_harm_is_named(filled_url):
     )
 
 
-def test_a_removed_decision_is_a_gap(filled_url):
-    """A decision taken out with all its rows and its entry leaves a gap in the chain."""
+def take_out(connection: Connection, decision_id: int) -> None:
+    """A decision with all its rows, and its entry."""
+    connection.execute(text("DELETE FROM ledger WHERE decision_id = :id"), {"id": decision_id})
+    for table in reversed(DECISION_TABLES):
+        column = "id" if table in ("cycles", "decisions") else "decision_id"
+        connection.execute(text(f"DELETE FROM {table} WHERE {column} = :id"), {"id": decision_id})
+    connection.commit()
+
+
+def test_a_removed_decision_is_named(filled_url):
+    """A decision taken out with all its rows and its entry leaves a gap that tells its number."""
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
-        connection.execute(text("DELETE FROM ledger WHERE decision_id = 2"))
-        for table in ("decision_traces", "decision_filters", "decision_rules", "candidates"):
-            connection.execute(text(f"DELETE FROM {table} WHERE decision_id = 2"))
-        connection.execute(text("DELETE FROM victims WHERE decision_id = 2"))
-        connection.execute(text("DELETE FROM decisions WHERE id = 2"))
-        connection.execute(text("DELETE FROM cycles WHERE id = 2"))
-        connection.commit()
+        take_out(connection, 2)
         found = store.verify_ledger().findings
-    assert [(f.harm, f.sequence) for f in found] == [(Harm.REMOVED, 7)]
+    assert [(f.harm, f.sequence, f.decision_id) for f in found] == [(Harm.REMOVED, 6, 2)]
+
+
+def test_a_removed_entry_of_something_else_names_no_decision(filled_url):
+    """Where entries lack that were about no decision, none is blamed."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        connection.execute(text("DELETE FROM ledger WHERE session_id IS NOT NULL"))
+        connection.execute(text("DELETE FROM ledger WHERE cluster_id = 1 AND sequence = 8"))
+        connection.commit()
+        first = store.verify_ledger().findings[0]
+    assert (first.harm, first.sequence, first.decision_id) == (Harm.REMOVED, 8, None)
+
+
+def test_decisions_that_exchange_their_numbers_are_found(filled_url):
+    """Two whole decisions, entries and all, under each other's number."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        for old, new in ((1, 99), (2, 1), (99, 2)):
+            for table in (*DECISION_TABLES, "ledger"):
+                column = "id" if table in ("cycles", "decisions") else "decision_id"
+                connection.execute(
+                    text(f"UPDATE {table} SET {column} = :new WHERE {column} = :old"),
+                    {"new": new, "old": old},
+                )
+        connection.commit()
+        first = store.verify_ledger().findings[0]
+    assert (first.harm, first.sequence) == (Harm.CHANGED, 5)
+
+
+@pytest.mark.parametrize("with_entry", [False, True])
+def test_a_decision_that_moves_to_another_cluster_is_found(filled_url, with_entry):
+    """In the cluster that it left, with its ledger entry or without."""
+    moved = ("decisions", "cycles", "ledger") if with_entry else ("decisions", "cycles")
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        for table in moved:
+            column = "decision_id" if table == "ledger" else "id"
+            connection.execute(text(f"UPDATE {table} SET cluster_id = 2 WHERE {column} = 2"))
+        connection.commit()
+        first = store.verify_ledger("default").findings[0]
+    assert (first.cluster, first.sequence) == ("default", 6)
+
+
+def test_a_cluster_of_copied_entries_is_found(filled_url):
+    """An entry is one of its own cluster: under another name its hash is wrong."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        connection.execute(insert(CLUSTERS), {"id": 3, "name": "copy"})
+        for entry in connection.execute(select(LEDGER).where(LEDGER.c.cluster_id == 2)).mappings():
+            copied = {**entry, "cluster_id": 3, "hash": entry["hash"] + "x"}
+            connection.execute(insert(LEDGER), copied)
+        connection.commit()
+        found = store.verify_ledger("copy").findings
+    assert Harm.CHANGED in {f.harm for f in found}
 
 
 def test_reordered_entries_are_found(filled_url):
@@ -231,25 +347,79 @@ def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url):
         store.record(
             "default", a_decision(), [], expected_revision=6, actor="x", at_ms=NOW, **RULE_SET
         )
-        head = store.ledger_head("default")
-        assert store.verify_ledger(from_hash=head.hash).ok
-        newest = store.decisions("default", limit=1)[0].id
-        connection.execute(text("DELETE FROM ledger WHERE decision_id = :id"), {"id": newest})
-        for table in ("decision_traces", "decision_filters", "decision_rules", "candidates"):
-            connection.execute(text(f"DELETE FROM {table} WHERE decision_id = :id"), {"id": newest})
-        connection.execute(text("DELETE FROM victims WHERE decision_id = :id"), {"id": newest})
-        connection.execute(text("DELETE FROM decisions WHERE id = :id"), {"id": newest})
-        connection.execute(text("DELETE FROM cycles WHERE id = :id"), {"id": newest})
-        connection.commit()
-        found = store.verify_ledger(from_hash=head.hash).findings
+        head = store.ledger_head("default").hash
+        assert store.verify_ledger(signed=[head]).ok
+        take_out(connection, store.decisions("default", limit=1)[0].id)
         assert store.verify_ledger().ok
+        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+            assert [f.harm for f in found.findings] == [Harm.REMOVED]
+
+
+def rewritten(connection: Connection, *, last: str | None) -> None:
+    """Another actor in entry 5, and a new chain from there; the last entry says the hash `last`."""
+    c = LEDGER.c
+    later = (c.cluster_id == 1) & (c.sequence >= 5)
+    entries = connection.execute(select(LEDGER).where(later).order_by(c.sequence)).mappings().all()
+    connection.execute(delete(LEDGER).where(later))
+    previous = entries[0]["previous"]
+    for entry in entries:
+        new = {**entry, "previous": previous}
+        new["actor"] = "eve" if entry["sequence"] == 5 else entry["actor"]
+        new["hash"] = previous = ledger.hash_of(1, "default", new)
+        if entry is entries[-1] and last is not None:
+            new["hash"] = last
+        connection.execute(insert(LEDGER), new)
+    connection.commit()
+
+
+def test_only_a_kept_head_shows_a_new_chain(filled_url):
+    """Who can write everything can write everything anew, but not with the same hash."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        head = store.ledger_head("default").hash
+        rewritten(connection, last=None)
+        assert store.verify_ledger().ok
+        found = store.verify_ledger(signed=[head]).findings
     assert [f.harm for f in found] == [Harm.REMOVED]
 
 
+def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url):
+    """A new chain whose last entry says the old hash: it is not the hash of that entry."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        head = store.ledger_head("default").hash
+        rewritten(connection, last=head)
+        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+            assert [(f.harm, f.sequence) for f in found.findings] == [(Harm.CHANGED, 10)]
+
+
 def test_verification_from_a_hash_checks_what_follows(filled_url):
-    """Entries up to the hash are taken as signed off; those after it are computed again."""
-    with Store.open(filled_url) as store:
+    """The entry with the hash and those after it; what was written before is not read."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
         signed = store.ledger_head("default")
         store.change("default", [("Pod", "a/b", a_pod("a/b"))], at_ms=NOW, source="w", cause="live")
+        connection.execute(text("UPDATE victims SET priority = 77 WHERE decision_id = 1"))
+        connection.commit()
         result = store.verify_ledger("default", from_hash=signed.hash)
-    assert (result.ok, result.entries) == (True, 1)
+        assert (result.ok, result.entries) == (True, 2)
+        assert not store.verify_ledger("default", signed=[signed.hash]).ok
+
+
+def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
+    """However much is wrong elsewhere: the cluster that is asked for is read to the end."""
+    revision = {"at_ms": NOW, "source": "", "cause": "live", "put_count": 0, "deleted_count": 0}
+    texts = {"previous": "", "digest": "x"}
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        for cluster, number in [(1, 900), *((2, n) for n in range(700, 850))]:
+            made = {"cluster_id": cluster, "number": number, **revision, **texts}
+            connection.execute(insert(REVISIONS), made)
+        connection.commit()
+        found = store.verify_ledger("default").findings
+    assert [(f.cluster, f.harm, f.revision) for f in found] == [("default", Harm.INSERTED, 900)]
+
+
+def test_an_unknown_cluster_is_no_untouched_one(filled_url):
+    """A mistyped name verifies nothing, and says so."""
+    with (
+        Store.open(filled_url) as store,
+        pytest.raises(NotFound, match="there is no cluster `defualt`"),
+    ):
+        store.verify_ledger("defualt")

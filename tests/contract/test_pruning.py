@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import text
 
 from policy.store import Harm, NotFound, PrunedCluster, Store
-from tests.contract.builders import NOW
-from tests.contract.filled import fill
+from tests.contract.builders import NOW, a_decision
+from tests.contract.filled import RULE_SET, fill
 from tests.contract.test_ledger import tampering
 
 CUT = NOW + 12
@@ -42,6 +42,7 @@ def test_the_plan_says_what_can_no_longer_be_replayed(store):
             last_ms=NOW + 11,
             sessions=0,
             versions=4,
+            hypothetical_left=0,
         ),
     )
     assert store.ledger_heads() == heads
@@ -86,6 +87,32 @@ def test_pruning_goes_on_from_pruning(store):
     assert store.verify_ledger().ok
 
 
+def test_hypothetical_decisions_without_their_state_are_counted(store):
+    """One on a state that goes stays in the record, and is said to be cut off from it."""
+    for revision in (1, 3):
+        store.record(
+            "default",
+            a_decision(seed=revision),
+            [],
+            expected_revision=revision,
+            actor="ann",
+            at_ms=NOW + 50,
+            hypothetical=True,
+            **RULE_SET,
+        )
+    assert [cluster.hypothetical_left for cluster in store.plan_prune(CUT).clusters] == [1]
+
+
+def test_a_mistyped_cluster_is_not_pruned(store):
+    """Nothing is that old in no cluster; it is an error."""
+    for attempt in (
+        store.plan_prune,
+        lambda older, **c: store.prune(older, actor="", at_ms=0, **c),
+    ):
+        with pytest.raises(NotFound, match="no cluster `defualt`"):
+            attempt(CUT, cluster="defualt")
+
+
 def test_nothing_old_nothing_pruned(store):
     """Where no entry is older than the instant, nothing is written."""
     assert prune(store, NOW).clusters == ()
@@ -107,6 +134,8 @@ def test_nothing_old_nothing_pruned(store):
         "UPDATE prunings SET last_revision = 3",
         "UPDATE prunings SET checkpoint_digest = 'x'",
         "DELETE FROM prunings",
+        "INSERT INTO nominations VALUES (1, 1, 'a/b', 'u', 1, 'n1', NULL, 1)",
+        "INSERT INTO nomination_ends VALUES (1, 1, 'lab/waiting', 2, NULL, 'bound', 1)",
         "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
         "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
         " environment_id, activation_id, pruning_id, subject_digest, rows_digest, at_ms, actor,"

@@ -18,9 +18,9 @@ from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, Store
+from policy.store import Cause, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.tables import DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from policy.store.tables import CYCLES, DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -176,17 +176,19 @@ def test_a_rule_set_text_that_was_changed_is_named(store, database_url, text, la
 
 
 def test_a_rule_set_that_is_gone_is_named(store, database_url):
-    """Where no text has the digest, it is the rule set that lacks."""
-    (number, *_) = schedule(store)
-    damaged(
-        store,
-        database_url,
-        RULE_SETS.insert().values(
-            id=77, digest="sha256:0", name="x", canonical="{}", first_used_ms=0
-        ),
-        update(RULE_SETS).where(RULE_SETS.c.id != 77).values(digest="sha256:1"),
-    )
-    assert Lack.RULE_SET_DIGEST in lacks(store, number)
+    """Its decisions are still there, and none of them is taken for replayed."""
+    ids = schedule(store)
+    damaged(store, database_url, RULE_SETS.delete())
+    assert store.audit_queries().decision_ids("default") == ids
+    assert {lacks(store, number) for number in ids} == {(Lack.RULE_SET,)}
+
+
+def test_a_decision_that_cannot_be_read_is_not_passed_over(store, database_url):
+    """Where rows lack without which it is none, the replay ends and says which decision it was."""
+    ids = schedule(store)
+    damaged(store, database_url, CYCLES.delete().where(CYCLES.c.id == ids[1]))
+    with pytest.raises(StoreError, match=f"decision {ids[1]} lacks rows"):
+        list(replay_all(store, ids))
 
 
 OTHER = encode(a_node("n2").cpu("4").cordoned().node).decode()
@@ -275,6 +277,46 @@ def test_what_a_pruning_left_replays(store):
     assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
     wrong = keep(store, replace(the_decision(store, "default/tiny"), node="n9"))
     assert only(replay_all(store, [wrong])).difference.path == "node"
+
+
+def test_environments_history_and_prunings_together_replay(store):
+    """Under two rule sets of an environment, with figures of decisions that were pruned since."""
+    first = rule_set(
+        "kube-1.35",
+        """{"victims": {"eligible": {"insert": [{"at": "start", "rule": {"id": "not-again",
+        "verdict": "deny", "reason": "again",
+        "when": "history.preemptedCount(victim.owner, duration('1h')) > 0"}}]}}}""",
+    )
+    store.create_environment("prod", "default", at_ms=NOW_MS, actor="ann")
+    clock = itertools.count(NOW_MS, 1000)
+    ids = []
+    for rules in (first, RULES, first):
+        store.activate(
+            "prod",
+            rule_set_canonical=rules.canonical,
+            rule_set_name=rules.name,
+            rule_set_digest=rules.digest,
+            source="",
+            reason="",
+            actor="ann",
+            at_ms=next(clock),
+        )
+        journal = StoreJournal(
+            store, "default", environment="prod", actor="ann", clock=lambda: next(clock)
+        )
+        waiting = a_pod(f"more-{len(ids)}").priority(20 + len(ids)).cpu("4").pod
+        store.import_objects("default", [waiting], at_ms=next(clock), source="dump.json")
+        scheduler = Scheduler(journal, first, clock=lambda: next(clock), seed=7)
+        ids += [step.recording.decision_id for step in scheduler.run()]
+    decided_by = {store.decision(number).row.rule_set_digest for number in ids}
+    assert decided_by == {first.digest, RULES.digest}
+    store.prune(store.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
+    left = store.audit_queries().decision_ids("default")
+    figures = store.audit_queries().histories(left).values()
+    assert left == ids[2:]
+    assert any(counts for read in figures for counts in read.values())
+    assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
+    assert store.verify_ledger().ok
 
 
 # --- many --------------------------------------------------------------------------------------

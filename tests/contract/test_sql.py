@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from policy.store import Store, StoreError
@@ -14,6 +17,15 @@ def store(database_url):
     with Store.open(database_url) as opened:
         fill(opened)
         yield opened
+
+
+@pytest.fixture
+def target():
+    """A folder in which a server that runs as somebody else could write too."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
 
 
 def rows(store, query, **parameters):
@@ -40,17 +52,41 @@ def rows(store, query, **parameters):
         "VACUUM INTO '{folder}/other.db'",
         "WITH gone AS (DELETE FROM ledger RETURNING *) SELECT * FROM gone",
         "COPY pods TO '{folder}/pods.txt'",
+        "COPY (SELECT 1) TO PROGRAM 'cat > {folder}/pods.txt'",
+        "RESET ROLE",
+        "DO $$ BEGIN RESET ROLE; COPY pods TO PROGRAM 'cat > {folder}/pods.txt'; END $$",
+        "/* /* */ explain */ DO $$ BEGIN RESET ROLE; DELETE FROM ledger; END $$",
+        "DO $$ BEGIN DELETE FROM ledger; END $$",
+        "SELECT query_to_xml('DELETE FROM ledger', true, true, '')",
+        "SELECT set_config('role', 'postgres', true), lo_export(1, '{folder}/pods.txt')",
+        "SELECT lo_create(0)",
+        "SELECT nextval('cycles_id_seq')",
+        "SELECT * FROM ledger FOR UPDATE",
+        "EXPLAIN ANALYZE DELETE FROM ledger",
+        "TRUNCATE ledger",
+        "ANALYZE",
+        "PRAGMA writable_schema = 1",
+        "PRAGMA user_version = 7",
+        "SELECT * FROM pragma_journal_mode('delete')",
+        "SELECT writefile('{folder}/pods.txt', 'x')",
+        "SELECT load_extension('{folder}/x')",
+        "REINDEX",
+        "CREATE TEMP VIEW pods AS SELECT 1 AS a",
     ],
 )
-def test_nothing_but_reading_gets_through(store, statement, tmp_path):
+def test_nothing_but_reading_gets_through(store, statement, target):
     """Whatever is tried, the record is as before and no file appears."""
-    target = tmp_path / "out"
-    target.mkdir(mode=0o777)
     query = statement.format(folder=target)
     with pytest.raises(StoreError), store.sql(query) as found:
         list(found)
     assert store.verify_ledger().ok
     assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("query", ["EXPLAIN SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a"])
+def test_what_reads_gets_through(store, query):
+    """Plans and common table expressions, with a semicolon behind them or not."""
+    assert rows(store, query) == rows(store, query + " ;")
 
 
 def test_parameters_are_bound(store):

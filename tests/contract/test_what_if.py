@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from msgspec.structs import replace as with_fields
 
 from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, next_life, suppose
 from policy.preemption.decide import DecisionError
+from policy.preemption.decision import Outcome
 from policy.store import Store
-from tests.support.builders import NOW_MS, a_node, a_pod, objects, rule_set, snapshot
+from policy.store.migrate import VIEWS
+from policy.store.reports import Range
+from policy.store.saved_queries import DEFAULTS, saved_queries
+from tests.contract.builders import NOW, a_decision
+from tests.contract.filled import RULE_SET, fill
+from tests.support.builders import a_node, a_pod, rule_set, snapshot
 
 RULES = rule_set("kube-1.35")
 
@@ -110,10 +119,8 @@ def test_the_pods_of_a_removed_node_look_for_another():
 
 def test_a_class_with_another_value_moves_its_pods():
     """Pods of the class count as created under the new value; others keep theirs."""
-    from msgspec.structs import replace
-
     classy = [
-        replace(p, spec=replace(p.spec, priority_class_name="gold"))
+        with_fields(p, spec=with_fields(p.spec, priority_class_name="gold"))
         for p in (a_pod("a").priority(1).pod, a_pod("b").priority(1).pod)
     ]
     state = snapshot(a_node("n1"), *classy, a_pod("c").priority(1))
@@ -163,42 +170,58 @@ def test_the_snapshot_that_is_asked_stays_as_it_is():
 # --- recorded ----------------------------------------------------------------------------------
 
 
-def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url):
-    """They are kept with their mark, chained like all others, and change nothing."""
+def everything_told(store: Store) -> dict[str, object]:
+    """What every view, saved query, list and report says."""
+    reports = store.report_queries()
+    asked = Range(cluster="default")
+    told: dict[str, object] = {
+        "decisions": store.decisions(),
+        "ids": store.audit_queries().decision_ids("default"),
+        "nominations": store.nominations("default"),
+        "evictions": reports.evictions(asked),
+        "past decisions": list(reports.past_decisions(asked)),
+        "tries": reports.tries_while_nominated("default"),
+        "rule sets used": reports.rule_sets_used(asked),
+        "rule uses": reports.rule_uses(asked),
+        "history": store.history(
+            "default",
+            {
+                ("preemptedCount", 3600),
+                ("secondsSinceLastPreempted", None),
+                ("namespacePreemptedCount", 3600),
+                ("namespacePreemptions", 3600),
+            },
+            now_ms=NOW + 1000,
+        ),
+    }
+    queries = {view: f"SELECT * FROM {view}" for view in sorted(VIEWS - {"v_cluster_at"})}
+    queries |= {saved.name: saved.sql for saved in saved_queries().values()}
+    for name, query in queries.items():
+        saved = {} if name in VIEWS else DEFAULTS
+        with store.sql(query, saved) as found:
+            told[name] = sorted(found, key=str)
+    return told
+
+
+@pytest.mark.parametrize("outcome", ["preempt", "bind", "no-candidate"])
+def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url, outcome):
+    """They are kept with their mark, chained like all others, and nothing that counts has them."""
     with Store.open(database_url) as store:
-        cluster = objects(
-            a_node("n1").cpu("2").running(a_pod("a").priority(1).cpu("2")),
-            a_pod("high").priority(10).cpu("2"),
-        )
-        store.import_objects("default", cluster, at_ms=NOW_MS, source="dump.json")
-        store.import_objects("default", [a_node("n2").node], at_ms=NOW_MS, source="dump.json")
-        steps = foresee(snapshot(*cluster), RULES, ["default/high"], depth=1, seed=0)
+        fill(store)
+        before = everything_told(store)
+        decision = a_decision(seed=99)
         recorded = store.record(
             "default",
-            steps[0].decision,
+            replace(decision, outcome=Outcome(outcome)),
             [],
             expected_revision=1,
-            rule_set_canonical=RULES.canonical,
-            rule_set_name=RULES.name,
             actor="ann",
-            at_ms=NOW_MS,
+            at_ms=NOW,
             hypothetical=True,
+            **RULE_SET,
         )
         row = store.decision(recorded.decision_id).row
         assert (row.hypothetical, row.base_revision, row.revision) == (True, 1, None)
-        assert store.decisions("default") == []
-        assert store.head_revision("default") == 2
+        assert everything_told(store) == before
+        assert [d.id for d in store.decisions(hypothetical=True)] == [row.id]
         assert store.verify_ledger("default").ok
-        for view in (
-            "v_preemptions",
-            "v_victims",
-            "v_who_preempts_whom",
-            "v_pdb_violations",
-            "v_preemptions_hourly",
-            "v_tie_breakers",
-            "v_rule_usage",
-        ):
-            with store.sql(f"SELECT count(*) FROM {view}") as found:
-                assert (view, list(found)) == (view, [(0,)])
-        history = store.history("default", {("preemptedCount", 3600)}, now_ms=NOW_MS + 1)
-        assert history == {"preemptedCount/3600": {}}

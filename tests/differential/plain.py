@@ -1,18 +1,16 @@
 """One scheduling cycle, slowly: one pod, one node at a time, straight from the specification.
 
-The twin that the engine is compared with (`told` brings both into one form). It shares no code
-with the engine's filters and kernels, knows no arrays, and reads every rule of the shipped rule
-sets by its text: an expression that it does not know is a KeyError.
+The twin that the engine is compared with (`plain_told` brings both into one form). It shares no
+code with the engine's filters and kernels, knows no arrays, and reads every rule of the shipped
+rule sets by its text (`plain_rules`): an expression that it does not know is a KeyError.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from policy.cluster import times
 from policy.cluster.objects import (
     ClusterObject,
     Namespace,
@@ -21,7 +19,6 @@ from policy.cluster.objects import (
     PodDisruptionBudget,
 )
 from policy.cluster.selectors import compile_selector
-from policy.preemption.decision import Decision
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
     CandidateNodes,
@@ -45,199 +42,21 @@ from tests.differential.plain_filters import (
     Verdict,
     built,
     key_of,
-    labels_of,
     namespace_of,
     priority_of,
 )
-
-INT32_MIN = -(2**31)
-
-
-class Check(NamedTuple):
-    """One potential victim of the best candidate's node, being put back."""
-
-    pod: str
-    pdb_violating: bool
-    reprieved: bool
-    filter: str
-    reasons: tuple[str, ...]
-
-
-class Ranked(NamedTuple):
-    """One candidate with the criterion at which it fell behind."""
-
-    node: str
-    victims: tuple[str, ...]
-    pdb_violations: int
-    values: Mapping[str, int]
-    left_behind_at: str
-
-
-class Step(NamedTuple):
-    """One criterion of the ranking."""
-
-    criterion: str
-    before: int
-    after: int
-    best: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """All that a decision says, but for digests and for the node that a fitting pod is put on."""
-
-    outcome: str
-    node: str | None  #: of a preemption
-    fits: bool = False
-    eligible: bool = False
-    eligibility_rule: str = ""
-    rejected: tuple[str, ...] = ()
-    filter_statuses: Mapping[str, Verdict] = field(default_factory=dict)
-    potential_nodes: tuple[str, ...] = ()
-    sampling: tuple[int, int, int, int] | None = None  #: potential, offset, wanted, examined
-    victim_rules: Mapping[str, int] = field(default_factory=dict)  #: pods that each decided on
-    dry_run_statuses: Mapping[str, Verdict] = field(default_factory=dict)
-    candidates: tuple[Ranked, ...] = ()
-    ranking: tuple[Step, ...] = ()
-    decided_by: str = ""
-    victims: tuple[tuple[str, bool], ...] = ()  #: key, already terminating
-    checks: tuple[Check, ...] = ()
-    message: str = ""
-    evict: tuple[str, ...] = ()
-    mark_disrupted: tuple[str, ...] = ()
-    clear_nominations: tuple[str, ...] = ()
-    nomination: str = "leave"
-
-
-def told(decision: Decision) -> Told:
-    """What the engine's decision says."""
-    trace, effects = decision.trace, decision.effects
-    eligibility = [r.rule for r in trace.rules if r.section == "eligibility"]
-    sampling = trace.sampling
-    return Told(
-        outcome=decision.outcome.value,
-        node=decision.node if decision.outcome == "preempt" else None,
-        fits=trace.fits,
-        eligible=trace.eligible,
-        eligibility_rule=eligibility[0] if eligibility else "",
-        rejected=trace.rejected,
-        filter_statuses=_verdicts(trace.filter_statuses),
-        potential_nodes=tuple(trace.potential_nodes),
-        sampling=sampling
-        and (sampling.potential, sampling.offset, sampling.wanted, sampling.examined),
-        victim_rules={
-            r.rule: int(r.inputs["pods"]) for r in trace.rules if r.section == "victims.eligible"
-        },
-        dry_run_statuses=_verdicts(trace.dry_run_statuses),
-        candidates=tuple(
-            Ranked(c.node, c.victims, c.pdb_violations, dict(c.values), c.left_behind_at)
-            for c in decision.candidates
-        ),
-        ranking=tuple(Step(s.criterion, s.before, s.after, s.best) for s in trace.ranking),
-        decided_by=trace.decided_by,
-        victims=tuple((v.pod, v.already_terminating) for v in decision.victims),
-        checks=tuple(
-            Check(c.pod, c.pdb_violating, c.reprieved, c.filter, c.reasons) for c in trace.checks
-        ),
-        message=trace.message,
-        evict=effects.evict,
-        mark_disrupted=effects.mark_disrupted,
-        clear_nominations=effects.clear_nominations,
-        nomination=effects.nomination.value,
-    )
-
-
-def _verdicts(statuses: Mapping[str, Any]) -> dict[str, Verdict]:
-    return {n: Verdict(int(s.code), s.filter, s.reasons) for n, s in statuses.items()}
-
-
-# --- what the rules of the shipped rule sets say -----------------------------------------------
-
-
-class Nominated(NamedTuple):
-    """What eligibility rules know of the node that the pod is nominated to."""
-
-    code: int | None  #: None where there is no such node
-    lower_terminating: int
-    preempted_terminating: int  #: of those that are allowed as victims
-    preempted_lower_terminating: int
-
-
-ELIGIBILITY: Mapping[str, Callable[[Pod, Nominated], bool]] = {
-    "preemptor.preemptionPolicy == 'Never'": lambda pod, _: pod.spec.preemption_policy == "Never",
-    "nominated.status == 'UnschedulableAndUnresolvable'": lambda _, n: n.code == UNRESOLVABLE,
-    "nominated.lowerPriorityTerminating > 0": lambda _, n: n.lower_terminating > 0,
-    "nominated.preemptedPodsTerminating > 0": lambda _, n: n.preempted_terminating > 0,
-    "nominated.preemptedLowerPriorityTerminating > 0": (
-        lambda _, n: n.preempted_lower_terminating > 0
-    ),
-}
-
-VICTIMS: Mapping[str, Callable[[Pod, Pod], bool]] = {
-    "victim.priority < preemptor.priority": lambda v, pod: priority_of(v) < priority_of(pod),
-    "'tier' in victim.labels && victim.labels['tier'] == 'gold'": (
-        lambda v, _: labels_of(v).get("tier") == "gold"
-    ),
-    "victim.namespace == 'shop'": lambda v, _: namespace_of(v) == "shop",
-    "victim.terminating": lambda v, _: bool(v.metadata.deletion_timestamp),
-    "victim.namespace == preemptor.namespace": lambda v, p: namespace_of(v) == namespace_of(p),
-}
-
-FORBID: Mapping[str, Callable[[Pod, bool], bool]] = {
-    "victim.pdbViolating": lambda _, violating: violating,
-    "victim.pdbViolating && victim.namespace == 'shop'": (
-        lambda v, violating: violating and namespace_of(v) == "shop"
-    ),
-}
-
-
-@dataclass
-class Candidate:
-    """A node and who leaves it."""
-
-    node: str
-    victims: list[Pod]
-    pdb_violations: int
-    checks: list[Check]
-
-
-def _top(candidate: Candidate) -> int:
-    return priority_of(candidate.victims[0]) if candidate.victims else INT32_MIN
-
-
-def start_of(pod: Pod, now_ms: int) -> int:
-    """A pod without start time counts as starting now."""
-    return times.parse(pod.status.start_time) if pod.status.start_time else now_ms
-
-
-def _earliest(candidate: Candidate, now_ms: int) -> int:
-    highest = max((priority_of(v) for v in candidate.victims), default=INT32_MIN)
-    starts = (start_of(v, now_ms) for v in candidate.victims if priority_of(v) == highest)
-    return min(starts, default=now_ms)
-
-
-RANKING: Mapping[str, Callable[[Candidate, int], int]] = {
-    "candidate.needsNoVictim ? 1 : 0": lambda c, _: int(not c.victims),
-    "candidate.pdbViolations": lambda c, _: c.pdb_violations,
-    "candidate.topPriority": lambda c, _: _top(c),
-    "candidate.prioritySum": lambda c, _: sum(priority_of(v) + 2**31 for v in c.victims),
-    "candidate.victimCount": lambda c, _: len(c.victims),
-    "candidate.earliestStartOfTopPriority": _earliest,
-}
-
-
-def name_key(pod: Pod) -> tuple[str, str]:
-    """Snapshot order."""
-    return namespace_of(pod), pod.metadata.name
-
-
-def draw(seed: int, purpose: str, size: int) -> int:
-    """The recorded dice: the first 128 bits of a SHA-256."""
-    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
-    return int.from_bytes(data[:16], "big") % size
-
-
-# --- the cycle ---------------------------------------------------------------------------------
+from tests.differential.plain_rules import (
+    ELIGIBILITY,
+    FORBID,
+    RANKING,
+    VICTIMS,
+    Candidate,
+    Nominated,
+    draw,
+    name_key,
+    start_of,
+)
+from tests.differential.plain_told import Check, Ranked, Step, Told
 
 
 def plain(

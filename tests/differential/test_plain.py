@@ -22,7 +22,8 @@ from policy.conformance import compare, scenario
 from policy.manifests import from_dicts
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
-from tests.differential.plain import Told, plain, told
+from tests.differential.plain import plain
+from tests.differential.plain_told import Told, told
 from tests.support.builders import (
     ZONE,
     a_node,

@@ -1,0 +1,103 @@
+"""The expressions of the shipped rule sets, by their text, in plain Python."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from policy.cluster import times
+from policy.cluster.objects import Pod
+from tests.differential.plain_filters import (
+    UNRESOLVABLE,
+    labels_of,
+    namespace_of,
+    priority_of,
+)
+from tests.differential.plain_told import Check
+
+INT32_MIN = -(2**31)
+
+
+class Nominated(NamedTuple):
+    """What eligibility rules know of the node that the pod is nominated to."""
+
+    code: int | None  #: None where there is no such node
+    lower_terminating: int
+    preempted_terminating: int  #: of those that are allowed as victims
+    preempted_lower_terminating: int
+
+
+ELIGIBILITY: Mapping[str, Callable[[Pod, Nominated], bool]] = {
+    "preemptor.preemptionPolicy == 'Never'": lambda pod, _: pod.spec.preemption_policy == "Never",
+    "nominated.status == 'UnschedulableAndUnresolvable'": lambda _, n: n.code == UNRESOLVABLE,
+    "nominated.lowerPriorityTerminating > 0": lambda _, n: n.lower_terminating > 0,
+    "nominated.preemptedPodsTerminating > 0": lambda _, n: n.preempted_terminating > 0,
+    "nominated.preemptedLowerPriorityTerminating > 0": (
+        lambda _, n: n.preempted_lower_terminating > 0
+    ),
+}
+
+VICTIMS: Mapping[str, Callable[[Pod, Pod], bool]] = {
+    "victim.priority < preemptor.priority": lambda v, pod: priority_of(v) < priority_of(pod),
+    "'tier' in victim.labels && victim.labels['tier'] == 'gold'": (
+        lambda v, _: labels_of(v).get("tier") == "gold"
+    ),
+    "victim.namespace == 'shop'": lambda v, _: namespace_of(v) == "shop",
+    "victim.terminating": lambda v, _: bool(v.metadata.deletion_timestamp),
+    "victim.namespace == preemptor.namespace": lambda v, p: namespace_of(v) == namespace_of(p),
+}
+
+FORBID: Mapping[str, Callable[[Pod, bool], bool]] = {
+    "victim.pdbViolating": lambda _, violating: violating,
+    "victim.pdbViolating && victim.namespace == 'shop'": (
+        lambda v, violating: violating and namespace_of(v) == "shop"
+    ),
+}
+
+
+@dataclass
+class Candidate:
+    """A node and who leaves it."""
+
+    node: str
+    victims: list[Pod]
+    pdb_violations: int
+    checks: list[Check]
+
+
+def _top(candidate: Candidate) -> int:
+    return priority_of(candidate.victims[0]) if candidate.victims else INT32_MIN
+
+
+def start_of(pod: Pod, now_ms: int) -> int:
+    """A pod without start time counts as starting now."""
+    return times.parse(pod.status.start_time) if pod.status.start_time else now_ms
+
+
+def _earliest(candidate: Candidate, now_ms: int) -> int:
+    highest = max((priority_of(v) for v in candidate.victims), default=INT32_MIN)
+    starts = (start_of(v, now_ms) for v in candidate.victims if priority_of(v) == highest)
+    return min(starts, default=now_ms)
+
+
+RANKING: Mapping[str, Callable[[Candidate, int], int]] = {
+    "candidate.needsNoVictim ? 1 : 0": lambda c, _: int(not c.victims),
+    "candidate.pdbViolations": lambda c, _: c.pdb_violations,
+    "candidate.topPriority": lambda c, _: _top(c),
+    "candidate.prioritySum": lambda c, _: sum(priority_of(v) + 2**31 for v in c.victims),
+    "candidate.victimCount": lambda c, _: len(c.victims),
+    "candidate.earliestStartOfTopPriority": _earliest,
+}
+
+
+def name_key(pod: Pod) -> tuple[str, str]:
+    """Snapshot order."""
+    return namespace_of(pod), pod.metadata.name
+
+
+def draw(seed: int, purpose: str, size: int) -> int:
+    """The recorded dice: the first 128 bits of a SHA-256."""
+    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
+    return int.from_bytes(data[:16], "big") % size
