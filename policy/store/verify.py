@@ -81,7 +81,7 @@ class _Walk:
                 sequence=None if entry is None else entry.sequence,
                 decision_id=None if entry is None else entry.decision_id,
                 revision=None if entry is None else entry.revision,
-                subject="" if entry is None else _subject(entry._mapping),
+                subject="" if entry is None else _subject(dict(entry._mapping)),
             )
         )
 

@@ -92,8 +92,30 @@ def test_a_comparison_with_the_same_rules_finds_no_difference(store):
     """Each decision is asked with what had happened before it, also within one millisecond."""
     run(store)
     ids = [row.id for row in store.decisions()][::-1]
-    asked = questions(store, ids, history_needs=RULES.history_needs)
+    asked = list(questions(store, ids, RULES))
     assert [found.change for found in compare(asked, RULES)] == [Change.SAME] * 3
+
+
+def test_a_comparison_with_another_window_asks_the_record(store):
+    """Figures that nobody froze are those of the moment before each decision."""
+    run(store)
+    ids = [row.id for row in store.decisions()][::-1]
+    when = "history.preemptedCount(victim.workload, duration('1h')) > 0"
+    rule = {"id": "hour", "when": when, "verdict": "deny"}
+    longer = {"victims": {"eligible": {"insert": [{"at": "start", "rule": rule}]}}}
+    asked = list(questions(store, ids, RuleSet.load("kube-1.35", overrides=longer)))
+    web = {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}
+    api = {"shop/ReplicaSet/api": 1, "ReplicaSet/api": 1}
+    assert [question.snapshot.history["preemptedCount/3600"] for question in asked] == [
+        {},
+        web,
+        web | api,
+    ]
+    assert all(
+        question.snapshot.history["preemptedCount/900"]
+        == question.snapshot.history["preemptedCount/3600"]
+        for question in asked
+    )
 
 
 def test_a_cascade_counts_for_itself(store):

@@ -12,7 +12,7 @@ from policy.preemption.decide import DecisionError
 from policy.preemption.decision import Outcome
 from policy.store import Store
 from policy.store.migrate import VIEWS
-from policy.store.reports import Range
+from policy.store.evictions import Range
 from policy.store.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import NOW, a_decision
 from tests.contract.filled import RULE_SET, fill
@@ -179,7 +179,7 @@ def everything_told(store: Store) -> dict[str, object]:
         "ids": store.audit_queries().decision_ids("default"),
         "nominations": store.nominations("default"),
         "evictions": reports.evictions(asked),
-        "past decisions": list(reports.past_decisions(asked)),
+        "past preemptions": list(reports.past_preemptions(asked)),
         "tries": reports.tries_while_nominated("default"),
         "rule sets used": reports.rule_sets_used(asked),
         "rule uses": reports.rule_uses(asked),
