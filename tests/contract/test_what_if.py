@@ -11,8 +11,8 @@ from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, next_l
 from policy.preemption.decide import DecisionError
 from policy.preemption.decision import Outcome
 from policy.store import Store
-from policy.store.migrate import VIEWS
 from policy.store.evictions import Range
+from policy.store.migrate import VIEWS
 from policy.store.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import NOW, a_decision
 from tests.contract.filled import RULE_SET, fill
