@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
-from policy.cluster.tables import Names
+if TYPE_CHECKING:
+    # Who reads decisions from a store needs no columns.
+    from policy.cluster.tables import Names
 
 ENGINE_VERSION: Final = "1"
 """Version of the decision procedure: it changes when equal inputs may give other decisions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
@@ -23,12 +23,10 @@ from policy.store import (
     state,
     verify,
 )
-from policy.store import history as figures_of_the_past
 from policy.store.audit_queries import AuditQueries
 from policy.store.connection import Database, parse_url
 from policy.store.environments import ActiveRuleSet
 from policy.store.errors import shown
-from policy.store.history import Moment
 from policy.store.importing import Progress
 from policy.store.ledger import LedgerHead
 from policy.store.model import (
@@ -61,6 +59,9 @@ from policy.store.sql import SqlResult
 from policy.store.verify import VerifyResult
 
 DEFAULT_CANDIDATES_KEPT = 10
+
+if TYPE_CHECKING:
+    from policy.store.history import Moment
 
 
 class Store:
@@ -262,10 +263,11 @@ class Store:
 
         before: only what had been recorded then.
         """
+        # It reads rules, and with them columns: nothing that a list of decisions should wait for.
+        from policy.store.history import figures
+
         with self._database.reading() as connection:
-            return figures_of_the_past.figures(
-                connection, cluster, needs, now_ms=now_ms, before=before
-            )
+            return figures(connection, cluster, needs, now_ms=now_ms, before=before)
 
     def decisions(
         self,
