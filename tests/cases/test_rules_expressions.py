@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -272,23 +271,3 @@ def test_an_expression_travels_between_processes() -> None:
     expression = an_expression("victim.priority < preemptor.priority")
     copy = pickle.loads(pickle.dumps(expression))
     assert (copy, copy.evaluate(three_pods()).tolist()) == (expression, [True, True, False])
-
-
-def test_priorities_of_a_large_cluster_are_compared_within_a_millisecond() -> None:
-    """The condition of every shipped rule set costs well under 1 ms for 150,000 pods."""
-    rng = np.random.default_rng(1)
-    columns = Columns(
-        150_000,
-        {
-            "victim.priority": IntColumn(rng.integers(0, 1000, 150_000)),
-            "preemptor.priority": Scalar(500),
-        },
-    )
-    expression = an_expression("victim.priority < preemptor.priority")
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        expression.evaluate(columns)
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(20)) < 0.001

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from textwrap import dedent
 from types import MappingProxyType
@@ -139,17 +138,6 @@ GENERATIONS["kube-1.27"] = GENERATIONS["kube-1.28"]
 def test_generations_differ_as_specified(name: str) -> None:
     """Eligibility, order, budgets, candidate nodes, ranking and effects of each generation."""
     assert settings(name) == GENERATIONS[name]
-
-
-def test_the_default_rule_set_loads_within_fifty_milliseconds() -> None:
-    """Loading costs little once the libraries are imported."""
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        RuleSet.load("kube-1.35")
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(5)) < 0.05
 
 
 # -- overlays ----------------------------------------------------------------------------------
