@@ -146,24 +146,25 @@ def _live_query(kind: str, *, named: bool) -> Select[Any]:
     if kind == "Pod":
         wanted += [c.uid, c.node, c.phase, c.nominated_node]
     query = select(*wanted).where(c.cluster_id == bindparam("cluster_id"), c.valid_to.is_(None))
-    return query.where(c.key.in_(bindparam("keys", expanding=True))) if named else query
+    if not named:
+        return query
+    # Without statistics SQLite may prefer to go through everything that is true now.
+    hinted = query.with_hint(VERSIONS[kind], f"INDEXED BY uq_{VERSIONS[kind].name}_live", "sqlite")
+    return hinted.where(c.key.in_(bindparam("keys", expanding=True)))
 
 
 def live_versions(
     connection: Connection, head: Head, kind: str, keys: Collection[str] | None = None
 ) -> dict[str, Live]:
     """Versions that are true now, by key: of the given keys, or all of the kind."""
-    table = VERSIONS[kind]
-    wanted = [table.c.key, table.c.valid_from, table.c.digest]
-    if kind == "Pod":
-        wanted += [table.c.uid, table.c.node, table.c.phase, table.c.nominated_node]
-    query = select(*wanted).where(table.c.cluster_id == head.cluster_id, table.c.valid_to.is_(None))
+    query = _live_query(kind, named=keys is not None)
+    of_cluster = {"cluster_id": head.cluster_id}
     if keys is None:
-        results = [connection.execute(query)]
+        results = [connection.execute(query, of_cluster)]
     else:
-        query = query.where(table.c.key.in_(bindparam("keys", expanding=True)))
         results = [
-            connection.execute(query, {"keys": list(part)}) for part in chunks(list(keys), CHUNK)
+            connection.execute(query, {**of_cluster, "keys": list(part)})
+            for part in chunks(list(keys), CHUNK)
         ]
     if kind != "Pod":
         return {
