@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import event, text
 
 from policy.cluster import times
 from policy.cluster.digest import snapshot_digest
@@ -18,6 +16,7 @@ from policy.store import Store
 from policy.store.journal import StoreJournal
 from policy.store.model import SessionRecord, SessionStep
 from tests.contract.builders import NOW, RULES, RULES_DIGEST, a_decision, a_node, a_pod, a_victim
+from tests.contract.plans import plan, statements
 
 HOUR = 3600
 NEEDS = frozenset(
@@ -109,21 +108,6 @@ def test_what_did_not_happen_does_not_count(store):
     }
 
 
-@contextmanager
-def statements(store):
-    """The statements that are sent to the database, transactions left out."""
-    sent = []
-
-    def note(connection, cursor, statement, parameters, context, many):
-        if not statement.startswith("BEGIN"):
-            sent.append((statement, parameters))
-
-    engine = store._database.engine
-    event.listen(engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(engine, "before_cursor_execute", note)
-
-
 def test_one_statement_gives_all_figures(store):
     """However many functions and windows, pods and past evictions: one statement per decision."""
     for number in range(20):
@@ -131,18 +115,6 @@ def test_one_statement_gives_all_figures(store):
     with statements(store) as sent:
         store.history("default", NEEDS, now_ms=NOW)
     assert len(sent) == 1
-
-
-def plan(store, statement, parameters):
-    """The database's plan for a statement, one line per step."""
-    with store._database.writing() as connection:
-        if store._database.is_sqlite:
-            raw = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
-            return [row[3] for row in raw]
-        connection.execute(text("SET LOCAL enable_seqscan = off"))
-        connection.execute(text("ANALYZE"))
-        raw = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
-        return [row[0] for row in raw]
 
 
 def held(store, *, seconds_ago):
