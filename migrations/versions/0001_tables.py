@@ -13,7 +13,6 @@ from sqlalchemy import (
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
-    Index,
     PrimaryKeyConstraint,
     UniqueConstraint,
 )
@@ -28,16 +27,30 @@ branch_labels = None
 depends_on = None
 
 
+class Index:
+    """An index, made after its table and after those above it.
+
+    SQLAlchemy keeps the indexes of a table in no order, and where two would do, SQLite takes the
+    one that was made last: databases of one schema would go about one question differently.
+    """
+
+    def __init__(self, name: str | None, *columns: str, **options: Any) -> None:
+        self.name, self.columns, self.options = name, columns, options
+
+
 def table(
-    name: str, *items: SchemaItem, clustered: bool = False, unique_for_ever: bool = False
+    name: str, *items: SchemaItem | Index, clustered: bool = False, unique_for_ever: bool = False
 ) -> None:
     op.create_table(
         name,
-        *items,
+        *(item for item in items if not isinstance(item, Index)),
         sqlite_strict=True,
         sqlite_with_rowid=not clustered,
         sqlite_autoincrement=unique_for_ever,
     )
+    for item in items:
+        if isinstance(item, Index):
+            op.create_index(item.name, name, list(item.columns), **item.options)
 
 
 def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:

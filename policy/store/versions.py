@@ -7,7 +7,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import Connection, Insert, Select, Table, Update, bindparam, insert, select, update
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    TextClause,
+    Update,
+    bindparam,
+    column,
+    insert,
+    select,
+    text,
+    update,
+)
 
 from policy.cluster import digest
 from policy.cluster.objects import ClusterObject, encode
@@ -140,24 +154,31 @@ def lock_head(connection: Connection, name: str) -> Head:
 
 
 @cache
-def _live_query(kind: str, *, named: bool) -> Select[Any]:
-    c = VERSIONS[kind].c
-    wanted = [c.key, c.valid_from, c.digest]
+def _live_query(kind: str, *, named: bool, sqlite: bool) -> Select[Any]:
+    table = VERSIONS[kind]
+    source: FromClause | TextClause = table
+    if named and sqlite:
+        # It cannot tell the index by key from the one by `valid_to`, which leads through everything
+        # that is true now.
+        source = text(f"{table.name} INDEXED BY uq_{table.name}_live")
+    names = ["key", "valid_from", "digest"]
     if kind == "Pod":
-        wanted += [c.uid, c.node, c.phase, c.nominated_node]
-    query = select(*wanted).where(c.cluster_id == bindparam("cluster_id"), c.valid_to.is_(None))
-    if not named:
-        return query
-    # Without statistics SQLite may prefer to go through everything that is true now.
-    hinted = query.with_hint(VERSIONS[kind], f"INDEXED BY uq_{VERSIONS[kind].name}_live", "sqlite")
-    return hinted.where(c.key.in_(bindparam("keys", expanding=True)))
+        names += ["uid", "node", "phase", "nominated_node"]
+    c = {column_.name: column(column_.name, column_.type) for column_ in table.c}
+    query = (
+        select(*(c[name] for name in names))
+        .select_from(source)
+        .where(c["cluster_id"] == bindparam("cluster_id"), c["valid_to"].is_(None))
+    )
+    return query.where(c["key"].in_(bindparam("keys", expanding=True))) if named else query
 
 
 def live_versions(
     connection: Connection, head: Head, kind: str, keys: Collection[str] | None = None
 ) -> dict[str, Live]:
     """Versions that are true now, by key: of the given keys, or all of the kind."""
-    query = _live_query(kind, named=keys is not None)
+    sqlite = connection.dialect.name == "sqlite"
+    query = _live_query(kind, named=keys is not None, sqlite=sqlite)
     of_cluster = {"cluster_id": head.cluster_id}
     if keys is None:
         results = [connection.execute(query, of_cluster)]
