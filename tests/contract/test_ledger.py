@@ -393,9 +393,10 @@ def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url)
 
 def test_verification_from_a_hash_checks_what_follows(filled_url):
     """The entry with the hash and those after it; what was written before is not read."""
-    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+    with Store.open(filled_url) as store:
         signed = store.ledger_head("default")
         store.change("default", [("Pod", "a/b", a_pod("a/b"))], at_ms=NOW, source="w", cause="live")
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
         connection.execute(text("UPDATE victims SET priority = 77 WHERE decision_id = 1"))
         connection.commit()
         result = store.verify_ledger("default", from_hash=signed.hash)
