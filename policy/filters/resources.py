@@ -73,13 +73,24 @@ class Resources(LinearFilter):
         return load
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
+        requests = self._snapshot.requests(self._rules)
+        if rows.size <= len(self._snapshot.nodes):
+            return self._demand(rows, requests)
+        # Pods that wait together mostly ask for the same resources, of the same pods.
+        return self._snapshot.remembered(
+            "resource-demand",
+            (rows, requests, self._columns),
+            lambda: self._demand(rows, requests),
+        )
+
+    def _demand(self, rows: Ints, requests: Ints) -> Ints:
         demand = np.zeros((self.width, rows.size), dtype=np.int64).T
         demand[:, 0] = 1
-        requests = self._snapshot.requests(self._rules)
         for position, column in enumerate(self._columns.tolist(), start=1):
             if column >= 0:
                 # Taking from one column goes straight through memory that lies together.
                 demand[:, position] = requests[:, column].take(rows)
+        demand.flags.writeable = False
         return demand
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
