@@ -460,6 +460,15 @@ def key_of(obj: ClusterObject) -> str:
     return meta.name
 
 
+def workload_key(pod: str, owner: str) -> str:
+    """`namespace/Kind/name` of the workload that a pod belongs to; of the pod without an owner.
+
+    pod: `namespace/name`; owner: `Kind/name` of the controlling owner, "" without one.
+    """
+    namespace, _, name = pod.partition("/")
+    return f"{namespace}/{owner or 'Pod/' + name}"
+
+
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 

@@ -262,9 +262,13 @@ class Snapshot:
         row = self.row(key)
         return None if row is None else self.pods[row]
 
-    def in_order(self) -> Iterator[tuple[int, str, Pod]]:
-        """Row, key and object of every pod, by namespace and name."""
-        for row in np.argsort(self.rank, kind="stable").tolist():
+    def in_order(self, among: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, str, Pod]]:
+        """Row, key and object of every pod, or of some, by namespace and name.
+
+        among: (pods,) bool.
+        """
+        rows = np.arange(len(self.pods)) if among is None else np.flatnonzero(among)
+        for row in rows[np.argsort(self.rank[rows], kind="stable")].tolist():
             pod = self.pods[row]
             if pod is not None:
                 yield row, self.keys[row], pod

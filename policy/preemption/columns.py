@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Pod, key_of, workload_key
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import (
@@ -93,8 +93,7 @@ def owner_of(pod: Pod) -> str:
 
 def workload_of(pod: Pod) -> str:
     """`namespace/Kind/name` of the controlling owner; of the pod itself without one."""
-    owner = owner_of(pod) or f"Pod/{pod.metadata.name}"
-    return f"{pod.metadata.namespace or 'default'}/{owner}"
+    return workload_key(key_of(pod), owner_of(pod))
 
 
 _TEXTS: Final[Mapping[str, Callable[[Pod], str]]] = {

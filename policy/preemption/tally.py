@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.decision import Decision, Outcome
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
@@ -28,11 +29,9 @@ class Tally:
 
     def evicted(self, *, now_ms: int, pod: str, owner: str) -> None:
         """pod: `namespace/name`; owner: `Kind/name`, "" for a pod without one."""
-        namespace, _, name = pod.partition("/")
-        workload = f"{namespace}/{owner or 'Pod/' + name}"
-        for key in {workload, owner} - {""}:
+        for key in {workload_key(pod, owner), owner} - {""}:
             insort(self._hits["workload"][key], now_ms)
-        insort(self._hits["lost"][namespace], now_ms)
+        insort(self._hits["lost"][pod.partition("/")[0]], now_ms)
 
     def note(self, decision: Decision) -> None:
         """Count what a decision evicts."""

@@ -111,9 +111,8 @@ class Settler:
                 nominated=pod.status.nominated_node_name,
             )
         leaving = snapshot.column(TERMINATING) & (snapshot.node >= 0)
-        for row, key, pod in snapshot.in_order():
-            if leaving[row]:
-                self._expect(key, pod)
+        for _, key, pod in snapshot.in_order(among=leaving):
+            self._expect(key, pod)
 
     def _expect(self, key: str, pod: Pod) -> None:
         """Remember when a terminating pod will be gone."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select
 
-from policy.cluster.objects import ClusterObject
+from policy.cluster.objects import ClusterObject, workload_key
 from policy.store.queries import cluster_id
 from policy.store.state import decode
 from policy.store.tables import (
@@ -84,11 +84,6 @@ class PastPreemption:
     """Evicted pods; True where that broke a budget. Sessions ask no budgets: False in them."""
     victim_count: int  #: of the decision, those that were leaving already included
     objects: Sequence[ClusterObject]
-
-
-def workload(namespace: str, owner: str, pod: str) -> str:
-    """`namespace/Kind/name`; `pod` (namespace/name) counts where there is no owner."""
-    return f"{namespace}/{owner or 'Pod/' + pod.partition('/')[2]}"
 
 
 def evictions(connection: Connection, wanted: Range) -> list[Eviction]:
@@ -181,8 +176,8 @@ def _eviction(order: Order, values: dict[str, Any]) -> Eviction:
     owner = values.pop("preemptor_owner") or ""
     return Eviction(
         order=order,
-        preemptor_workload=workload(values["preemptor_namespace"], owner, values["preemptor"]),
-        workload=workload(values["namespace"], values["owner"], values["pod"]),
+        preemptor_workload=workload_key(values["preemptor"], owner),
+        workload=workload_key(values["pod"], values["owner"]),
         **values,
     )
 

@@ -30,6 +30,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
@@ -104,7 +105,7 @@ def _keys(row: Any) -> tuple[str, ...]:
         return (namespace,)
     if row.owner:
         return (f"{namespace}/{row.owner}", row.owner)
-    return (f"{namespace}/Pod/{row.pod.partition('/')[2]}",)
+    return (workload_key(row.pod, ""),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,15 +138,20 @@ def test_windows_and_moments_leave_out_what_is_outside(store):
     assert counted == [{}, {"lab": 2}]
 
 
-def test_decisions_and_sessions_add_up(store):
-    """A workload that both hit counts both; the later of the two is the last."""
+def more_of_crunch(store, *, urgent):
+    """A full node with another pod of the workload, and a pod of that priority which waits."""
     crunch = owned(a_task("crunch-9", "lab", "crunch").priority(1).started(60), "Job/crunch")
     store.import_objects(
         "default",
-        objects(a_worker("n9").running(crunch), a_pod("urgent").priority(99).cpu(4)),
+        objects(a_worker("n9").running(crunch), a_pod("urgent").priority(urgent).cpu(4)),
         at_ms=NOW_MS,
         source="more.json",
     )
+
+
+def test_decisions_and_sessions_add_up(store):
+    """A workload that both hit counts both; the later of the two is the last."""
+    more_of_crunch(store, urgent=99)
     decide = Scheduler(
         journal_of(store), RuleSet.load("kube-1.35"), clock=lambda: NOW + 10_000, seed=0
     ).decide
@@ -160,13 +165,7 @@ def test_decisions_and_sessions_add_up(store):
 
 def test_a_decision_spares_what_a_session_hit(store):
     """The cooldown of a workload begins with its last eviction, whoever decided that."""
-    crunch = owned(a_task("crunch-9", "lab", "crunch").priority(1).started(60), "Job/crunch")
-    store.import_objects(
-        "default",
-        objects(a_worker("n9").running(crunch), a_pod("urgent").priority(5).cpu(4)),
-        at_ms=NOW_MS,
-        source="more.json",
-    )
+    more_of_crunch(store, urgent=5)
     outcomes = [
         Scheduler(
             journal_of(store),

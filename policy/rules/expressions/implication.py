@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from policy.rules.expressions.checking import check
@@ -85,6 +86,7 @@ def impossible(condition: Expression) -> bool:
     return all(one.impossible for one in _alternatives(condition))
 
 
+@lru_cache(maxsize=256)  # each rule of a section is held against all above it
 def _alternatives(condition: Expression | None) -> tuple[_Together, ...]:
     if condition is None:
         return (_together(()),)
