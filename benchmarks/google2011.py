@@ -37,9 +37,9 @@ from policy.cluster.objects import (
     key_of,
 )
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Code, Decision
 from policy.manifests import read, read_dicts, resolve
 from policy.preemption.decide import decide
-from policy.preemption.decision import Code, Decision
 from policy.rules import RuleSet
 
 START_MS = times.from_datetime(datetime(2011, 5, 1, 19, 10, tzinfo=UTC))

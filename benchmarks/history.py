@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from policy.store import Store
-from policy.store.saved_queries import DEFAULTS, saved_queries
+from policy.store.read.saved_queries import DEFAULTS, saved_queries
 
 MARK_MS = 1_000
 RUNS = 5

@@ -15,9 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from policy.cluster.snapshot import Snapshot
-    from policy.preemption.decide import decide
-    from policy.preemption.decision import (
+    from policy.decision.model import (
         Candidate,
         Code,
         Decision,
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
         Trace,
         Victim,
     )
+    from policy.face import Snapshot
+    from policy.preemption.decide import decide
     from policy.rules import RuleSet
 
 __version__ = "0.1.0"
@@ -47,16 +47,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Candidate": "policy.preemption.decision",
-    "Code": "policy.preemption.decision",
-    "Decision": "policy.preemption.decision",
-    "Effects": "policy.preemption.decision",
-    "Outcome": "policy.preemption.decision",
+    "Candidate": "policy.decision.model",
+    "Code": "policy.decision.model",
+    "Decision": "policy.decision.model",
+    "Effects": "policy.decision.model",
+    "Outcome": "policy.decision.model",
     "RuleSet": "policy.rules",
-    "Snapshot": "policy.cluster.snapshot",
-    "Status": "policy.preemption.decision",
-    "Trace": "policy.preemption.decision",
-    "Victim": "policy.preemption.decision",
+    "Snapshot": "policy.face",
+    "Status": "policy.decision.model",
+    "Trace": "policy.decision.model",
+    "Victim": "policy.decision.model",
     "decide": "policy.preemption.decide",
 }
 

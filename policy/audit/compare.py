@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import Extenders
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision, Outcome
 from policy.rules import RuleSet
 
 

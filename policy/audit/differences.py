@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.cluster import times
-from policy.preemption.decision import Decision, NodeStatuses
+from policy.decision.model import Decision, NodeStatuses
 from policy.store import StoredDecision, StoredFilter
-from policy.store.recording import MAX_STATUSES
+from policy.store.record.decisions import MAX_STATUSES
 
 ONLY_DIGEST: Final = "digest"
 """Path of a difference in a part of which only the digest is recorded."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from policy.cluster.snapshot import Snapshot
 from policy.store import NotFound, Store
-from policy.store.audit_queries import RevisionStep
+from policy.store.read.audit_queries import RevisionStep
 
 _AHEAD: Final = 200
 """Revisions read at once, where the later ones will be needed too."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.replay import Incomplete, Lack, Replayer
+from policy.decision.model import Outcome
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
-from policy.preemption.decision import Outcome
 from policy.rules import RuleSet
 from policy.store import DecisionRow, Store, StoredVictim
-from policy.store.history import Moment
+from policy.store.read.history import Moment
 
 _BATCH = 500
 

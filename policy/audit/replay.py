@@ -15,9 +15,9 @@ from typing import Final
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import ENGINE_VERSION, Decision, ExtenderCall
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
-from policy.preemption.decision import ENGINE_VERSION, Decision, ExtenderCall
 from policy.rules import RulesError, RuleSet
 from policy.store import DecisionRow, NotFound, Store, StoreError
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from policy.store import NominationRow
-from policy.store.evictions import Eviction, Order
+from policy.store.read.evictions import Eviction, Order
 
 STANDING: Final = "standing"
 """`WaitingRow.ended` of nominations that have not ended."""

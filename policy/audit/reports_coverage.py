@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from policy.rules.ruleset import RuleSet
-from policy.store.reports import RuleUse, UsedRuleSet
+from policy.store.read.reports import RuleUse, UsedRuleSet
 
 NO_RULE = "(no rule)"
 """Shown where no rule of a section held, and its default decided."""

@@ -26,7 +26,7 @@ from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
 from policy.rules.loading import shipped_rules
 from policy.rules.ruleset import Rule, RuleSet, Verdict
-from policy.store.evictions import Eviction, Order, PastPreemption
+from policy.store.read.evictions import Eviction, Order, PastPreemption
 
 _UNKNOWN = ("nominated.", "cluster.", "candidate.", "node.", "victim.pdbMatches")
 """Variables that the evicted pods alone do not tell."""

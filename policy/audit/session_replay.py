@@ -29,13 +29,13 @@ from policy.batch.result import (
     OpenFigures,
     SessionResult,
 )
+from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Snapshot
-from policy.rules.batch import BatchRules
 from policy.rules.problems import RulesError
 from policy.store import NotFound, SessionRow, Store, StoredSession, StoreError
-from policy.store.sessions import document_of
+from policy.store.record.sessions import document_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from policy.store import Store
-from policy.store.audit_queries import ColumnInfo, tables
+from policy.store.read.audit_queries import ColumnInfo, tables
 
 
 class ExportError(Exception):  # told to people in the words of its message

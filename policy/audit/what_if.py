@@ -17,9 +17,9 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import ObjectMeta, Pod, PodStatus, PriorityClass, key_of
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision, Outcome
 from policy.preemption.columns import owner_of
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision, Outcome
 from policy.preemption.tally import Tally
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from policy.batch.result import SessionResult
+    from policy.batch.rules import BatchRules
     from policy.batch.run import run_session
-    from policy.rules.batch import BatchRules
 
 __all__ = ["BatchRules", "SessionResult", "run_session"]
 
 _HOMES: Final = {
-    "BatchRules": "policy.rules.batch",
+    "BatchRules": "policy.batch.rules",
     "SessionResult": "policy.batch.result",
     "run_session": "policy.batch.run",
 }

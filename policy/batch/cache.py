@@ -16,6 +16,7 @@ import numpy as np
 from policy.batch.model import HOLDING, OVER, BatchQueue, Job, Status, Task, status_of
 from policy.batch.nodes import Held, Nodes, sums
 from policy.batch.resources import Amounts, Resource, from_quantities, pod_requests, total
+from policy.batch.rules import Naming
 from policy.cluster import times
 from policy.cluster.objects import (
     ObjectMeta,
@@ -28,7 +29,6 @@ from policy.cluster.objects import (
 from policy.cluster.selectors import go_integer
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE
-from policy.rules.batch import Naming
 
 GROUP_NAME: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 MINIMUM: Final = "scheduling.k8s.io/group-min-member"

@@ -13,11 +13,11 @@ from policy.batch.plugins.base import Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.result import GroupStatus, OpenFigures, SessionResult
+from policy.batch.rules import BatchRules
 from policy.batch.session import Session
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroupStatus
 from policy.cluster.snapshot import Snapshot
-from policy.rules.batch import BatchRules
 
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 

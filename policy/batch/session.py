@@ -20,9 +20,9 @@ from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
 from policy.batch.nodes import Refusal
 from policy.batch.plugins.base import FLAGS, Arguments, Plugin
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.rules import BatchRules
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
-from policy.rules.batch import BatchRules
 
 Scores: TypeAlias = NDArray[np.float64]
 Event: TypeAlias = Callable[[Task], None]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from policy.batch.changes import passed
 from policy.batch.result import SessionResult
+from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
 from policy.cluster.snapshot import Snapshot
-from policy.rules.batch import BatchRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,8 +93,8 @@ def run(
       policy batch run --rules kube-batch-sample --until-settled
       policy batch run --rules batch-safe --dry-run --output json
     """
+    from policy.batch.rules import BatchRules
     from policy.cli.batch_view import shown_now
-    from policy.rules.batch import BatchRules
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 

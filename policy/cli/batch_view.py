@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
-    from policy.rules.batch import BatchRules
+    from policy.batch.rules import BatchRules
     from policy.scheduling.sessions import Held
     from policy.store import SessionRow, StoredSession
 

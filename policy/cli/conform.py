@@ -109,7 +109,7 @@ def _rule_set(source: str) -> RuleSet | None:
     try:
         return RuleSet.load(source, overrides=OVERRIDES)
     except RulesError:
-        from policy.rules.batch import BatchRules
+        from policy.batch.rules import BatchRules
 
         with suppress(RulesError):
             BatchRules.load(source)

@@ -185,8 +185,8 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
       policy env create prod
       policy env activate prod environments/prod --reason "budgets are hard limits from now on"
     """
+    from policy.cases import run_beside
     from policy.rules import RuleSet
-    from policy.rules.cases import run_beside
 
     rule_set = RuleSet.load(rules)
     _need_reason(reason)

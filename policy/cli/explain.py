@@ -149,7 +149,7 @@ def _print_rules(console: Console, stored: StoredDecision) -> None:
 
 
 def _print_filters(console: Console, stored: StoredDecision) -> None:
-    from policy.preemption.decision import Code
+    from policy.decision.model import Code
 
     for phase, title in (
         ("filter", "Filters"),

@@ -14,7 +14,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.store import Store
-    from policy.store.evictions import Range
+    from policy.store.read.evictions import Range
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Rows = Sequence[dict[str, Any]]
@@ -126,7 +126,7 @@ def thrash(
         raise click.UsageError(
             f"{form} holds one table\n  help: choose it: --part {'|'.join(_COLUMNS)}"
         )
-    from policy.store.evictions import Range
+    from policy.store.read.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:
@@ -224,7 +224,7 @@ def cost(
       policy report cost --by namespace --output csv
     """
     from policy.audit import reports
-    from policy.store.evictions import Range
+    from policy.store.read.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:

@@ -12,8 +12,8 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.batch.cases import BatchCase
-    from policy.rules.cases import Case, Mismatch, Suite
+    from policy.cases import Case, Mismatch, Suite
+    from policy.cases.sessions import BatchCase
 
 _RULES = click.argument("rules", metavar="NAME|PATH")
 
@@ -38,8 +38,8 @@ def list_(form: str) -> int:
     Example:
       policy rules list
     """
+    from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
-    from policy.rules.batch import BatchRules
     from policy.rules.loading import shipped_environments, shipped_rules
 
     kinds = (
@@ -81,9 +81,9 @@ def show(rules: str, form: str) -> int:
     """
     import json
 
+    from policy.batch.loading import is_batch
+    from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
-    from policy.rules.batch import BatchRules
-    from policy.rules.batch_loading import is_batch
 
     rule_set = BatchRules.load(rules) if is_batch(rules) else RuleSet.load(rules)
     if form == "json":
@@ -162,7 +162,7 @@ def test(targets: tuple[str, ...], form: str) -> int:
       policy rules test
       policy rules test cooldown environments/prod
     """
-    from policy.rules.cases import suites
+    from policy.cases import suites
 
     found = suites(targets)
     rows = []
@@ -190,11 +190,11 @@ def test(targets: tuple[str, ...], form: str) -> int:
 
 def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | None]]:
     """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
+    from policy.cases import run
     from policy.rules import RuleSet
-    from policy.rules.cases import run
 
     if suite.batch:
-        from policy.batch.cases import run_suite
+        from policy.cases.sessions import run_suite
 
         yield from ((name, case, failed) for case, name, failed in run_suite(suite))
         return
@@ -279,7 +279,7 @@ def coverage(
     from dataclasses import asdict
 
     from policy.audit.reports_coverage import coverage as count
-    from policy.store.evictions import Range
+    from policy.store.read.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:

@@ -125,7 +125,7 @@ def command(
 
 
 def _list(form: str) -> int:
-    from policy.store.saved_queries import saved_queries
+    from policy.store.read.saved_queries import saved_queries
 
     if form == "parquet":
         raise click.UsageError("the list of saved queries is no table of the database")
@@ -139,7 +139,7 @@ def _list(form: str) -> int:
 
 def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The SQL of a query, and all of its parameters. Raises NotFound, click.UsageError."""
-    from policy.store.saved_queries import DEFAULTS, saved_query
+    from policy.store.read.saved_queries import DEFAULTS, saved_query
 
     if query == "-":
         return sys.stdin.read(), parameters

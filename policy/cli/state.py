@@ -13,7 +13,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.cluster.objects import ClusterObject
     from policy.store import Store
-    from policy.store.audit_queries import StoredObject
+    from policy.store.read.audit_queries import StoredObject
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

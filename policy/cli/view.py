@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policy.cli import output, session
 from policy.cluster import times
-from policy.preemption.decision import Code, Decision, NodeStatuses
+from policy.decision.model import Code, Decision, NodeStatuses
 
 if TYPE_CHECKING:
     from policy.scheduling.cycle import Step

@@ -212,7 +212,7 @@ def _record(
 
 
 def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
-    from policy.preemption.decision import Outcome
+    from policy.decision.model import Outcome
 
     taken = [step.decision for step in steps if step.decision is not None]
     preempting = sum(decision.outcome is Outcome.PREEMPT for decision in taken)

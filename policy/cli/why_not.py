@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from policy.cli import session
 from policy.cli.view import because
-from policy.preemption.decision import Candidate, Code, Decision, Status
+from policy.decision.model import Candidate, Code, Decision, Status
 
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot

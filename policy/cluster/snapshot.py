@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster import digest as digests
-from policy.cluster import times
 from policy.cluster.objects import (
     ClusterObject,
     Namespace,
@@ -163,20 +161,6 @@ class Snapshot:
     # --- building ------------------------------------------------------------------------------
 
     @classmethod
-    def from_manifests(cls, objects: Iterable[Mapping[str, Any]], *, now: datetime) -> Snapshot:
-        """A snapshot of dicts as in a kubectl List.
-
-        Objects of kinds that the engine does not use are skipped; admission-time defaults are
-        resolved as the API server resolves them. `now` must be aware. Raises ManifestError with
-        every problem found, TimeError for a naive `now`.
-        """
-        # The one step up: the public constructor reads manifests through the reader that names
-        # object and field in its errors.
-        from policy.manifests import from_dicts
-
-        return cls.from_objects(from_dicts(objects), now_ms=times.from_datetime(now))
-
-    @classmethod
     def from_objects(
         cls,
         objects: Iterable[ClusterObject],
@@ -184,7 +168,7 @@ class Snapshot:
         now_ms: int,
         state_digest: str | None = None,
         history: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> Snapshot:
+    ) -> Self:
         """A snapshot of typed, resolved objects; of two with the same key the last one counts.
 
         state_digest: of the stored revision the objects come from; computed from the objects
@@ -497,7 +481,7 @@ class Snapshot:
 
     def _with(self, **changes: Any) -> Snapshot:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Snapshot(**{**fields, **changes})
+        return type(self)(**{**fields, **changes})
 
 
 def _locate(names: NDArray[Any], pools: Pools, nodes: NodeTable) -> NodeIndex:

@@ -21,11 +21,11 @@ from policy.conformance import witness
 from policy.conformance.results import Result, Verdict
 from policy.conformance.scenario import RecordedCandidate, RecordedStatus, Scenario
 from policy.conformance.witness import Victims
-from policy.preemption.decision import Decision, NominationChange, Outcome, Status
+from policy.decision.model import Decision, NominationChange, Outcome, Status
 from policy.preemption.messages import fit_error
 
 if TYPE_CHECKING:
-    from policy.cluster.snapshot import Snapshot
+    from policy.face import Snapshot
     from policy.preemption.importance import Ties
     from policy.rules import RuleSet
 
@@ -56,7 +56,7 @@ def compare(
     scenario: Scenario, rules: RuleSet, *, source: str = "", strict: bool = False
 ) -> Result:
     """Decide the scenario with `rules` and judge the decision against the recorded one."""
-    from policy.cluster.snapshot import Snapshot
+    from policy.face import Snapshot
 
     snapshot = Snapshot.from_manifests(scenario.objects, now=NOW)
     comparison = _Comparison(scenario, snapshot, rules)

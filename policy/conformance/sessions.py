@@ -18,10 +18,10 @@ from policy.conformance.results import Result, Verdict
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
+    from policy.batch.rules import BatchRules
     from policy.conformance.run import Task
     from policy.conformance.scenario import Head
     from policy.rules import RuleSet
-    from policy.rules.batch import BatchRules
 
 NOW_MS: Final = 1_795_219_200_000
 """2026-11-21T00:00:00Z: the recordings carry no time."""
@@ -136,7 +136,7 @@ def compare(recorded: RecordedSession, *, source: str = "") -> Result:
 
 
 def _rules(config: RecordedConfig) -> BatchRules:
-    from policy.rules.batch import BatchRules
+    from policy.batch.rules import BatchRules
 
     if config.yaml:
         rules = BatchRules.load(config.yaml if "\n" in config.yaml else config.yaml + "\n")

@@ -16,6 +16,7 @@ import numpy as np
 from policy.cluster.objects import Pod
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.tables import Ints
+from policy.decision.model import ExtenderCall
 from policy.extenders.protocol import (
     Answer,
     Extenders,
@@ -30,7 +31,6 @@ from policy.extenders.protocol import (
     victims_request,
 )
 from policy.filters.base import Incoming, Nodes
-from policy.preemption.decision import ExtenderCall
 from policy.rules.ruleset import Extender
 
 _SCALE = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
+from policy.decision.model import ExtenderCall
 from policy.extenders.protocol import Answer, Kind, request_digest
-from policy.preemption.decision import ExtenderCall
 from policy.rules.ruleset import Extender
 
 

@@ -9,14 +9,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, START, TERMINATING
-from policy.extenders.evaluate import ExtenderFailed
-from policy.extenders.steps import NAME, ask_preempt
-from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
-from policy.filters.pipeline import Judged
-from policy.preemption import messages
-from policy.preemption.columns import owner_of, run_seconds
-from policy.preemption.context import Context
-from policy.preemption.decision import (
+from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
     Candidates,
@@ -29,6 +22,13 @@ from policy.preemption.decision import (
     Texts,
     Victim,
 )
+from policy.extenders.evaluate import ExtenderFailed
+from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
+from policy.filters.pipeline import Judged
+from policy.preemption import messages
+from policy.preemption.columns import owner_of, run_seconds
+from policy.preemption.context import Context
+from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.ranking import Field, Ranked, draw, rank
 from policy.preemption.victims import (

@@ -7,6 +7,7 @@ from functools import cached_property
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
+from policy.decision.model import Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
@@ -17,7 +18,6 @@ from policy.preemption.columns import (
     preemptor_variables,
     victim_variables,
 )
-from policy.preemption.decision import Code, NodeStatuses, Status, Texts
 from policy.preemption.importance import Importance, Ties
 from policy.preemption.victims import (
     Allowed,

@@ -8,14 +8,7 @@ follows. Everything that is policy comes from the rule set.
 from __future__ import annotations
 
 from policy.cluster.snapshot import Snapshot
-from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
-from policy.extenders.protocol import Extenders
-from policy.extenders.steps import ask_filters
-from policy.filters.base import Incoming
-from policy.filters.pipeline import narrowing
-from policy.preemption.candidates import NOTHING_SOUGHT, Found, search
-from policy.preemption.context import Context
-from policy.preemption.decision import (
+from policy.decision.model import (
     NO_EFFECTS,
     NO_STATUSES,
     Decision,
@@ -25,7 +18,14 @@ from policy.preemption.decision import (
     Texts,
     Trace,
 )
+from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
+from policy.extenders.protocol import Extenders
+from policy.filters.base import Incoming
+from policy.filters.pipeline import narrowing
+from policy.preemption.candidates import NOTHING_SOUGHT, Found, search
+from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
+from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Ties
 from policy.preemption.outcome import conclude, place_pod

@@ -10,9 +10,9 @@ import numpy as np
 
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING, Bools
+from policy.decision.model import RuleFired
 from policy.preemption.columns import Provider, scalar
 from policy.preemption.context import Context
-from policy.preemption.decision import RuleFired
 from policy.preemption.filtering import Filtered
 from policy.rules.expressions import Columns, Scalar
 from policy.rules.ruleset import Rule, Verdict

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import Bools
+from policy.decision.model import Code, NodeStatuses, Status
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Incoming, Narrowing
 from policy.filters.pipeline import Judged, Use
 from policy.preemption import messages
 from policy.preemption.context import Context
-from policy.preemption.decision import Code, NodeStatuses, Status
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from policy.preemption.decision import Code, Decision, NodeStatuses, Outcome
+from policy.decision.model import Code, Decision, NodeStatuses, Outcome
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"

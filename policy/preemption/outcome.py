@@ -9,10 +9,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import PRIORITY, SCHEDULER
-from policy.preemption import messages
-from policy.preemption.candidates import Found
-from policy.preemption.context import Context
-from policy.preemption.decision import (
+from policy.decision.model import (
     NO_EFFECTS,
     Code,
     Effects,
@@ -20,9 +17,12 @@ from policy.preemption.decision import (
     Outcome,
     Victim,
 )
+from policy.preemption import messages
+from policy.preemption.candidates import Found
+from policy.preemption.context import Context
 from policy.preemption.eligibility import Eligibility
+from policy.preemption.placing import Placement, place
 from policy.rules.ruleset import OnNoCandidate
-from policy.scoring.placing import Placement, place
 
 
 def conclude(

@@ -11,6 +11,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, Bools, Ints
+from policy.decision.model import RankingStep
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
     FrozenHistory,
@@ -20,7 +21,6 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.decision import RankingStep
 from policy.preemption.segments import segment_sums
 from policy.rules.expressions import (
     BoolColumn,

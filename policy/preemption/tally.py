@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from policy.cluster.objects import workload_key
+from policy.decision.model import Decision, Outcome
 from policy.preemption.columns import history_key
-from policy.preemption.decision import Decision, Outcome
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
 
 

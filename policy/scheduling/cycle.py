@@ -13,9 +13,9 @@ from typing import Final, Protocol, TypeAlias
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import Extenders
 from policy.preemption.decide import DecisionError, decide
-from policy.preemption.decision import Decision, Outcome
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of

@@ -15,7 +15,7 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import Condition, Pod
 from policy.cluster.snapshot import Snapshot
-from policy.preemption.decision import Decision, NominationChange, Outcome
+from policy.decision.model import Decision, NominationChange, Outcome
 
 _DEFAULT_GRACE_SECONDS: Final = 30
 

@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 from policy.batch.changes import passed
 from policy.batch.result import SessionResult
+from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroup
 from policy.cluster.snapshot import Snapshot
-from policy.rules.batch import BatchRules
 from policy.scheduling.cycle import Contended, StateMoved
 
 ATTEMPTS: Final = 100

@@ -20,7 +20,7 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod, PodStatus
 from policy.cluster.tables import TERMINATING
-from policy.preemption.decision import NominationChange, Outcome
+from policy.decision.model import NominationChange, Outcome
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Scheduler, Step
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting

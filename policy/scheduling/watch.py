@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
-from policy.preemption.decision import Outcome
+from policy.decision.model import Outcome
 from policy.scheduling.cycle import Scheduler, Step
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
-from policy.store.importing import Progress
-from policy.store.ledger import LedgerHead
+from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.pruning import PrunedCluster, PrunePlan
+from policy.store.ledger.verify import Finding, Harm, VerifyResult
 from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
 from policy.store.model import (
     ActivationRow,
@@ -38,11 +39,10 @@ from policy.store.model import (
     StoredSession,
     StoredVictim,
 )
-from policy.store.pruning import PrunedCluster, PrunePlan
-from policy.store.recording import Keep
-from policy.store.sql import SqlResult
+from policy.store.read.sql import SqlResult
+from policy.store.record.decisions import Keep
+from policy.store.state.importing import Progress
 from policy.store.store import Store
-from policy.store.verify import Finding, Harm, VerifyResult
 
 __all__ = [
     "ActivationRow",

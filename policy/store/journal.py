@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import History, News, Recording, StateMoved
-from policy.store.environments import RuleSetChanged
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause
-from policy.store.sessions import as_record
+from policy.store.record.environments import RuleSetChanged
+from policy.store.record.sessions import as_record
 from policy.store.store import Store
 
 if TYPE_CHECKING:
     from policy.batch.result import SessionResult
-    from policy.rules.batch import BatchRules
+    from policy.batch.rules import BatchRules
     from policy.scheduling.sessions import SessionRecording
 
 _KNOWN = 8

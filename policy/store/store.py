@@ -8,27 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
-from policy.preemption.decision import Decision
-from policy.store import (
-    changing,
-    environments,
-    importing,
-    ledger,
-    migrate,
-    pruning,
-    queries,
-    recording,
-    sessions,
-    sql,
-    state,
-    verify,
-)
-from policy.store.audit_queries import AuditQueries
+from policy.decision.model import Decision
+from policy.store import migrate
 from policy.store.connection import Database, parse_url
-from policy.store.environments import ActiveRuleSet
 from policy.store.errors import shown
-from policy.store.importing import Progress
-from policy.store.ledger import LedgerHead
+from policy.store.ledger import entries, pruning, verify
+from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.pruning import PrunePlan
+from policy.store.ledger.verify import VerifyResult
 from policy.store.model import (
     ActivationRow,
     Cause,
@@ -50,18 +37,22 @@ from policy.store.model import (
     StoredDecision,
     StoredSession,
 )
-from policy.store.pruning import PrunePlan
-from policy.store.queries import DecisionFilter
-from policy.store.recording import Envelope, History, Keep
-from policy.store.reports import ReportQueries
-from policy.store.rule_sets import RuleSetText
-from policy.store.sql import SqlResult
-from policy.store.verify import VerifyResult
+from policy.store.read import queries, sql
+from policy.store.read.audit_queries import AuditQueries
+from policy.store.read.queries import DecisionFilter
+from policy.store.read.reports import ReportQueries
+from policy.store.read.sql import SqlResult
+from policy.store.record import decisions, environments, sessions
+from policy.store.record.decisions import Envelope, History, Keep
+from policy.store.record.environments import ActiveRuleSet
+from policy.store.record.rule_sets import RuleSetText
+from policy.store.state import changing, importing, loading
+from policy.store.state.importing import Progress
 
 DEFAULT_CANDIDATES_KEPT = 10
 
 if TYPE_CHECKING:
-    from policy.store.history import Moment
+    from policy.store.read.history import Moment
 
 
 class Store:
@@ -144,14 +135,14 @@ class Store:
     def load_state(self, cluster: str, *, at: int | None = None) -> LoadedState:
         """The cluster at a revision, the newest by default. Raises NotFound."""
         with self._database.reading() as connection:
-            return state.load(connection, cluster, at)
+            return loading.load(connection, cluster, at)
 
     def changes_since(
         self, cluster: str, revision: int, *, until: int | None = None
     ) -> ChangesSince:
         """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
         with self._database.reading() as connection:
-            return state.changes_between(connection, cluster, revision, until)
+            return loading.changes_between(connection, cluster, revision, until)
 
     def change(
         self,
@@ -183,24 +174,24 @@ class Store:
     def head_revision(self, cluster: str) -> int:
         """Number of the newest revision. Raises NotFound."""
         with self._database.reading() as connection:
-            return state.require_head(connection, cluster).number
+            return loading.require_head(connection, cluster).number
 
     def revision_at(self, cluster: str, time_ms: int) -> int:
         """The newest revision that was there at an instant; 0 before the first."""
         with self._database.reading() as connection:
-            return state.revision_at(connection, cluster, time_ms)
+            return loading.revision_at(connection, cluster, time_ms)
 
     def revisions(
         self, cluster: str, *, limit: int | None = None, before: int | None = None
     ) -> list[RevisionRow]:
         """The cluster's history, newest first."""
         with self._database.reading() as connection:
-            return state.revisions(connection, cluster, limit=limit, before=before)
+            return loading.revisions(connection, cluster, limit=limit, before=before)
 
     def clusters(self) -> list[ClusterRow]:
         """All clusters by name."""
         with self._database.reading() as connection:
-            return state.clusters(connection)
+            return loading.clusters(connection)
 
     # --- decisions -------------------------------------------------------------------------------
 
@@ -236,7 +227,7 @@ class Store:
                 environments.require_active(
                     connection, environment, cluster=cluster, digest=decision.rule_set_digest
                 )
-            return recording.record(
+            return decisions.record(
                 connection,
                 cluster,
                 decision,
@@ -264,7 +255,7 @@ class Store:
         before: only what had been recorded then.
         """
         # It reads rules, and with them columns: nothing that a list of decisions should wait for.
-        from policy.store.history import figures
+        from policy.store.read.history import figures
 
         with self._database.reading() as connection:
             return figures(connection, cluster, needs, now_ms=now_ms, before=before)
@@ -446,13 +437,13 @@ class Store:
     def ledger_heads(self, cluster: str | None = None) -> list[LedgerHead]:
         """The newest ledger entry of every cluster, or of one."""
         with self._database.reading() as connection:
-            return ledger.heads(connection, cluster)
+            return entries.heads(connection, cluster)
 
     def ledger_head(self, cluster: str) -> LedgerHead:
         """The newest ledger entry of a cluster. Raises NotFound."""
         with self._database.reading() as connection:
-            state.require_head(connection, cluster)
-            return ledger.heads(connection, cluster)[0]
+            loading.require_head(connection, cluster)
+            return entries.heads(connection, cluster)[0]
 
     def verify_ledger(
         self,

@@ -15,10 +15,10 @@ from sqlalchemy import create_engine, inspect
 from policy.cli.app import run
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
-from policy.store.audit_queries import tables
 from policy.store.connection import parse_url
 from policy.store.journal import StoreJournal
-from policy.store.saved_queries import DEFAULTS, saved_queries
+from policy.store.read.audit_queries import tables
+from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.contract.filled import fill
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 

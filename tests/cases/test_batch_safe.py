@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from policy.batch import BatchRules, run_session
-from policy.batch.cases import BatchCase, read_cases, run_case
+from policy.batch.rules import Options
+from policy.cases.sessions import BatchCase, read_cases, run_case
 from policy.cli.app import cli
-from policy.rules.batch import Options
 from policy.rules.problems import RulesError
 from tests.support.batch import a_class, a_gang, a_node, a_queue, cluster
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from policy.decision.model import Sampling
 from policy.preemption.decide import DecisionError, decide
-from policy.preemption.decision import Sampling
 from tests.support.builders import (
     NodeBuilder,
     PodBuilder,

@@ -10,7 +10,7 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from policy.preemption.decision import Code, Decision
+from policy.decision.model import Code, Decision
 from policy.preemption.messages import fit_error
 from tests.support.builders import (
     HOSTNAME,

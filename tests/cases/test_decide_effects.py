@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from policy.cluster import times
 from policy.cluster.objects import Pod
+from policy.decision.model import Effects, NominationChange
 from policy.preemption.decide import decide
-from policy.preemption.decision import Effects, NominationChange
 from policy.scheduling.effects import changes_of
 from tests.support.builders import (
     NOW,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from tests.support.builders import (
     NodeBuilder,
     PodBuilder,

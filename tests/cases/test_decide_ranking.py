@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from policy.preemption.ranking import rank_recorded
 from tests.support.builders import (
     NodeBuilder,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from policy.cluster.snapshot import Snapshot
+from policy import Snapshot
 from policy.preemption.decide import DecisionError, decide
 from tests.support.extenders import (
     FULL,

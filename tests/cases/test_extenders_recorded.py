@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from policy.cluster.snapshot import Snapshot
+from policy import Snapshot
+from policy.decision.model import Decision
 from policy.extenders.client import HttpExtenders
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption import messages
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from tests.support.extenders import (
     FULL,
     NOW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy.cluster.objects import LabelSelectorRequirement, NodeSelectorTerm
-from policy.preemption.decision import Code, Decision, Outcome
+from policy.decision.model import Code, Decision, Outcome
 from tests.support.builders import (
     NodeBuilder,
     PodBuilder,

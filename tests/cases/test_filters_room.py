@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy.preemption.decision import Code, Decision, Outcome
+from policy.decision.model import Code, Decision, Outcome
 from tests.support.builders import PodBuilder, a_node, a_pod, candidates, decided, result
 
 GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")

@@ -12,7 +12,7 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from policy.preemption.decision import Code, Decision, Outcome
+from policy.decision.model import Code, Decision, Outcome
 from tests.support.builders import (
     ZONE,
     NodeBuilder,

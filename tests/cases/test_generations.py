@@ -22,7 +22,7 @@ from policy.cluster.objects import (
     ResourceRequirements,
     TopologySpreadConstraint,
 )
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from tests.support.builders import (
     ZONE,
     Builder,

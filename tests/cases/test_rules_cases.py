@@ -8,13 +8,13 @@ from textwrap import dedent
 import pytest
 from click.testing import CliRunner
 
+from policy.cases import beside, run, run_beside, suites
+from policy.cases.reading import read_cases
 from policy.cli.app import cli
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.preemption.denials import denials
 from policy.rules import RulesError, RuleSet
-from policy.rules.cases import beside, run, run_beside, suites
-from policy.rules.cases.reading import read_cases
 from policy.rules.diff import compare
 from policy.rules.diff_table import PHRASES, diff_rows
 from policy.rules.explain import effective_rules

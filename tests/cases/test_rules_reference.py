@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from policy.cases import run_beside
 from policy.filters.registry import FILTERS
 from policy.rules import RuleSet
-from policy.rules.cases import run_beside
 from policy.rules.expressions.variables import HISTORY_FUNCTIONS, VARIABLES
 from policy.rules.lint import lint
 from policy.rules.reference import PARTS, updated

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy.cluster.snapshot import Snapshot
+from policy import Snapshot
+from policy.decision.model import Decision
 from policy.filters.base import Incoming
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
+from policy.preemption.placing import values
 from policy.rules import RulesError, RuleSet
 from policy.rules.ruleset import ScorerUse
-from policy.scoring.placing import values
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RECORDED = Path(__file__).parents[1] / "data" / "extender" / "placements-1.35.json.gz"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from policy.cases import Case, Suite, run, run_suite, suites
 from policy.rules import RuleSet
-from policy.rules.cases import Case, Suite, run, run_suite, suites
 from policy.rules.lint import lint
 from policy.rules.loading import shipped_environments, shipped_rules
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from policy import Snapshot
 from policy.cluster import times
 from policy.cluster.objects import Pod
 from policy.cluster.occupancy import Occupancy
-from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from tests.support.builders import (
     NOW,

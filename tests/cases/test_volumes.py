@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from policy import Snapshot
 from policy.cluster.objects import PersistentVolumeClaim, Pod, kind_of
-from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision
 from policy.filters.base import Incoming
 from policy.filters.registry import FILTERS
 from policy.filters.volume_limits import limit_key
 from policy.manifests import from_dicts
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from policy.rules import RuleSet
 from tests.support.volumes import DRIVER, NOW, Manifest, claim, csi_node, node, pod, volume
 

@@ -22,7 +22,7 @@ from policy.cluster.objects import (
     PriorityClass,
     ResourceRequirements,
 )
-from policy.preemption.decision import (
+from policy.decision.model import (
     Candidates,
     Code,
     Decision,

@@ -7,12 +7,12 @@ from msgspec.structs import replace as with_fields
 
 from policy.audit import reports, reports_prevented
 from policy.cluster.objects import OwnerReference
-from policy.preemption.decision import Outcome
+from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
-from policy.store.evictions import Range
-from policy.store.history import Moment
+from policy.store.read.evictions import Range
+from policy.store.read.history import Moment
 from tests.contract.test_batch_sessions import (
     a_group,
     a_queue,

@@ -24,8 +24,8 @@ from policy.audit.compare import (
 from policy.audit.compare_page import About, page
 from policy.audit.recorded import Comparing, Skipped, questions
 from policy.cluster.objects import OwnerReference
+from policy.decision.model import Outcome
 from policy.preemption.decide import decide
-from policy.preemption.decision import Outcome
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from policy.preemption.decision import Outcome
+from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import NotFound, Store, StoreError
-from policy.store.environments import RuleSetChanged
 from policy.store.journal import StoreJournal
-from policy.store.verify import Harm
+from policy.store.ledger.verify import Harm
+from policy.store.record.environments import RuleSetChanged
 from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
 from tests.contract.test_ledger import tampering
 

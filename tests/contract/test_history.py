@@ -9,7 +9,7 @@ import pytest
 
 from policy.cluster import times
 from policy.cluster.digest import snapshot_digest
-from policy.preemption.decision import Outcome
+from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store

@@ -17,8 +17,8 @@ from policy.cluster.objects import ObjectMeta, PriorityClass
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
-from policy.store.evictions import Range
 from policy.store.journal import StoreJournal
+from policy.store.read.evictions import Range
 from tests.contract.builders import NOW, a_node, a_pod
 
 MINUTE = 60_000

@@ -6,7 +6,7 @@ import pytest
 
 from policy.cluster.digest import GENESIS, chain_changes
 from policy.cluster.objects import key_of, kind_of
-from policy.preemption.decision import Code
+from policy.decision.model import Code
 from policy.store import (
     ChangesSince,
     NominationRow,

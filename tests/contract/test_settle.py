@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policy.cluster import times
-from policy.preemption.decision import Outcome
+from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.settle import Settled, Settler, VirtualClock

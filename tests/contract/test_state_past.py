@@ -7,7 +7,7 @@ import pytest
 from policy.cluster.digest import GENESIS
 from policy.cluster.objects import key_of, kind_of
 from policy.store import Cause, NotFound, Store
-from policy.store.audit_queries import tables
+from policy.store.read.audit_queries import tables
 from policy.store.tables import METADATA, VERSIONS
 from tests.contract.builders import NOW, RULES, a_cluster, a_decision, a_pod, a_victim, the_changes
 from tests.contract.filled import fill

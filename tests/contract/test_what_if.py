@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, next_life, suppose
+from policy.decision.model import Outcome
 from policy.preemption.decide import DecisionError
-from policy.preemption.decision import Outcome
 from policy.store import Store
-from policy.store.evictions import Range
 from policy.store.migrate import VIEWS
-from policy.store.saved_queries import DEFAULTS, saved_queries
+from policy.store.read.evictions import Range
+from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import NOW, a_decision
 from tests.contract.filled import RULE_SET, fill
 from tests.support.builders import a_node, a_pod, rule_set, snapshot

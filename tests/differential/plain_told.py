@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from tests.differential.plain_filters import (
     Verdict,
 )

@@ -11,11 +11,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.cluster.snapshot import Snapshot
+from policy import Snapshot
 from policy.filters.base import Incoming
 from policy.manifests import from_dicts
+from policy.preemption.placing import place, values
 from policy.rules.ruleset import ScorerUse
-from policy.scoring.placing import place, values
 from policy.scoring.registry import SCORERS
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

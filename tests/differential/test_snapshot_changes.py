@@ -14,8 +14,8 @@ from msgspec.structs import replace as with_fields
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Node, Pod, PodDisruptionBudget, key_of, kind_of
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from tests.support.builders import (
     NOW_MS,
     NodeBuilder,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.preemption.decision import Decision
+from policy.decision.model import Decision
 from policy.rules import RuleSet
 from policy.rules.ruleset import Direction
 from tests.support.builders import ZONE, NodeBuilder, a_node, a_pod, objects, rule_set

@@ -12,8 +12,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from policy.decision.model import Code
 from policy.preemption.decide import decide
-from policy.preemption.decision import Code
 from tests.support.builders import rule_set
 from tests.support.clusters import Example, clusters
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
+from policy.decision.model import Outcome
 from policy.preemption.decide import decide
-from policy.preemption.decision import Outcome
 from policy.scheduling.effects import changes_of
 from tests.support.builders import rule_set
 from tests.support.clusters import Example, clusters

@@ -47,8 +47,8 @@ from policy.cluster.objects import (
     TopologySpreadConstraint,
 )
 from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from policy.rules import RuleSet
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

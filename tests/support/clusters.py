@@ -31,8 +31,8 @@ from policy.cluster.objects import (
 )
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import host_ports
+from policy.decision.model import Decision
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from policy.rules import RuleSet
 from tests.support.builders import (
     HOSTNAME,

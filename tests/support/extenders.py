@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from policy.cluster.snapshot import Snapshot
+from policy import Snapshot
+from policy.decision.model import Decision
 from policy.extenders.client import HttpExtenders
 from policy.preemption.decide import decide
-from policy.preemption.decision import Decision
 from policy.rules import RuleSet
 
 NOW = datetime(2026, 11, 21, 7, 20, tzinfo=UTC)

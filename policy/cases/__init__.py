@@ -1,0 +1,19 @@
+"""Cases beside rules: a small cluster in YAML, and what a rule set has to decide on it.
+
+The one part of this package that makes decisions; nothing else in it imports this one.
+"""
+
+from policy.cases.finding import Suite, beside, suites
+from policy.cases.model import Case, Mismatch
+from policy.cases.running import run, run_beside, run_suite
+
+__all__ = [
+    "Case",
+    "Mismatch",
+    "Suite",
+    "beside",
+    "run",
+    "run_beside",
+    "run_suite",
+    "suites",
+]

@@ -1,0 +1,116 @@
+"""Which cases lie beside which rules.
+
+`NAME/cases.yaml` beside `NAME/rules.yaml`, and `NAME.cases.yaml` beside `NAME.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from policy.batch.loading import is_batch, shipped_batch_names
+from policy.cases.model import Case
+from policy.cases.reading import read_cases
+from policy.rules.loading import (
+    shipped_environments,
+    shipped_file,
+    shipped_folder,
+    shipped_names,
+    shipped_rules,
+)
+from policy.rules.problems import Problem, RulesError
+
+_SUFFIX = ".cases.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A rule file, and the cases beside it."""
+
+    rules: str | Path  #: as `RuleSet.load` takes it, or `BatchRules.load`
+    file: Traversable
+    shown: str  #: name of the file of cases, as messages give it
+
+    @property
+    def batch(self) -> bool:
+        """Rules of batch sessions, whose cases `policy.cases.sessions` reads."""
+        return is_batch(self.rules)
+
+    def cases(self) -> tuple[Case, ...]:
+        """Raises RulesError with every problem found."""
+        return read_cases(self.file, self.shown)
+
+
+def beside(rules: str) -> Suite | None:
+    """The cases beside a shipped rule set or a rule file; None where there are none."""
+    return _shipped(rules) if shipped_file(rules) is not None else _beside_file(Path(rules))
+
+
+def suites(targets: Sequence[str]) -> list[Suite]:
+    """The cases beside the named rule sets, files, and all files of folders.
+
+    Without targets: those beside the shipped rules. Raises RulesError for a target without any.
+    """
+    if not targets:
+        names = (
+            *shipped_names(),
+            *shipped_batch_names(),
+            *shipped_rules(),
+            *shipped_environments(),
+        )
+        return [suite for name in names if (suite := _shipped(name)) is not None]
+    found: dict[str, Suite] = {}
+    for target in targets:
+        here = list(_of(target))
+        if not here:
+            message = "there are no cases beside these rules"
+            advice = f"write them to `{_expected(target)}`"
+            raise RulesError(
+                [Problem(file=target, line=0, column=0, path="", message=message, help=advice)]
+            )
+        found |= {suite.shown: suite for suite in here}
+    return list(found.values())
+
+
+def _of(target: str) -> Iterator[Suite]:
+    path = Path(target)
+    if shipped_file(target) is None and path.is_dir() and not (path / "rules.yaml").is_file():
+        for file in sorted([*path.rglob("rules.yaml"), *path.rglob(f"*{_SUFFIX}")]):
+            rules = file.with_name(file.name.removesuffix(_SUFFIX) + ".yaml")
+            suite = _beside_file(file if file.name == "rules.yaml" else rules)
+            if suite is not None:
+                yield suite
+        return
+    if shipped_file(target) is None and not path.exists():
+        from policy.rules.ruleset import RuleSet
+
+        RuleSet.load(target)  # says what is wrong with the name
+    suite = beside(target)
+    if suite is not None:
+        yield suite
+
+
+def _expected(target: str) -> str:
+    path = Path(target)
+    if path.is_dir() or target in shipped_rules():
+        return f"{target.rstrip('/')}/cases.yaml"
+    return f"{target.removesuffix('.yaml')}{_SUFFIX}"
+
+
+def _shipped(name: str) -> Suite | None:
+    file = shipped_file(name)
+    if file is None:
+        return None
+    inside = f"{name}/cases.yaml" if file.name == "rules.yaml" else f"{name}{_SUFFIX}"
+    cases = shipped_folder().joinpath(*inside.split("/"))
+    return Suite(rules=name, file=cases, shown=f"rules/{inside}") if cases.is_file() else None
+
+
+def _beside_file(rules: Path) -> Suite | None:
+    if rules.is_dir():
+        rules = rules / "rules.yaml"
+    name = "cases.yaml" if rules.name == "rules.yaml" else rules.stem + _SUFFIX
+    cases = rules.with_name(name)
+    return Suite(rules=rules, file=cases, shown=str(cases)) if cases.is_file() else None

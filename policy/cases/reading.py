@@ -1,0 +1,375 @@
+"""From a file of cases to clusters: a short form of the Kubernetes objects, with its own checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources.abc import Traversable
+from typing import Final
+
+from policy.cases.fields import Fields, known, seconds
+from policy.cases.model import Case, Want
+from policy.cluster import times
+from policy.cluster.objects import (
+    ClusterObject,
+    Condition,
+    Container,
+    LabelSelector,
+    Namespace,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    PodSpec,
+    PodStatus,
+    PriorityClass,
+    Quantity,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+from policy.decision.model import Outcome
+from policy.preemption.columns import history_key
+from policy.rules.documents import MAX_BYTES, Item, Leaf, Series, parse_any
+from policy.rules.expressions.variables import HISTORY_FUNCTIONS
+from policy.rules.problems import Problem, RulesError
+
+NOW: Final = "2026-01-01T00:00:00Z"
+"""The time of a case that gives none."""
+
+_STARTED: Final = 86_400
+_NEVER: Final = "never"
+_POLICIES: Final = ("Never", "PreemptLowerPriority")
+_TAINT: Final = re.compile(r"([^=:]+)(?:=([^=:]*))?:(NoSchedule|PreferNoSchedule|NoExecute)")
+_FIGURE: Final = re.compile(r"([A-Za-z]+)(?:\(([0-9a-z]+)\))?")
+
+
+def read_cases(file: Traversable, shown: str) -> tuple[Case, ...]:
+    """The cases of a file. Raises RulesError with every problem found."""
+    problems: list[Problem] = []
+    root = parse_any(text_of(file, shown), shown, problems)
+    if not isinstance(root, Series):
+        raise RulesError([root.place.problem("", "a file of cases is a list of cases")])
+    cases = [case for i, item in enumerate(root.items) if (case := _case(item, i, problems))]
+    if problems:
+        raise RulesError(problems)
+    return tuple(cases)
+
+
+def text_of(file: Traversable, shown: str) -> str:
+    """The text of a file of cases. Raises RulesError."""
+    try:
+        raw = file.read_bytes()
+    except OSError as exc:
+        raise _refused(shown, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+    if len(raw) > MAX_BYTES:
+        raise _refused(shown, f"larger than {MAX_BYTES} bytes")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise _refused(shown, f"not UTF-8: byte {exc.start + 1}") from exc
+
+
+def _refused(shown: str, message: str) -> RulesError:
+    return RulesError([Problem(file=shown, line=0, column=0, path="", message=message)])
+
+
+def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:
+    fields = Fields.of(item, f"[{index}]", problems)
+    if fields is None:
+        return None
+    note = fields.text("note")
+    if not note:
+        fields.complain(item.place, "note", "missing key `note`", "say what the case shows")
+    now_ms = _now(fields)
+    pods = list(_pods(fields, now_ms, _priorities(fields)))
+    objects: tuple[ClusterObject, ...] = (
+        *_nodes(fields),
+        *pods,
+        *_budgets(fields),
+        *_namespaces(fields),
+        *_classes(fields),
+    )
+    preemptor = _preemptor(fields, pods)
+    history = _history(fields)
+    seed = fields.number("seed", 0)
+    want = _want(fields)
+    fields.close()
+    if preemptor is None or want is None:
+        return None
+    return Case(
+        note=" ".join(note.split()),
+        place=str(item.place),
+        objects=objects,
+        now_ms=now_ms,
+        history=history,
+        preemptor=preemptor,
+        seed=seed or 0,
+        want=want,
+    )
+
+
+def pod_key(text: str) -> str:
+    """`namespace/name`; a bare name is one of namespace `default`."""
+    return text if "/" in text else f"default/{text}"
+
+
+def _now(fields: Fields) -> int:
+    text = fields.text("now", NOW)
+    try:
+        return times.parse(text)
+    except times.TimeError as exc:
+        item = fields.get("now")
+        assert item is not None
+        fields.complain(item.place, "now", str(exc), f"write it as `{NOW}`")
+        return times.parse(NOW)
+
+
+# --- the cluster ---------------------------------------------------------------------------------
+
+
+def _nodes(fields: Fields) -> Iterator[Node]:
+    for name, node in fields.named("nodes"):
+        amounts: dict[str, Quantity] = {"pods": 110}
+        for resource in ("cpu", "memory", "pods"):
+            amount = node.quantity(resource)
+            if amount is not None:
+                amounts[resource] = amount
+        amounts |= node.quantities("allocatable")
+        labels = {"kubernetes.io/hostname": name, **node.texts("labels")}
+        taints = [
+            Taint(key=key, value=value, effect=effect)
+            for key, value, effect in _taints(node, "taints")
+        ]
+        cordoned = node.word("unschedulable", ("true", "false")) == "true"
+        node.close()
+        yield Node(
+            metadata=ObjectMeta(name=name, labels=labels),
+            spec=NodeSpec(unschedulable=cordoned, taints=taints or None),
+            status=NodeStatus(allocatable=amounts),
+        )
+
+
+def _taints(fields: Fields, key: str) -> Iterator[tuple[str, str, str]]:
+    for leaf in fields.list(key):
+        found = _TAINT.fullmatch(leaf.text)
+        if found:
+            yield found[1], found[2] or "", found[3]
+        else:
+            fields.complain(
+                leaf.place, key, f"`{leaf.text}` is no taint", "write `key=value:NoSchedule`"
+            )
+
+
+def _priorities(fields: Fields) -> dict[str, int]:
+    """Priority by class; the classes themselves are read by `_classes`."""
+    return {
+        name: found
+        for name, entry in fields.named("classes")
+        if (found := entry.number("priority")) is not None
+    }
+
+
+def _classes(fields: Fields) -> Iterator[PriorityClass]:
+    for name, entry in fields.named("classes"):
+        value = entry.number("priority")
+        if value is None and not entry.has("priority"):
+            entry.complain(entry.branch.place, "priority", "missing key `priority`")
+        annotations = entry.texts("annotations")
+        entry.close()
+        meta = ObjectMeta(name=name, annotations=annotations or None)
+        yield PriorityClass(metadata=meta, value=value or 0)
+
+
+def _namespaces(fields: Fields) -> Iterator[Namespace]:
+    for name, entry in fields.named("namespaces"):
+        labels = entry.texts("labels")
+        entry.close()
+        yield Namespace(metadata=ObjectMeta(name=name, labels=labels or None))
+
+
+def _budgets(fields: Fields) -> Iterator[PodDisruptionBudget]:
+    for text, entry in fields.named("pdbs"):
+        namespace, _, name = pod_key(text).partition("/")
+        selector = entry.texts("selector")
+        allowed = entry.number("allowed", 0)
+        entry.close()
+        yield PodDisruptionBudget(
+            metadata=ObjectMeta(name=name, namespace=namespace),
+            spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=selector)),
+            status=PodDisruptionBudgetStatus(disruptions_allowed=allowed or 0),
+        )
+
+
+def _pods(fields: Fields, now_ms: int, priorities: Mapping[str, int]) -> Iterator[Pod]:
+    nodes = fields.branch.get("nodes")
+    names = set(getattr(nodes, "entries", ()))
+    for text, entry in fields.named("pods"):
+        pod = _pod(text, entry, now_ms, priorities)
+        entry.close()
+        for key, node in (
+            ("node", pod.spec.node_name),
+            ("nominated", pod.status.nominated_node_name),
+        ):
+            if node and node not in names:
+                place = entry.branch.entries[key].place
+                entry.complain(place, key, f"no node `{node}` in this case", known(node, names))
+        yield pod
+
+
+def _pod(text: str, entry: Fields, now_ms: int, priorities: Mapping[str, int]) -> Pod:
+    namespace, _, name = pod_key(text).partition("/")
+    node = entry.text("node")
+    requests: dict[str, Quantity] = {}
+    for resource in ("cpu", "memory"):
+        amount = entry.quantity(resource)
+        if amount is not None:
+            requests[resource] = amount
+    requests |= entry.quantities("requests")
+    leaving = entry.word("terminating", ("true", "false", "by-preemption"))
+    created = entry.ago("created")
+    started = _started(entry, now_ms)
+    tolerations = [
+        Toleration(key=key, operator="Equal", value=value, effect=effect)
+        for key, value, effect in _taints(entry, "tolerations")
+    ]
+    conditions = [Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")]
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"{namespace}/{name}",
+            labels=entry.texts("labels") or None,
+            annotations=entry.texts("annotations") or None,
+            creation_timestamp=_before(now_ms, created),
+            deletion_timestamp=times.to_text(now_ms) if leaving not in ("", "false") else None,
+            owner_references=_owner(entry),
+        ),
+        spec=PodSpec(
+            node_name=node,
+            priority=_priority(entry, priorities),
+            priority_class_name=entry.text("class"),
+            preemption_policy=entry.word("preemptionPolicy", _POLICIES) or None,
+            containers=[
+                Container(name="main", resources=ResourceRequirements(requests=requests or None))
+            ],
+            tolerations=tolerations or None,
+        ),
+        status=PodStatus(
+            phase="Running" if node else "Pending",
+            start_time=started if node else None,
+            nominated_node_name=entry.text("nominated"),
+            conditions=conditions if leaving == "by-preemption" else None,
+        ),
+    )
+
+
+def _before(now_ms: int, ago: int | None) -> str | None:
+    return None if ago is None else times.to_text(now_ms - ago * 1000)
+
+
+def _started(entry: Fields, now_ms: int) -> str | None:
+    """A day ago unless the case says something else."""
+    leaf = entry.branch.get("started")
+    if isinstance(leaf, Leaf) and leaf.text == _NEVER:
+        entry.get("started")
+        return None
+    ago = entry.ago("started")
+    return _before(now_ms, _STARTED if ago is None else ago)
+
+
+def _owner(entry: Fields) -> list[OwnerReference] | None:
+    text = entry.text("owner")
+    if not text:
+        return None
+    kind, _, name = text.partition("/")
+    if not name:
+        item = entry.branch.entries["owner"]
+        message = f"`{text}` is no owner"
+        entry.complain(item.place, "owner", message, "write `ReplicaSet/web`")
+    return [OwnerReference(kind=kind, name=name, controller=True)]
+
+
+def _priority(entry: Fields, priorities: Mapping[str, int]) -> int | None:
+    name = entry.text("class")
+    if name and name not in priorities:
+        place = entry.branch.entries["class"].place
+        entry.complain(place, "class", f"no class `{name}` in this case", known(name, priorities))
+    return entry.number("priority", priorities.get(name))
+
+
+# --- the question and the answer -----------------------------------------------------------------
+
+
+def _preemptor(fields: Fields, pods: list[Pod]) -> str | None:
+    waiting = [
+        f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not pod.spec.node_name
+    ]
+    item = fields.get("decide")
+    if isinstance(item, Leaf):
+        key = pod_key(item.text)
+        if key in waiting:
+            return key
+        message = f"no pod `{key}` waits for a node in this case"
+        fields.complain(item.place, "decide", message, known(key, waiting) if waiting else None)
+        return None
+    if len(waiting) == 1:
+        return waiting[0]
+    message = "no pod waits for a node" if not waiting else "several pods wait for a node"
+    advice = "leave out the `node` of one" if not waiting else "name one: `decide: NAME`"
+    fields.complain(fields.branch.place, "decide", message, advice)
+    return None
+
+
+def _history(fields: Fields) -> dict[str, dict[str, int]]:
+    """`preemptedCount(1h)` -> figures, as snapshots carry them."""
+    found: dict[str, dict[str, int]] = {}
+    item = fields.get("history")
+    inner = None if item is None else Fields.of(item, "history", fields.problems)
+    for key, place in inner.branch.keys.items() if inner is not None else ():
+        assert inner is not None
+        figures = inner.numbers(key)
+        match = _FIGURE.fullmatch(key)
+        function = HISTORY_FUNCTIONS.get(match[1]) if match else None
+        window = seconds(match[2]) if match and match[2] else None
+        if function is None or function.windowed != (window is not None):
+            forms = (f"{f.name}(1h)" if f.windowed else f.name for f in HISTORY_FUNCTIONS.values())
+            inner.complain(place, key, f"`{key}` is no figure of history", known(key, forms))
+            continue
+        found[history_key(function.name, window)] = figures
+    return found
+
+
+def _want(fields: Fields) -> Want | None:
+    item = fields.get("want")
+    if item is None:
+        message = "missing key `want`"
+        fields.complain(fields.branch.place, "want", message, "say what should be decided")
+        return None
+    want = Fields.of(item, "want", fields.problems)
+    if want is None:
+        return None
+    node = want.get("node")
+    nowhere = node is None or (isinstance(node, Leaf) and node.value() is None)
+    denied = {
+        pod_key(pod): None if leaf.value() is None else leaf.text
+        for pod, leaf in want.leaves("denied").items()
+    }
+    found = Want(
+        given=frozenset(want.branch.entries),
+        node=None if nowhere else want.text("node"),
+        victims=frozenset(pod_key(leaf.text) for leaf in want.list("victims")),
+        denied=denied,
+        outcome=want.word("outcome", [outcome.value for outcome in Outcome]),
+        decided_by=want.text("decided-by"),
+    )
+    want.close()
+    if not found.given:
+        message = "`want` says nothing"
+        fields.complain(item.place, "want", message, "give at least one of `node` and `victims`")
+    return found

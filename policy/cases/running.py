@@ -1,0 +1,77 @@
+"""Deciding cases and comparing with what they want."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from policy.cases.finding import Suite, beside
+from policy.cases.model import Case, Mismatch
+from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision, Outcome
+from policy.preemption.decide import decide
+from policy.preemption.denials import Denial, denials
+from policy.rules.ruleset import RuleSet
+
+
+def run(case: Case, rules: RuleSet) -> Mismatch | None:
+    """None where the rule set decides as the case wants."""
+    snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
+    decision = decide(snapshot, rules, case.preemptor, seed=case.seed)
+    held = denials(snapshot, rules, case.preemptor) if case.want.denied else {}
+    found = tuple(_differences(case, decision, held))
+    if not found:
+        return None
+    return Mismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
+
+
+def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:
+    """The cases of a suite that fail, under its rules or others. Raises RulesError."""
+    chosen = RuleSet.load(suite.rules) if rules is None else rules
+    return [failed for case in suite.cases() if (failed := run(case, chosen)) is not None]
+
+
+def run_beside(rules: str) -> list[Mismatch]:
+    """The cases beside a rule set that fail; none where there are no cases. Raises RulesError."""
+    suite = beside(rules)
+    return [] if suite is None else run_suite(suite)
+
+
+def _differences(case: Case, decision: Decision, held: Mapping[str, Denial]) -> Iterator[str]:
+    want = case.want
+    takes = decision.outcome is Outcome.PREEMPT
+    victims = frozenset(victim.pod for victim in decision.victims) if takes else frozenset[str]()
+    compared = (
+        ("node", _one(want.node), _one(decision.node)),
+        ("victims", _many(want.victims), _many(victims)),
+        ("outcome", _one(want.outcome), _one(decision.outcome.value)),
+        ("decided-by", _one(want.decided_by), _one(decision.trace.decided_by)),
+    )
+    for name, wanted, found in compared:
+        if name in want.given and wanted != found:
+            yield f"{name}: wanted {wanted}, got {found}"
+    for pod, rule in want.denied.items():
+        denial = held.get(pod)
+        wanted = "no rule allows it" if rule is None else f"denied by `{rule}`"
+        if denial is None:
+            got = (
+                "allowed"
+                if pod in {_key(case, i) for i in range(len(case.objects))}
+                else "no such pod"
+            )
+            yield f"denied: `{pod}`: wanted {wanted}, got {got}"
+        elif denial.rule != (rule or ""):
+            got = f"denied by `{denial.rule}`" if denial.rule else "no rule allows it"
+            yield f"denied: `{pod}`: wanted {wanted}, got {got}"
+
+
+def _key(case: Case, index: int) -> str:
+    meta = case.objects[index].metadata
+    return f"{meta.namespace}/{meta.name}"
+
+
+def _one(text: str | None) -> str:
+    return f"`{text}`" if text else "none"
+
+
+def _many(names: frozenset[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

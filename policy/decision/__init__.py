@@ -1,0 +1,1 @@
+"""What one scheduling cycle decided: the ground room that every other room may import."""

@@ -1,0 +1,1 @@
+"""The hash chain over the record: entries, heads, verification, pruning."""

@@ -1,0 +1,118 @@
+"""The state that remains where the past before it was pruned, and its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Select, and_, or_, select
+
+from policy.store.ledger import rows
+from policy.store.ledger.covering import RuleSetLines, manifest_defect
+from policy.store.state.loading import true_at
+from policy.store.tables import (
+    ACTIVATIONS,
+    ENVIRONMENTS,
+    LEDGER,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    PRUNINGS,
+    REVISIONS,
+    VERSIONS,
+)
+from policy.store.tables.base import LEDGER_FORMAT
+
+_BATCH = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Up to where a cluster's past was pruned, and the digest of what was left of it."""
+
+    last_sequence: int
+    last_hash: str
+    last_revision: int
+    digest: str
+
+
+def latest(connection: Connection, cluster_id: int) -> Checkpoint | None:
+    """The newest pruning of a cluster."""
+    row = connection.execute(
+        select(PRUNINGS)
+        .where(PRUNINGS.c.cluster_id == cluster_id)
+        .order_by(PRUNINGS.c.id.desc())
+        .limit(1)
+    ).first()
+    if row is None:
+        return None
+    return Checkpoint(
+        last_sequence=row.last_sequence,
+        last_hash=row.last_hash,
+        last_revision=row.last_revision,
+        digest=row.checkpoint_digest,
+    )
+
+
+def clusters_pruned_at(last_hash: str) -> Select[tuple[int]]:
+    """Clusters whose pruned past ended with an entry of that hash."""
+    return select(PRUNINGS.c.cluster_id).where(PRUNINGS.c.last_hash == last_hash)
+
+
+def digest(connection: Connection, cluster_id: int, revision: int) -> tuple[str, list[str]]:
+    """Digest of all rows that are left of the time up to a revision, and defects found in them."""
+    defects: list[str] = []
+    lines = list(_lines(connection, cluster_id, revision, defects))
+    return rows.digest_of(lines), defects
+
+
+def _lines(
+    connection: Connection, cluster_id: int, revision: int, defects: list[str]
+) -> Iterator[bytes]:
+    r = REVISIONS.c
+    kept = select(REVISIONS).where(r.cluster_id == cluster_id, r.number <= revision)
+    for row in connection.execute(kept).mappings():
+        yield rows.line(REVISIONS, row)
+    for table in VERSIONS.values():
+        query = select(table).where(true_at(table, cluster_id, revision))
+        for row in connection.execute(query.execution_options(yield_per=_BATCH)).mappings():
+            yield rows.line(table, row)
+            defect = manifest_defect(table, row)
+            if defect:
+                defects.append(defect)
+    n, e = NOMINATIONS.c, NOMINATION_ENDS.c
+    same = and_(e.cluster_id == n.cluster_id, e.made_revision == n.made_revision, e.pod == n.pod)
+    standing = (
+        select(NOMINATIONS)
+        .outerjoin(NOMINATION_ENDS, same)
+        .where(n.cluster_id == cluster_id, n.made_revision <= revision)
+        .where(or_(e.ended_revision.is_(None), e.ended_revision > revision))
+    )
+    for row in connection.execute(standing).mappings():
+        yield rows.line(NOMINATIONS, row)
+    yield from _without_entry(connection, cluster_id, defects)
+
+
+def _without_entry(connection: Connection, cluster_id: int, defects: list[str]) -> Iterator[bytes]:
+    """Environments and activations whose entries are pruned: they themselves stay."""
+    environments = (
+        select(ENVIRONMENTS)
+        .outerjoin(LEDGER, LEDGER.c.environment_id == ENVIRONMENTS.c.id)
+        .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
+    )
+    for row in connection.execute(environments).mappings():
+        yield rows.line(ENVIRONMENTS, row)
+    activations = (
+        select(ACTIVATIONS)
+        .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
+        .outerjoin(LEDGER, LEDGER.c.activation_id == ACTIVATIONS.c.id)
+        .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
+    )
+    rule_sets = RuleSetLines(connection)
+    for row in connection.execute(activations).mappings():
+        yield rows.line(ACTIVATIONS, row)
+        for rule_set_id in {row["rule_set_id"], row["previous_rule_set_id"]} - {None}:
+            line = rule_sets.line(rule_set_id, LEDGER_FORMAT)
+            if line is not None:
+                yield line
+            if rule_sets.defect(rule_set_id):
+                defects.append(rule_sets.defect(rule_set_id))

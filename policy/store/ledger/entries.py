@@ -1,0 +1,139 @@
+"""The ledger: one entry per transaction, each hashing the one before and all rows it wrote.
+
+An entry's hash is the SHA-256 of every other column of the entry and the cluster's name; among
+them `rows_digest`, over every covered column of every row that the transaction wrote (`rows.py`),
+and `subject_digest`: of the decision, session, revision or rule set that it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from policy.store.ledger import rows
+from policy.store.state.versions import Head, inserting
+from policy.store.tables import CLUSTERS, LEDGER
+from policy.store.tables.base import LEDGER_FORMAT
+
+GENESIS: Final = "sha256:" + 64 * "0"
+"""`previous` of a cluster's first entry."""
+
+_HASHED: Final = (
+    "format",
+    "sequence",
+    "previous",
+    "kind",
+    "revision",
+    "decision_id",
+    "session_id",
+    "environment_id",
+    "activation_id",
+    "pruning_id",
+    "subject_digest",
+    "rows_digest",
+    "at_ms",
+    "actor",
+    "environment",
+)
+
+
+_NEWEST: Final = (
+    select(LEDGER.c.sequence, LEDGER.c.hash)
+    .where(LEDGER.c.cluster_id == bindparam("cluster_id"))
+    .order_by(LEDGER.c.sequence.desc())
+    .limit(1)
+)
+
+
+class EntryKind(StrEnum):
+    """What an entry is about. Values are stored and never renamed."""
+
+    IMPORT = "import"
+    CHANGE = "change"  # a revision from a live event or a simulation step
+    DECISION = "decision"
+    SESSION = "session"
+    ENVIRONMENT = "environment"
+    ACTIVATION = "activation"
+    PRUNING = "pruning"
+
+
+def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
+    """The hash of an entry of the cluster."""
+    return rows.digest_of_values([cluster_id, cluster, *[entry[name] for name in _HASHED]])
+
+
+def append(
+    connection: Connection,
+    head: Head,
+    kind: EntryKind,
+    lines: Iterable[bytes],
+    *,
+    subject_digest: str,
+    at_ms: int,
+    actor: str,
+    environment: str = "",
+    revision: int | None = None,
+    decision_id: int | None = None,
+    session_id: int | None = None,
+    environment_id: int | None = None,
+    activation_id: int | None = None,
+    pruning_id: int | None = None,
+) -> str:
+    """Write the cluster's next entry and give its hash; the caller holds the cluster's lock."""
+    last = connection.execute(_NEWEST, {"cluster_id": head.cluster_id}).first()
+    entry: dict[str, Any] = {
+        "cluster_id": head.cluster_id,
+        "sequence": last.sequence + 1 if last else 1,
+        "format": LEDGER_FORMAT,
+        "kind": kind.value,
+        "revision": revision,
+        "decision_id": decision_id,
+        "session_id": session_id,
+        "environment_id": environment_id,
+        "activation_id": activation_id,
+        "pruning_id": pruning_id,
+        "subject_digest": subject_digest,
+        "rows_digest": rows.digest_of(lines),
+        "at_ms": at_ms,
+        "actor": actor,
+        "environment": environment,
+        "previous": last.hash if last else GENESIS,
+    }
+    entry["hash"] = hash_of(head.cluster_id, head.name, entry)
+    connection.execute(inserting(LEDGER), entry)
+    return str(entry["hash"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerHead:
+    """The newest entry of a cluster's ledger; who keeps its hash elsewhere misses nothing."""
+
+    cluster: str
+    sequence: int
+    hash: str
+    at_ms: int
+
+
+def heads(connection: Connection, cluster: str | None) -> list[LedgerHead]:
+    """The newest entry of every cluster, or of one."""
+    newest = (
+        select(func.max(LEDGER.c.sequence))
+        .where(LEDGER.c.cluster_id == CLUSTERS.c.id)
+        .correlate(CLUSTERS)
+        .scalar_subquery()
+    )
+    query = (
+        select(CLUSTERS.c.name, LEDGER.c.sequence, LEDGER.c.hash, LEDGER.c.at_ms)
+        .join(LEDGER, (LEDGER.c.cluster_id == CLUSTERS.c.id) & (LEDGER.c.sequence == newest))
+        .order_by(CLUSTERS.c.name)
+    )
+    if cluster is not None:
+        query = query.where(CLUSTERS.c.name == cluster)
+    return [
+        LedgerHead(cluster=row.name, sequence=row.sequence, hash=row.hash, at_ms=row.at_ms)
+        for row in connection.execute(query)
+    ]

@@ -1,0 +1,346 @@
+"""Decisions and nominations out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, or_, select
+
+from policy.store.errors import NotFound, StoreError
+from policy.store.ledger import rows
+from policy.store.model import (
+    DecisionRow,
+    NominationRow,
+    StoredCandidate,
+    StoredDecision,
+    StoredFilter,
+    StoredRule,
+    StoredVictim,
+)
+from policy.store.tables import (
+    CANDIDATES,
+    CLUSTERS,
+    CYCLES,
+    DECISION_FILTERS,
+    DECISION_RULES,
+    DECISION_TRACES,
+    DECISIONS,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    RULE_SETS,
+    VICTIMS,
+)
+
+_FEW: Final = 10_000
+_DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
+_OWN: Final = (
+    "id",
+    "now_ms",
+    "preemptor",
+    "preemptor_uid",
+    "preemptor_priority",
+    "outcome",
+    "node",
+    "victim_count",
+    "pdb_violations",
+    "candidate_count",
+    "kept_candidates",
+    "decided_by",
+    "nomination",
+    "eligible",
+    "fits",
+    "message",
+    "snapshot_digest",
+    "base_revision",
+    "revision",
+    "seed",
+    "evaluate_all",
+    "hypothetical",
+    "engine_version",
+    "digest",
+)
+_ROW_FIELDS: Final = tuple(f.name for f in fields(DecisionRow))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFilter:
+    """Which decisions a list shows; None means any."""
+
+    cluster: str | None = None
+    since_ms: int | None = None  #: by `now_ms`, from this instant on
+    until_ms: int | None = None  #: by `now_ms`, before this instant
+    namespace: str | None = None  #: of the preemptor or of any victim
+    node: str | None = None
+    rule_set: str | None = None  #: name, or (the beginning of) a digest
+    outcome: str | None = None
+    preemptor: str | None = None
+    hypothetical: bool | None = False
+
+
+def _base() -> Select[Any]:
+    return (
+        select(
+            *(DECISIONS.c[name] for name in _OWN),
+            CLUSTERS.c.name.label("cluster"),
+            CYCLES.c.at_ms,
+            CYCLES.c.actor,
+            CYCLES.c.environment,
+            CYCLES.c.attempt,
+            CYCLES.c.queued_ms,
+            func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
+            func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
+        )
+        .join(CLUSTERS, CLUSTERS.c.id == DECISIONS.c.cluster_id)
+        .join(CYCLES, CYCLES.c.id == DECISIONS.c.id)
+        # A rule set that somebody removed lacks; the decisions that it made are still there.
+        .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
+    )
+
+
+def _decision_row(row: Row[Any]) -> DecisionRow:
+    values = row._mapping
+    return DecisionRow(**{name: values[name] for name in _ROW_FIELDS})
+
+
+def cluster_id(connection: Connection, name: str) -> int:
+    """Raises NotFound for a cluster that the database does not know."""
+    found = connection.execute(select(CLUSTERS.c.id).where(CLUSTERS.c.name == name)).scalar()
+    if found is None:
+        raise NotFound(f"there is no cluster `{name}` in this database")
+    return int(found)
+
+
+def digest_range(prefix: str) -> tuple[str, str]:
+    """The first digest with a prefix, and the first that is beyond them all."""
+    full = prefix if prefix.startswith("sha256:") else f"sha256:{prefix}"
+    return full, full + "g"
+
+
+def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
+    """Numbers of the rule sets with that name, or with a digest that begins so."""
+    condition = RULE_SETS.c.name == wanted
+    if _DIGEST.fullmatch(wanted):
+        low, high = digest_range(wanted)
+        condition = or_(condition, (RULE_SETS.c.digest >= low) & (RULE_SETS.c.digest < high))
+    return list(connection.execute(select(RULE_SETS.c.id).where(condition)).scalars())
+
+
+def _filtered(connection: Connection, query: Select[Any], wanted: DecisionFilter) -> Select[Any]:
+    c = DECISIONS.c
+    if wanted.cluster is not None:
+        query = query.where(c.cluster_id == cluster_id(connection, wanted.cluster))
+    if wanted.since_ms is not None:
+        query = query.where(c.now_ms >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        query = query.where(c.now_ms < wanted.until_ms)
+    if wanted.namespace is not None:
+        query = query.where(_in_namespace(connection, wanted.namespace, wanted.cluster))
+    if wanted.node is not None:
+        query = query.where(c.node == wanted.node)
+    if wanted.rule_set is not None:
+        query = query.where(c.rule_set_id.in_(rule_set_ids(connection, wanted.rule_set)))
+    if wanted.outcome is not None:
+        query = query.where(c.outcome == wanted.outcome)
+    if wanted.preemptor is not None:
+        query = query.where(c.preemptor == wanted.preemptor)
+    if wanted.hypothetical is not None:
+        query = query.where(c.hypothetical == wanted.hypothetical)
+    return query
+
+
+def _in_namespace(
+    connection: Connection, namespace: str, cluster: str | None
+) -> ColumnElement[bool]:
+    """Decisions whose preemptor or any of whose victims is of the namespace."""
+    c = DECISIONS.c
+    own = select(c.id).where(c.preemptor_namespace == namespace)
+    hit = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace == namespace)
+    if cluster is not None:
+        number = cluster_id(connection, cluster)
+        own = own.where(c.cluster_id == number)
+        hit = hit.where(VICTIMS.c.cluster_id == number)
+    found = select(func.count()).select_from(own.union_all(hit).limit(_FEW + 1).subquery())
+    if connection.execute(found).scalar_one() <= _FEW:
+        return c.id.in_(own.union_all(hit))
+    # A long list is longer to sort than a page of decisions is to find by walking back.
+    return or_(c.preemptor_namespace == namespace, c.id.in_(hit))
+
+
+def decisions(
+    connection: Connection,
+    wanted: DecisionFilter,
+    *,
+    limit: int | None,
+    before_id: int | None,
+    after_id: int | None,
+) -> list[DecisionRow]:
+    """Newest first; with `after_id` the oldest after it first, to walk forward."""
+    query = _filtered(connection, _base(), wanted)
+    if before_id is not None:
+        query = query.where(DECISIONS.c.id < before_id)
+    if after_id is not None:
+        query = query.where(DECISIONS.c.id > after_id).order_by(DECISIONS.c.id)
+    else:
+        query = query.order_by(DECISIONS.c.id.desc())
+    if limit is not None:
+        query = query.limit(limit)
+    return [_decision_row(row) for row in connection.execute(query)]
+
+
+def decision_ids(connection: Connection, wanted: DecisionFilter) -> list[int]:
+    """Numbers of decisions, oldest first."""
+    query = _filtered(connection, select(DECISIONS.c.id), wanted).order_by(DECISIONS.c.id)
+    return list(connection.execute(query).scalars())
+
+
+def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[DecisionRow]:
+    """Decisions by number, oldest first; numbers that are none are left out."""
+    query = _base().where(DECISIONS.c.id.in_(ids)).order_by(DECISIONS.c.id)
+    return [_decision_row(row) for row in connection.execute(query)]
+
+
+def _find(connection: Connection, wanted: int | str) -> DecisionRow:
+    text = str(wanted).strip()
+    if text.isdecimal() and len(text) < 19:
+        found = connection.execute(_base().where(DECISIONS.c.id == int(text))).first()
+        if found is not None:
+            return _decision_row(found)
+    if _DIGEST.fullmatch(text):
+        low, high = digest_range(text)
+        query = _base().where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
+        matches = connection.execute(query.order_by(DECISIONS.c.id.desc()).limit(2)).all()
+        if len({row.digest for row in matches}) > 1:
+            raise StoreError(
+                f"`{text}` is the beginning of more than one decision digest",
+                help="give more of it, or the number of the decision",
+            )
+        if matches:
+            return _decision_row(matches[0])
+    raise NotFound(
+        f"there is no decision `{text[:80]}`",
+        help="give a number or the beginning of a digest, as `policy decisions` lists them",
+    )
+
+
+def _children(connection: Connection, table: Table, decision_id: int) -> list[Row[Any]]:
+    query = select(table).where(table.c.decision_id == decision_id).order_by(table.c.position)
+    return list(connection.execute(query).all())
+
+
+def decision(connection: Connection, wanted: int | str) -> StoredDecision:
+    """A decision by number or by the beginning of its digest (the newest of equal ones)."""
+    row = _find(connection, wanted)
+    traces = select(DECISION_TRACES.c.document).where(DECISION_TRACES.c.decision_id == row.id)
+    document = rows.from_json(connection.execute(traces).scalar_one())
+    criteria = document["criteria"]
+    return StoredDecision(
+        row=row,
+        filters=tuple(
+            StoredFilter(
+                phase=r.phase,
+                filter=r.filter,
+                code=r.code,
+                reasons=tuple(rows.from_json(r.reasons)),
+                node_count=r.node_count,
+            )
+            for r in _children(connection, DECISION_FILTERS, row.id)
+        ),
+        rules=tuple(
+            StoredRule(
+                section=r.section,
+                rule=r.rule,
+                verdict=r.verdict,
+                reason=r.reason,
+                inputs=rows.from_json(r.inputs),
+            )
+            for r in _children(connection, DECISION_RULES, row.id)
+        ),
+        candidates=tuple(
+            StoredCandidate(
+                position=r.position,
+                node=r.node,
+                victims=tuple(rows.from_json(r.victims)),
+                pdb_violations=r.pdb_violations,
+                values=dict(zip(criteria, rows.from_json(r.criteria_values), strict=True)),
+                left_behind_at=r.left_behind_at,
+            )
+            for r in _children(connection, CANDIDATES, row.id)
+        ),
+        victims=tuple(_victim(r) for r in _children(connection, VICTIMS, row.id)),
+        document=document,
+    )
+
+
+_VICTIM_FIELDS: Final = tuple(f.name for f in fields(StoredVictim) if f.name != "reasons")
+
+
+def _victim(row: Row[Any]) -> StoredVictim:
+    values = {name: row._mapping[name] for name in _VICTIM_FIELDS}
+    return StoredVictim(**values, reasons=tuple(rows.from_json(row.reasons)))
+
+
+def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:
+    """Digest, name and canonical text of a rule set by (the beginning of) its digest."""
+    if not wanted:  # what `_base` gives for a rule set whose row is gone
+        raise NotFound(
+            "the rule set is not in the database any more",
+            help="`policy audit verify` names what was changed",
+        )
+    low, high = digest_range(wanted)
+    c = RULE_SETS.c
+    found = connection.execute(
+        select(c.digest, c.name, c.canonical).where(c.digest >= low, c.digest < high).limit(2)
+    ).all()
+    if len(found) != 1:
+        many = "more than one rule set" if found else "no rule set"
+        raise NotFound(f"there is {many} with digest `{wanted[:80]}` in this database")
+    digest, name, canonical = found[0]
+    return str(digest), str(name), str(canonical)
+
+
+def nominations(
+    connection: Connection,
+    *,
+    cluster: str | None,
+    pod: str | None,
+    node: str | None,
+    standing: bool | None,
+    limit: int | None,
+) -> list[NominationRow]:
+    """Newest first; `standing`: only those that have not ended (True) or have (False)."""
+    n, e = NOMINATIONS.c, NOMINATION_ENDS.c
+    same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
+    query = (
+        select(
+            CLUSTERS.c.name.label("cluster"),
+            n.pod,
+            n.uid,
+            n.priority,
+            n.node,
+            n.made_revision,
+            n.made_decision,
+            n.made_ms,
+            e.cause.label("ended_by"),
+            e.ended_revision,
+            e.ended_decision,
+            e.ended_ms,
+        )
+        .select_from(NOMINATIONS)
+        .join(CLUSTERS, CLUSTERS.c.id == n.cluster_id)
+        .outerjoin(NOMINATION_ENDS, same)
+        .order_by(n.cluster_id, n.made_revision.desc(), n.pod)
+    )
+    if cluster is not None:
+        query = query.where(n.cluster_id == cluster_id(connection, cluster))
+    if pod is not None:
+        query = query.where(n.pod == pod)
+    if node is not None:
+        query = query.where(n.node == node)
+    if standing is not None:
+        query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
+    if limit is not None:
+        query = query.limit(limit)
+    return [NominationRow(**row._mapping) for row in connection.execute(query)]

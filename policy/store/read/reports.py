@@ -1,0 +1,222 @@
+"""What reports read: evictions with who caused them, nominations, how often rules decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Text,
+    cast,
+    func,
+    or_,
+    select,
+)
+
+from policy.store.connection import Database
+from policy.store.model import NominationRow
+from policy.store.read.evictions import (
+    Eviction,
+    PastPreemption,
+    Range,
+    evictions,
+    past_preemptions,
+)
+from policy.store.read.queries import cluster_id, nominations, rule_set_ids
+from policy.store.tables import (
+    CLUSTERS,
+    DECISION_RULES,
+    DECISIONS,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    RULE_SETS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleUse:
+    """How often a rule decided under one rule set."""
+
+    digest: str
+    section: str
+    rule: str
+    decisions: int
+    pods: int | None  #: pods that it decided about, where that is counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedRuleSet:
+    """A rule set that made decisions."""
+
+    digest: str
+    name: str
+    canonical: str
+    decisions: int
+
+
+class ReportQueries:
+    """Queries behind reports; nothing here writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def evictions(self, wanted: Range) -> list[Eviction]:
+        """Everything that was evicted, in the order in which it was decided. Raises NotFound."""
+        with self._database.reading() as connection:
+            return evictions(connection, wanted)
+
+    def past_preemptions(self, wanted: Range) -> Iterator[PastPreemption]:
+        """The preemptions with their objects, oldest first; pruned ones are left out."""
+        with self._database.reading() as connection:
+            yield from past_preemptions(connection, wanted)
+
+    def nominations(self, wanted: Range) -> list[NominationRow]:
+        """Nominations that were made in the range, newest first."""
+        with self._database.reading() as connection:
+            return past_nominations(connection, wanted)
+
+    def tries_while_nominated(self, cluster: str | None) -> dict[tuple[str, int, str], int]:
+        """How many later decisions left a nomination as it was, by cluster, revision and pod."""
+        with self._database.reading() as connection:
+            return tries_while_nominated(connection, cluster)
+
+    def rule_sets_used(self, wanted: Range, rules: str | None = None) -> list[UsedRuleSet]:
+        """Rule sets with the number of their decisions; the one that was used last first."""
+        with self._database.reading() as connection:
+            return rule_sets_used(connection, wanted, rules)
+
+    def rule_uses(self, wanted: Range) -> list[RuleUse]:
+        """How often each rule and criterion decided, under each rule set."""
+        with self._database.reading() as connection:
+            return rule_uses(connection, wanted)
+
+
+def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
+    """Nominations that were made in the range, newest first.
+
+    Where a decision made or ended one, the time is the one that it was made for: a simulation's
+    clock runs faster than the one on the wall.
+    """
+    found = nominations(
+        connection, cluster=wanted.cluster, pod=None, node=None, standing=None, limit=None
+    )
+    n, d = NOMINATIONS.c, DECISIONS.c
+    decided = select(d.id, d.now_ms).where(d.cluster_id == cluster_id(connection, wanted.cluster))
+    made_by = connection.execute(decided.join(NOMINATIONS, n.made_decision == d.id))
+    ended_by = connection.execute(
+        decided.join(NOMINATION_ENDS, NOMINATION_ENDS.c.ended_decision == d.id)
+    )
+    now = {row.id: row.now_ms for row in (*made_by, *ended_by)}
+    rows = [
+        replace(
+            row,
+            made_ms=now.get(row.made_decision or 0, row.made_ms),
+            ended_ms=now.get(row.ended_decision or 0, row.ended_ms),
+        )
+        for row in found
+    ]
+    since, until = wanted.since_ms, wanted.until_ms
+    return [
+        row
+        for row in rows
+        if (since is None or row.made_ms >= since) and (until is None or row.made_ms < until)
+    ]
+
+
+def tries_while_nominated(
+    connection: Connection, cluster: str | None
+) -> dict[tuple[str, int, str], int]:
+    """How many later decisions left a nomination as it was, by cluster, revision and pod."""
+    n, e, d = NOMINATIONS.c, NOMINATION_ENDS.c, DECISIONS.c
+    same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
+    query = (
+        select(CLUSTERS.c.name, n.made_revision, n.pod, func.count().label("tries"))
+        .select_from(NOMINATIONS)
+        .join(CLUSTERS, CLUSTERS.c.id == n.cluster_id)
+        .outerjoin(NOMINATION_ENDS, same)
+        .join(
+            DECISIONS,
+            (d.cluster_id == n.cluster_id)
+            & (d.preemptor == n.pod)
+            & (d.base_revision >= n.made_revision)
+            & or_(e.ended_revision.is_(None), d.base_revision < e.ended_revision)
+            & or_(e.ended_decision.is_(None), d.id != e.ended_decision)
+            & ~d.hypothetical,
+        )
+        .group_by(CLUSTERS.c.name, n.made_revision, n.pod)
+    )
+    if cluster is not None:
+        query = query.where(n.cluster_id == cluster_id(connection, cluster))
+    return {(row.name, row.made_revision, row.pod): row.tries for row in connection.execute(query)}
+
+
+# --- how often rules decided ---------------------------------------------------------------------
+
+
+def rule_sets_used(connection: Connection, wanted: Range, rules: str | None) -> list[UsedRuleSet]:
+    """Rule sets with the number of their decisions; the one that was used last comes first."""
+    d, r = DECISIONS.c, RULE_SETS.c
+    query = (
+        select(r.digest, r.name, r.canonical, func.count().label("decisions"))
+        .join(DECISIONS, d.rule_set_id == r.id)
+        .where(*wanted.conditions(connection, d.cluster_id, d.now_ms), ~d.hypothetical)
+        .group_by(r.id, r.digest, r.name, r.canonical)
+        .order_by(func.max(d.id).desc())
+    )
+    if rules is not None:
+        query = query.where(r.id.in_(rule_set_ids(connection, rules)))
+    return [UsedRuleSet(**row) for row in connection.execute(query).mappings()]
+
+
+def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
+    """Rules and ranking criteria that decided, with the number of decisions that each decided."""
+    d, r, f = DECISIONS.c, RULE_SETS.c, DECISION_RULES.c
+    conditions = [*wanted.conditions(connection, d.cluster_id, d.now_ms), ~d.hypothetical]
+    rules = (
+        select(
+            r.digest,
+            f.section,
+            f.rule,
+            func.count().label("decisions"),
+            func.sum(_pods(connection)).label("pods"),
+        )
+        .select_from(DECISION_RULES)
+        .join(DECISIONS, d.id == f.decision_id)
+        .join(RULE_SETS, r.id == d.rule_set_id)
+        .where(*conditions)
+        .group_by(r.digest, f.section, f.rule)
+    )
+    criteria = (
+        select(r.digest, d.decided_by.label("rule"), func.count().label("decisions"))
+        .join(RULE_SETS, r.id == d.rule_set_id)
+        .where(*conditions, d.outcome == "preempt")
+        .group_by(r.digest, d.decided_by)
+    )
+    found = [
+        RuleUse(
+            digest=row.digest,
+            section=row.section,
+            rule=row.rule,
+            decisions=row.decisions,
+            pods=None if row.pods is None else int(row.pods),
+        )
+        for row in connection.execute(rules)
+    ]
+    return found + [
+        RuleUse(
+            digest=row.digest, section="ranking", rule=row.rule, decisions=row.decisions, pods=None
+        )
+        for row in connection.execute(criteria)
+    ]
+
+
+def _pods(connection: Connection) -> ColumnElement[Any]:
+    """The number of pods among the inputs of a rule that fired; null where there is none."""
+    inputs = DECISION_RULES.c.inputs
+    if connection.dialect.name == "postgresql":
+        return cast(func.json_extract_path_text(inputs, "pods"), BigInteger)
+    return func.json_extract(cast(inputs, Text), "$.pods")

@@ -1,0 +1,1 @@
+"""What is kept of decisions, sessions, rule sets and environments."""

@@ -1,0 +1,264 @@
+"""Environments and the rule sets that are active in them, as part of the audited chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, bindparam, insert, select
+
+from policy.store.errors import NotFound, StoreError
+from policy.store.ledger import entries, rows
+from policy.store.model import ActivationRow, EnvironmentRow
+from policy.store.record import rule_sets
+from policy.store.record.rule_sets import RuleSetText
+from policy.store.state.versions import lock_head
+from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
+
+_BEFORE: Final = RULE_SETS.alias("before")
+
+
+def create(
+    connection: Connection, name: str, cluster: str, *, at_ms: int, actor: str
+) -> EnvironmentRow:
+    """Raises StoreError where the name is taken."""
+    if not name:
+        raise StoreError("an environment needs a name")
+    head = lock_head(connection, cluster)
+    taken = connection.execute(select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)).first()
+    if taken is not None:
+        raise StoreError(f"there is an environment `{name}` already")
+    row: dict[str, Any] = {
+        "cluster_id": head.cluster_id,
+        "name": name,
+        "created_ms": at_ms,
+        "created_by": actor,
+    }
+    inserted = connection.execute(insert(ENVIRONMENTS).returning(ENVIRONMENTS.c.id), row)
+    row["id"] = inserted.scalar_one()
+    entries.append(
+        connection,
+        head,
+        entries.EntryKind.ENVIRONMENT,
+        [rows.line(ENVIRONMENTS, row)],
+        subject_digest="",
+        at_ms=at_ms,
+        actor=actor,
+        environment=name,
+        environment_id=row["id"],
+    )
+    return environment(connection, name)
+
+
+def activate(
+    connection: Connection,
+    name: str,
+    rule_set: RuleSetText,
+    *,
+    reason: str,
+    source: str,
+    at_ms: int,
+    actor: str,
+) -> ActivationRow:
+    """Make a rule set the active one. Raises NotFound for an unknown environment."""
+    head = lock_head(connection, environment(connection, name).cluster)
+    found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
+    used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
+    last = connection.execute(
+        select(ACTIVATIONS.c.rule_set_id)
+        .where(ACTIVATIONS.c.environment_id == found.id)
+        .order_by(ACTIVATIONS.c.id.desc())
+        .limit(1)
+    ).scalar()
+    row: dict[str, Any] = {
+        "environment_id": found.id,
+        "rule_set_id": used["id"],
+        "previous_rule_set_id": last,
+        "at_ms": at_ms,
+        "actor": actor,
+        "reason": reason,
+        "source": source,
+    }
+    inserted = connection.execute(insert(ACTIVATIONS).returning(ACTIVATIONS.c.id), row)
+    row["id"] = inserted.scalar_one()
+    entries.append(
+        connection,
+        head,
+        entries.EntryKind.ACTIVATION,
+        [rows.line(ACTIVATIONS, row), rows.line(RULE_SETS, used)],
+        subject_digest=rule_set.digest,
+        at_ms=at_ms,
+        actor=actor,
+        environment=name,
+        activation_id=row["id"],
+    )
+    return activations(connection, name, limit=1)[0]
+
+
+class RuleSetChanged(StoreError):
+    """Another rule set was activated since the decision was made: decide again under it."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"another rule set is active in environment `{environment}` by now",
+            help="decide again under the active one",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRuleSet:
+    """The rule set that decides in an environment, and the activation that made it so."""
+
+    activation: int
+    name: str
+    digest: str
+    canonical: str
+
+
+_NEWEST_ACTIVATION: Final = (
+    select(ACTIVATIONS.c.id, RULE_SETS.c.name, RULE_SETS.c.digest)
+    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
+    .join(RULE_SETS, RULE_SETS.c.id == ACTIVATIONS.c.rule_set_id)
+    .where(ENVIRONMENTS.c.name == bindparam("environment"))
+    .order_by(ACTIVATIONS.c.id.desc())
+    .limit(1)
+)
+
+
+def active(connection: Connection, name: str, *, unless: int | None) -> ActiveRuleSet | None:
+    """What is active; None where it is still the one of activation `unless`.
+
+    Raises NotFound, or StoreError where nothing was activated yet.
+    """
+    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
+    if newest is None:
+        environment(connection, name)
+        raise StoreError(
+            f"environment `{name}` has no active rule set",
+            help=f'activate one: `policy env activate {name} RULES --reason "..."`',
+        )
+    if newest.id == unless:
+        return None
+    text = connection.execute(
+        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == newest.digest)
+    ).scalar_one()
+    return ActiveRuleSet(
+        activation=newest.id, name=newest.name, digest=newest.digest, canonical=text
+    )
+
+
+def require_active(connection: Connection, name: str, *, cluster: str, digest: str) -> None:
+    """Raises RuleSetChanged where the environment has another active rule set.
+
+    Activations hold the cluster's lock, so what is found stays true until the transaction ends.
+    """
+    lock_head(connection, cluster)
+    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
+    if newest is not None and newest.digest != digest:
+        raise RuleSetChanged(name)
+
+
+_BACK: Final = "rollback to activation "
+
+
+def roll_back(
+    connection: Connection, name: str, *, reason: str, at_ms: int, actor: str
+) -> ActivationRow:
+    """Activate what was active before; doing it again goes further back.
+
+    Raises NotFound, or StoreError where there is nothing to go back to.
+    """
+    lock_head(connection, environment(connection, name).cluster)
+    stack: list[ActivationRow] = []
+    for row in reversed(activations(connection, name)):
+        if row.source.startswith(_BACK):
+            stack.pop()
+        else:
+            stack.append(row)
+    if len(stack) < 2:
+        raise StoreError(
+            f"environment `{name}` has no earlier rule set to go back to",
+            help=f"`policy env show {name}` lists what was active",
+        )
+    target = stack[-2]
+    text = connection.execute(
+        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == target.rule_set_digest)
+    ).scalar_one()
+    return activate(
+        connection,
+        name,
+        RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
+        reason=reason,
+        source=f"{_BACK}{target.id}",
+        at_ms=at_ms,
+        actor=actor,
+    )
+
+
+def environments(connection: Connection) -> list[EnvironmentRow]:
+    """All environments by name, each with what is active in it."""
+    query = (
+        select(ENVIRONMENTS, CLUSTERS.c.name.label("cluster"))
+        .join(CLUSTERS, CLUSTERS.c.id == ENVIRONMENTS.c.cluster_id)
+        .order_by(ENVIRONMENTS.c.name)
+    )
+    return [_environment(connection, row) for row in connection.execute(query).all()]
+
+
+def environment(connection: Connection, name: str) -> EnvironmentRow:
+    """Raises NotFound."""
+    for row in environments(connection):
+        if row.name == name:
+            return row
+    names = ", ".join(f"`{row.name}`" for row in environments(connection))
+    raise NotFound(
+        f"there is no environment `{name}` in this database",
+        help=f"it holds {names}" if names else "create one: `policy env create NAME`",
+    )
+
+
+def _environment(connection: Connection, row: Row[Any]) -> EnvironmentRow:
+    last = _activations(connection, row.id, row.name, limit=1)
+    return EnvironmentRow(
+        name=row.name,
+        cluster=row.cluster,
+        created_ms=row.created_ms,
+        created_by=row.created_by,
+        active=last[0] if last else None,
+    )
+
+
+def activations(
+    connection: Connection, name: str, *, limit: int | None = None
+) -> list[ActivationRow]:
+    """The history of an environment, newest first. Raises NotFound."""
+    environment(connection, name)
+    found = connection.execute(
+        select(ENVIRONMENTS.c.id).where(ENVIRONMENTS.c.name == name)
+    ).scalar_one()
+    return _activations(connection, found, name, limit=limit)
+
+
+def _activations(
+    connection: Connection, environment_id: int, name: str, *, limit: int | None
+) -> list[ActivationRow]:
+    a = ACTIVATIONS.c
+    query = (
+        select(
+            a.id,
+            RULE_SETS.c.name.label("rule_set"),
+            RULE_SETS.c.digest.label("rule_set_digest"),
+            _BEFORE.c.digest.label("previous_digest"),
+            a.at_ms,
+            a.actor,
+            a.reason,
+            a.source,
+        )
+        .join(RULE_SETS, RULE_SETS.c.id == a.rule_set_id)
+        .outerjoin(_BEFORE, _BEFORE.c.id == a.previous_rule_set_id)
+        .where(a.environment_id == environment_id)
+        .order_by(a.id.desc())
+    )
+    if limit is not None:
+        query = query.limit(limit)
+    return [ActivationRow(environment=name, **row._mapping) for row in connection.execute(query)]

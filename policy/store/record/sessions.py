@@ -1,0 +1,228 @@
+"""Batch sessions: what a session decided, its steps, its effects and its ledger entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy import Connection, func, insert, select
+
+from policy.cluster.digest import Change
+from policy.store.errors import NotFound, StaleRevision
+from policy.store.ledger import entries, rows
+from policy.store.model import (
+    Cause,
+    RecordedSession,
+    SessionRecord,
+    SessionRow,
+    SessionStep,
+    StoredSession,
+)
+from policy.store.record import rule_sets
+from policy.store.record.decisions import Envelope
+from policy.store.record.rule_sets import RuleSetText
+from policy.store.state.versions import lock_head, puts_and_deletes, write_revision
+from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
+
+if TYPE_CHECKING:
+    from policy.batch.recording import Step
+    from policy.batch.result import SessionResult
+
+_STEP_FIELDS: Final = tuple(f.name for f in fields(SessionStep) if f.name != "detail")
+_ROW_FIELDS: Final = tuple(f.name for f in fields(SessionRow))
+
+_IN_COLUMNS: Final[Mapping[str, str]] = {
+    "action": "action",
+    "operation": "operation",
+    "job": "job",
+    "task": "task",
+    "node": "node",
+    "claimant": "for_task",
+}
+"""What a step says -> the column that holds it; the rest is in `detail`."""
+
+TOOK_EFFECT: Final = ""
+"""`reason` of a step that was not taken back, refused or in vain."""
+
+
+def as_record(result: SessionResult, queues: Mapping[str, str], *, now_ms: int) -> SessionRecord:
+    """A session as it is recorded: the steps as rows, all the rest as one document.
+
+    queues: job -> queue.
+    """
+    document = result.document()
+    steps = [
+        SessionStep(
+            **{column: said[name] for name, column in _IN_COLUMNS.items()},
+            queue=queues.get(step.job, ""),
+            reason=_reason(step),
+            detail={name: value for name, value in said.items() if name not in _IN_COLUMNS},
+        )
+        for step, said in zip(result.steps, document.pop("steps"), strict=True)
+    ]
+    return SessionRecord(
+        digest=result.digest,
+        now_ms=now_ms,
+        snapshot_digest=result.snapshot_digest,
+        seed=0,  # no part of a session is left to chance
+        engine_version=document["engine"],
+        bound_count=len(result.binds),
+        evicted_count=len(result.evicts),
+        steps=steps,
+        document={"session": document, "queues": dict(queues)},
+    )
+
+
+def _reason(step: Step) -> str:
+    """Why the step had no effect: what most nodes lack, a refusal, or what became of it."""
+    if step.rejection is not None and step.rejection.nodes:
+        return next(iter(step.rejection.nodes))
+    if step.refusal is not None:
+        return step.refusal.value
+    return TOOK_EFFECT if step.outcome == "done" else step.outcome.value
+
+
+def document_of(stored: StoredSession) -> dict[str, Any]:
+    """The document of a recorded session, whole as `SessionResult.document` made it."""
+    steps = [
+        {**step.detail, **{name: getattr(step, column) for name, column in _IN_COLUMNS.items()}}
+        for step in stored.steps
+    ]
+    return {**stored.document["session"], "steps": steps}
+
+
+def record(
+    connection: Connection,
+    cluster: str,
+    session: SessionRecord,
+    changes: Sequence[Change],
+    *,
+    expected_revision: int,
+    rule_set: RuleSetText,
+    envelope: Envelope,
+) -> RecordedSession:
+    """Write a session with all of its steps and effects. Raises StaleRevision."""
+    head = lock_head(connection, cluster)
+    if head.number != expected_revision:
+        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
+    used = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
+    row: dict[str, Any] = {
+        "cluster_id": head.cluster_id,
+        "digest": session.digest,
+        "at_ms": envelope.at_ms,
+        "now_ms": session.now_ms,
+        "actor": envelope.actor,
+        "environment": envelope.environment,
+        "rule_set_id": used["id"],
+        "snapshot_digest": session.snapshot_digest,
+        "base_revision": head.number,
+        "revision": head.number + 1 if changes else None,
+        "seed": session.seed,
+        "bound_count": session.bound_count,
+        "evicted_count": session.evicted_count,
+        "engine_version": session.engine_version,
+        "document": rows.to_json(session.document),
+    }
+    inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
+    row["id"] = session_id = inserted.scalar_one()
+    lines = [rows.line(SESSIONS, row), rows.line(RULE_SETS, used)]
+    steps = [
+        {
+            "session_id": session_id,
+            "position": position,
+            **{name: getattr(step, name) for name in _STEP_FIELDS},
+            "detail": rows.to_json(step.detail),
+        }
+        for position, step in enumerate(session.steps)
+    ]
+    if steps:
+        connection.execute(insert(SESSION_STEPS), steps)
+        lines += [rows.line(SESSION_STEPS, step) for step in steps]
+    number, state = head.number, head.digest
+    if changes:
+        puts, deletes = puts_and_deletes(changes)
+        written = write_revision(
+            connection,
+            head,
+            puts,
+            deletes,
+            at_ms=envelope.at_ms,
+            source=f"session {session_id}",
+            cause=Cause.SESSION,
+        )
+        number, state = written.number, written.digest
+        lines += written.lines
+    entry = entries.append(
+        connection,
+        head,
+        entries.EntryKind.SESSION,
+        lines,
+        subject_digest=session.digest,
+        at_ms=envelope.at_ms,
+        actor=envelope.actor,
+        environment=envelope.environment,
+        revision=row["revision"],
+        session_id=session_id,
+    )
+    return RecordedSession(
+        session_id=session_id, revision=number, state_digest=state, ledger_hash=entry
+    )
+
+
+def sessions(
+    connection: Connection,
+    *,
+    cluster: str | None,
+    session_id: int | None,
+    limit: int | None,
+    before_id: int | None,
+) -> list[SessionRow]:
+    """Sessions, newest first."""
+    query = (
+        select(
+            SESSIONS,
+            CLUSTERS.c.name.label("cluster"),
+            func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
+            func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
+        )
+        .join(CLUSTERS, CLUSTERS.c.id == SESSIONS.c.cluster_id)
+        .outerjoin(RULE_SETS, RULE_SETS.c.id == SESSIONS.c.rule_set_id)
+        .order_by(SESSIONS.c.id.desc())
+    )
+    if cluster is not None:
+        query = query.where(CLUSTERS.c.name == cluster)
+    if session_id is not None:
+        query = query.where(SESSIONS.c.id == session_id)
+    if before_id is not None:
+        query = query.where(SESSIONS.c.id < before_id)
+    if limit is not None:
+        query = query.limit(limit)
+    found = connection.execute(query)
+    return [SessionRow(**{name: row._mapping[name] for name in _ROW_FIELDS}) for row in found]
+
+
+def session(connection: Connection, session_id: int) -> StoredSession:
+    """A session with its steps. Raises NotFound."""
+    found = sessions(connection, cluster=None, session_id=session_id, limit=1, before_id=None)
+    if not found:
+        raise NotFound(f"there is no session {session_id}")
+    document = connection.execute(
+        select(SESSIONS.c.document).where(SESSIONS.c.id == session_id)
+    ).scalar_one()
+    steps = connection.execute(
+        select(SESSION_STEPS)
+        .where(SESSION_STEPS.c.session_id == session_id)
+        .order_by(SESSION_STEPS.c.position)
+    )
+    return StoredSession(
+        row=found[0],
+        steps=tuple(
+            SessionStep(
+                **{name: step._mapping[name] for name in _STEP_FIELDS},
+                detail=rows.from_json(step.detail),
+            )
+            for step in steps
+        ),
+        document=rows.from_json(document),
+    )

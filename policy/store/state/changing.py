@@ -1,0 +1,50 @@
+"""State changes that no decision made: live events and simulation steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from policy.cluster.digest import GENESIS, Change
+from policy.store.errors import StaleRevision
+from policy.store.ledger import entries
+from policy.store.model import Cause, ChangedState
+from policy.store.state.versions import find_head, lock_head, puts_and_deletes, write_revision
+
+
+def write(
+    connection: Connection,
+    cluster: str,
+    changes: Sequence[Change],
+    *,
+    at_ms: int,
+    source: str,
+    cause: Cause,
+    actor: str,
+    expected_revision: int | None,
+) -> ChangedState:
+    """Write the changes as one revision; none where there are none. Raises StaleRevision."""
+    if not changes:
+        found = find_head(connection, cluster)
+        if found is None:
+            return ChangedState(revision=0, state_digest=GENESIS)
+        return ChangedState(revision=found.number, state_digest=found.digest)
+    head = lock_head(connection, cluster)
+    if expected_revision is not None and head.number != expected_revision:
+        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
+    puts, deletes = puts_and_deletes(changes)
+    written = write_revision(
+        connection, head, puts, deletes, at_ms=at_ms, source=source, cause=cause
+    )
+    entries.append(
+        connection,
+        head,
+        entries.EntryKind.CHANGE,
+        written.lines,
+        subject_digest=written.digest,
+        at_ms=at_ms,
+        actor=actor,
+        revision=written.number,
+    )
+    return ChangedState(revision=written.number, state_digest=written.digest)

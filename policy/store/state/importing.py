@@ -1,0 +1,153 @@
+"""Cluster state in: one transaction, and a new revision only where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection
+
+from policy.cluster.digest import GENESIS
+from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
+from policy.store.errors import ImportConflict
+from policy.store.ledger import entries
+from policy.store.model import Cause, Counts, ImportResult, PruneScope
+from policy.store.state.versions import (
+    Head,
+    Live,
+    Put,
+    find_head,
+    live_versions,
+    lock_head,
+    put,
+    write_revision,
+)
+
+Progress = Callable[[int], None]
+"""Called with the number of objects read so far."""
+
+_STEP: Final = 1000
+
+
+@dataclass(slots=True)
+class Incoming:
+    """What an import holds, ready to be compared and written."""
+
+    puts: dict[str, dict[str, Put]] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)
+
+
+def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Incoming:
+    """Read all objects before anything is written. Raises ImportConflict, StoreError."""
+    incoming = Incoming()
+    places: dict[tuple[str, str], int] = {}
+    count = 0
+    for count, obj in enumerate(objects, start=1):
+        kind, key = kind_of(obj), key_of(obj)
+        of_kind = incoming.puts.setdefault(kind, {})
+        made = put(kind, key, obj)
+        seen = of_kind.get(key)
+        if seen is None:
+            of_kind[key] = made
+            places[kind, key] = count - 1
+        elif seen.digest != made.digest:
+            raise ImportConflict(kind=kind, key=key, first=places[kind, key], second=count - 1)
+        if kind in NAMESPACED:
+            incoming.namespaces.add(key.partition("/")[0])
+        if progress is not None and count % _STEP == 0:
+            progress(count)
+    if progress is not None:
+        progress(count)
+    return incoming
+
+
+def _to_prune(
+    kind: str, have: Iterable[str], incoming: Incoming, scope: PruneScope | None
+) -> list[str]:
+    if scope is None:
+        return []
+    kinds = scope.kinds if scope.kinds is not None else incoming.puts.keys()
+    if kind not in kinds:
+        return []
+    given = incoming.puts.get(kind, {})
+    lacking = [key for key in have if key not in given]
+    if kind not in NAMESPACED:
+        return lacking
+    namespaces = scope.namespaces if scope.namespaces is not None else incoming.namespaces
+    return [key for key in lacking if key.partition("/")[0] in namespaces]
+
+
+def write(
+    connection: Connection,
+    cluster: str,
+    incoming: Incoming,
+    *,
+    at_ms: int,
+    source: str,
+    actor: str,
+    scope: PruneScope | None,
+) -> ImportResult:
+    """Compare with what is stored and write the difference as one revision."""
+    if not incoming.puts and find_head(connection, cluster) is None:
+        # A cluster begins with its first object: each one has an entry in the ledger.
+        return ImportResult(
+            cluster=cluster, revision=0, state_digest=GENESIS, new_revision=False, kinds={}
+        )
+    head = lock_head(connection, cluster)
+    pruned = scope.kinds if scope is not None and scope.kinds is not None else frozenset[str]()
+    counts: dict[str, Counts] = {}
+    live: dict[str, dict[str, Live]] = {}
+    puts: list[Put] = []
+    deletes: list[tuple[str, str]] = []
+    for kind in sorted(incoming.puts.keys() | pruned):
+        given = incoming.puts.get(kind, {})
+        have = live[kind] = live_versions(connection, head, kind)
+        added = [given[key] for key in sorted(given) if key not in have]
+        known = [one for key, one in sorted(given.items()) if key in have]
+        changed = [one for one in known if one.digest != have[one.key].digest]
+        removed = sorted(_to_prune(kind, have, incoming, scope))
+        puts += [*added, *changed]
+        deletes += [(kind, key) for key in removed]
+        counts[kind] = Counts(
+            added=len(added),
+            changed=len(changed),
+            unchanged=len(known) - len(changed),
+            removed=len(removed),
+        )
+    state, number = head.digest, head.number
+    if puts or deletes:
+        number, state = _write(connection, head, puts, deletes, live, at_ms, source, actor)
+    return ImportResult(
+        cluster=cluster,
+        revision=number,
+        state_digest=state,
+        new_revision=number != head.number,
+        kinds=counts,
+    )
+
+
+def _write(
+    connection: Connection,
+    head: Head,
+    puts: list[Put],
+    deletes: list[tuple[str, str]],
+    live: dict[str, dict[str, Live]],
+    at_ms: int,
+    source: str,
+    actor: str,
+) -> tuple[int, str]:
+    written = write_revision(
+        connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=Cause.IMPORT
+    )
+    entries.append(
+        connection,
+        head,
+        entries.EntryKind.IMPORT,
+        written.lines,
+        subject_digest=written.digest,
+        at_ms=at_ms,
+        actor=actor,
+        revision=written.number,
+    )
+    return written.number, written.digest

@@ -1,0 +1,224 @@
+"""Cluster state out: as it is, as it was, and what changed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
+
+from policy.cluster.digest import GENESIS, Change
+from policy.cluster.objects import KINDS, ClusterObject
+from policy.store.errors import NotFound, StoreError
+from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
+from policy.store.state.versions import Head, find_head
+from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
+
+_DECODERS: Final = {kind: msgspec.json.Decoder(of) for kind, of in KINDS.items()}
+_BATCH: Final = 10_000
+
+
+def decode(kind: str, manifest: str) -> ClusterObject:
+    """The object of a stored manifest."""
+    try:
+        found: ClusterObject = _DECODERS[kind].decode(manifest)
+    except msgspec.DecodeError as exc:
+        raise StoreError(
+            f"a stored {kind} cannot be read: {exc}",
+            help="run `policy audit verify` to find what was changed",
+        ) from exc
+    return found
+
+
+def require_head(connection: Connection, cluster: str) -> Head:
+    """Raises NotFound for a cluster that the database does not know."""
+    head = find_head(connection, cluster)
+    if head is None:
+        known = connection.execute(select(CLUSTERS.c.name).order_by(CLUSTERS.c.name)).scalars()
+        names = ", ".join(f"`{name}`" for name in known)
+        raise NotFound(
+            f"there is no cluster `{cluster}` in this database",
+            help=f"it holds {names}" if names else "import a dump first: `policy import FILE`",
+        )
+    return head
+
+
+def _revision(connection: Connection, head: Head, number: int) -> Row[Any]:
+    row = connection.execute(
+        select(REVISIONS).where(
+            REVISIONS.c.cluster_id == head.cluster_id, REVISIONS.c.number == number
+        )
+    ).first()
+    if row is None:
+        raise no_revision(connection, head, number)
+    return row
+
+
+def no_revision(connection: Connection, head: Head, number: int) -> NotFound:
+    """That a revision is not there, and which are."""
+    oldest = connection.execute(
+        select(func.min(REVISIONS.c.number)).where(REVISIONS.c.cluster_id == head.cluster_id)
+    ).scalar()
+    kept = f"revisions {oldest} to {head.number}" if oldest else "no revision yet"
+    return NotFound(f"cluster `{head.name}` has no revision {number}", help=f"it has {kept}")
+
+
+def true_at(table: Table, cluster_id: int, number: int) -> ColumnElement[bool]:
+    """Condition for the versions that were true at a revision."""
+    versions = table.c
+    return (
+        (versions.cluster_id == cluster_id)
+        & (versions.valid_from <= number)
+        & or_(versions.valid_to.is_(None), versions.valid_to > number)
+    )
+
+
+def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iterator[ClusterObject]:
+    table = VERSIONS[kind]
+    condition = true_at(table, head.cluster_id, number)
+    if number == head.number:
+        # The short form of the same: every version that is still true began by now.
+        condition = (table.c.cluster_id == head.cluster_id) & table.c.valid_to.is_(None)
+    found = connection.execute(
+        select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
+    )
+    for part in found.scalars().partitions():
+        for manifest in part:
+            yield decode(kind, manifest)
+
+
+def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
+    """The cluster's objects at a revision (the newest where `at` is None)."""
+    head = require_head(connection, cluster)
+    number = head.number if at is None else at
+    if number == 0:
+        return LoadedState(cluster=cluster, revision=0, state_digest=GENESIS, at_ms=0, objects=())
+    row = _revision(connection, head, number)
+    objects = [obj for kind in VERSIONS for obj in _objects(connection, head, kind, number)]
+    return LoadedState(
+        cluster=cluster,
+        revision=number,
+        state_digest=row.digest,
+        at_ms=row.at_ms,
+        objects=objects,
+    )
+
+
+def changes_between(
+    connection: Connection, cluster: str, since: int, until: int | None
+) -> ChangesSince:
+    """Net changes after revision `since`, up to and with `until` (the newest where None)."""
+    head = require_head(connection, cluster)
+    number = head.number if until is None else until
+    if not 0 <= since <= number <= head.number:
+        raise NotFound(
+            f"cluster `{cluster}` has no changes between revision {since} and {number}",
+            help=f"its newest revision is {head.number}",
+        )
+    if since > 0:
+        _revision(connection, head, since)
+    elif number > 0:
+        _revision(connection, head, 1)
+    state = GENESIS if number == 0 else str(_revision(connection, head, number).digest)
+    changes: list[Change] = []
+    if since < number:
+        for kind, table in VERSIONS.items():
+            changes += _changes(connection, head, kind, table, since, number)
+    return ChangesSince(changes=changes, revision=number, state_digest=state)
+
+
+def _changes(
+    connection: Connection, head: Head, kind: str, table: Table, since: int, until: int
+) -> list[Change]:
+    c = table.c
+    ended = select(c.key).where(
+        c.cluster_id == head.cluster_id,
+        c.valid_to > since,
+        c.valid_to <= until,
+        c.valid_from <= since,
+    )
+    begun = select(c.key, c.manifest).where(
+        c.cluster_id == head.cluster_id,
+        c.valid_from > since,
+        c.valid_from <= until,
+        or_(c.valid_to.is_(None), c.valid_to > until),
+    )
+    puts = {row.key: row.manifest for row in connection.execute(begun)}
+    gone = [key for key in connection.execute(ended).scalars() if key not in puts]
+    return [
+        *((kind, key, None) for key in sorted(gone)),
+        *((kind, key, decode(kind, puts[key])) for key in sorted(puts)),
+    ]
+
+
+def revision_at(connection: Connection, cluster: str, time_ms: int) -> int:
+    """The newest revision that was there at an instant; 0 before the first."""
+    head = require_head(connection, cluster)
+    found = connection.execute(
+        select(func.max(REVISIONS.c.number)).where(
+            REVISIONS.c.cluster_id == head.cluster_id, REVISIONS.c.at_ms <= time_ms
+        )
+    ).scalar()
+    return int(found or 0)
+
+
+def revisions(
+    connection: Connection, cluster: str, *, limit: int | None, before: int | None
+) -> list[RevisionRow]:
+    """The cluster's history, newest first."""
+    head = require_head(connection, cluster)
+    c = REVISIONS.c
+    query = select(REVISIONS).where(c.cluster_id == head.cluster_id).order_by(c.number.desc())
+    if before is not None:
+        query = query.where(c.number < before)
+    if limit is not None:
+        query = query.limit(limit)
+    return [
+        RevisionRow(
+            cluster=cluster,
+            number=row.number,
+            at_ms=row.at_ms,
+            source=row.source,
+            cause=row.cause,
+            put_count=row.put_count,
+            deleted_count=row.deleted_count,
+            digest=row.digest,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def clusters(connection: Connection) -> list[ClusterRow]:
+    """All clusters by name."""
+    newest = (
+        select(func.max(REVISIONS.c.number))
+        .where(REVISIONS.c.cluster_id == CLUSTERS.c.id)
+        .correlate(CLUSTERS)
+        .scalar_subquery()
+    )
+    decided = (
+        select(func.count())
+        .select_from(DECISIONS)
+        .where(DECISIONS.c.cluster_id == CLUSTERS.c.id)
+        .scalar_subquery()
+    )
+    query = (
+        select(CLUSTERS.c.name, REVISIONS, decided.label("decided"))
+        .select_from(CLUSTERS)
+        .outerjoin(
+            REVISIONS,
+            (REVISIONS.c.cluster_id == CLUSTERS.c.id) & (REVISIONS.c.number == newest),
+        )
+        .order_by(CLUSTERS.c.name)
+    )
+    return [
+        ClusterRow(
+            name=row.name,
+            revision=row.number or 0,
+            state_digest=row.digest or GENESIS,
+            at_ms=row.at_ms,
+            decisions=row.decided,
+        )
+        for row in connection.execute(query)
+    ]
