@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from policy.cluster.tables import Names
 
 ENGINE_VERSION: Final = "2"
-"""Version of the decision procedure: it changes when equal inputs may give other decisions."""
+"""Version of the decision procedure and of the canonical decision.
+
+It goes up with every change after which an equal snapshot, rule set, preemptor and seed may give
+another digest: another choice, another random draw, another text, a key of the canonical decision
+renamed, added or left out. Replay then calls older decisions incomplete (`engine-version`) instead
+of different. It stays where only the speed, the tables or the output change. The committed texts
+under `tests/data/decisions` fail where it is forgotten, and are written anew when it goes up.
+"""
 
 
 class Outcome(StrEnum):
