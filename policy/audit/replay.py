@@ -15,7 +15,7 @@ from typing import Final
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import ENGINE_VERSION, Decision, ExtenderCall
+from policy.decision.model import ENGINE_VERSION, Decision
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RulesError, RuleSet
@@ -166,8 +166,7 @@ class Replayer:
         """What the extenders of its rules answered then; the network is never asked."""
         if not rules.extenders:
             return None
-        calls = self._store.decision(row.id).document.get("extenderCalls", ())
-        return RecordedExtenders(ExtenderCall(**call) for call in calls)
+        return RecordedExtenders(self._store.decision(row.id).record.trace.extender_calls)
 
     def replay(self, row: DecisionRow) -> Replayed:
         """Make a decision again and compare it with the record."""
@@ -186,7 +185,7 @@ class Replayer:
         if decision.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=decision.digest)
         self._check_state(row)
-        difference = first_difference(self._store.decision(row.id), decision)
+        difference = first_difference(self._store.decision(row.id).record, decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
 
     def _check_state(self, row: DecisionRow) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
+from policy.decision.record import History, Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
@@ -43,7 +44,7 @@ from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
 from policy.store.record import decisions, environments, sessions
-from policy.store.record.decisions import Envelope, History, Keep
+from policy.store.record.decisions import Envelope
 from policy.store.record.environments import ActiveRuleSet
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.state import changing, importing, loading

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import fields
 
 import pytest
+from sqlalchemy import Table
 
+from policy.decision.model import Candidate, RuleFired, StatusCount, Victim
+from policy.decision.record import record_of
+from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
 from tests.support.golden_decisions import FOLDER, decisions
 
 GOLDEN = decisions()
@@ -26,3 +31,31 @@ def test_a_decision_has_the_committed_text(name: str) -> None:
         committed,
         f"sha256:{hashlib.sha256(committed).hexdigest()}",
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "table"),
+    [
+        (Victim, VICTIMS),
+        (Candidate, CANDIDATES),
+        (RuleFired, DECISION_RULES),
+        (StatusCount, DECISION_FILTERS),
+    ],
+)
+def test_every_field_of_a_part_has_a_column(part: type, table: Table) -> None:
+    """What a decision says of a victim, a candidate, a rule or a status is in the tables."""
+    known = {"values": "criteria_values", "nodes": "node_count"}
+    wanted = {known.get(field.name, field.name) for field in fields(part)}
+    assert wanted - set(table.columns.keys()) == set()
+
+
+def test_the_decision_by_hand_has_something_in_every_field() -> None:
+    """Reading it back as it was proves something of each field, also of those with a default."""
+    record = record_of(GOLDEN["by-hand"], history={"preemptedCount/3600": {"a/b/c": 1}})
+    default = [
+        field.name
+        for part in (record, record.trace, record.victims[0], record.candidates.best[0])
+        for field in fields(part)
+        if getattr(part, field.name) in (field.default, (), None) and field.name != "engine_version"
+    ]
+    assert default == []
