@@ -37,7 +37,7 @@ from policy.store.model import (
     StoredSession,
 )
 from policy.store.read.sql import SqlResult
-from policy.store.state.importing import Progress
+from policy.store.record.importing import Progress
 from policy.store.store import Store
 
 __all__ = [

@@ -17,8 +17,8 @@ from sqlalchemy import Table
 from policy.cluster import times
 from policy.decision.model import Victim, camel_case
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
+from policy.store import rows
 from policy.store.errors import StoreError
-from policy.store.ledger import rows
 from policy.store.tables import (
     CANDIDATES,
     DECISION_FILTERS,

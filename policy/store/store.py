@@ -43,12 +43,12 @@ from policy.store.read.audit_queries import AuditQueries
 from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
-from policy.store.record import decisions, environments, sessions
+from policy.store.record import changing, decisions, environments, importing, sessions
 from policy.store.record.decisions import Envelope
 from policy.store.record.environments import ActiveRuleSet
+from policy.store.record.importing import Progress
 from policy.store.record.rule_sets import RuleSetText
-from policy.store.state import changing, importing, loading
-from policy.store.state.importing import Progress
+from policy.store.state import loading
 
 DEFAULT_CANDIDATES_KEPT = 10
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, func, select
 from policy.cluster.digest import GENESIS, Change, chain_state
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Victim
+from policy.store import rows
 from policy.store.connection import Database
 from policy.store.decision_rows import victim_from
-from policy.store.ledger import rows
 from policy.store.model import DecisionRow, LoadedState
 from policy.store.read import queries
 from policy.store.read.queries import DecisionFilter

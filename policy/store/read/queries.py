@@ -16,6 +16,7 @@ from policy.store.model import (
     NominationRow,
     StoredDecision,
 )
+from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
     CYCLES,
@@ -64,14 +65,6 @@ def _base() -> Select[Any]:
         # A rule set that somebody removed lacks; the decisions that it made are still there.
         .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
-
-
-def cluster_id(connection: Connection, name: str) -> int:
-    """Raises NotFound for a cluster that the database does not know."""
-    found = connection.execute(select(CLUSTERS.c.id).where(CLUSTERS.c.name == name)).scalar()
-    if found is None:
-        raise NotFound(f"there is no cluster `{name}` in this database")
-    return int(found)
 
 
 def digest_range(prefix: str) -> tuple[str, str]:

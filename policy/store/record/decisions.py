@@ -11,9 +11,10 @@ from sqlalchemy import Connection, insert
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
 from policy.decision.record import History, Keep, record_of
+from policy.store import rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StaleRevision, StoreError
-from policy.store.ledger import entries, rows
+from policy.store.ledger import entries
 from policy.store.model import Cause, QueueInfo, Recorded
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import RuleSetText
