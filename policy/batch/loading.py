@@ -15,24 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from policy.batch.functions import FLAGS
+from policy.batch.plugins.base import Plugin
 from policy.batch.reading import Reader, position
-from policy.batch.rules import (
-    FLAGS,
-    OPTION_KEYS,
-    RECORDED_NODES,
-    BatchRules,
-    Naming,
-    Options,
-    PluginUse,
-)
+from policy.batch.rules import BatchRules
+from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
 from policy.rules.canonical import canonical_json, digest_of
 from policy.rules.documents import Branch, Item, Leaf, from_mapping, parse
+from policy.rules.loading import shipped_folder
 from policy.rules.problems import Problem, RulesError
-
-if TYPE_CHECKING:
-    from policy.batch.plugins.base import Plugin
 
 API_VERSION: Final = "policy/v1"
 KIND: Final = "BatchRules"
@@ -49,8 +42,6 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json", ".conf")
 @cache
 def shipped_batch_names() -> tuple[str, ...]:
     """Names of the shipped batch rules, sorted."""
-    from policy.rules.loading import shipped_folder
-
     return tuple(
         sorted(
             file.name.removesuffix(".yaml")
@@ -114,8 +105,6 @@ def _is_path(text: str) -> bool:
 
 
 def _open_named(name: str) -> _File:
-    from policy.rules.loading import shipped_folder
-
     if name not in shipped_batch_names():
         known = ", ".join(f"`{known}`" for known in shipped_batch_names())
         close = difflib.get_close_matches(name, shipped_batch_names(), n=1)
@@ -388,6 +377,6 @@ def _built(
 def _plugin_document(use: PluginUse) -> dict[str, Any]:
     return {
         "name": use.name,
-        **{flag: use.enabled(flag) for flag in FLAGS},
+        **{flag: use.enabled(flag) for flag in FLAGS.values()},
         "arguments": dict(use.arguments),
     }

@@ -8,15 +8,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from policy.batch.rules import FLAGS, PluginUse
+from policy.batch.functions import FLAGS
+from policy.batch.plugins.base import Plugin
+from policy.batch.registry import ACTIONS, PLUGINS
+from policy.batch.settings import PluginUse
 from policy.cluster.selectors import go_integer
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
 from policy.rules.problems import Problem, RulesError
-
-if TYPE_CHECKING:
-    from policy.batch.plugins.base import Plugin
 
 VOLCANO_ACTIONS: Final = frozenset(
     {"enqueue", "elect", "reserve", "shuffle", "gangPreempt", "gangReclaim"}
@@ -35,19 +35,6 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 # -- what is known ---------------------------------------------------------------------------
-
-
-def _registered() -> Mapping[str, type[Plugin]]:
-    # The one step up: the names that rules may use are those that the engine has.
-    from policy.batch.registry import PLUGINS
-
-    return PLUGINS
-
-
-def _known_actions() -> Iterable[str]:
-    from policy.batch.registry import ACTIONS
-
-    return ACTIONS
 
 
 def advice_for(word: str, known: Iterable[str]) -> str:
@@ -96,7 +83,7 @@ class Reader:
         else:
             self.complain(item.place, path, f"`{path}` must be names with commas between them")
             return ()
-        known = set(_known_actions())
+        known = set(ACTIONS)
         found = []
         for where, word in words:
             if word in known:
@@ -142,7 +129,7 @@ class Reader:
         if not isinstance(item, Branch) or not isinstance(name, Leaf):
             self.complain(item.place, path, "a plugin needs a `name`", "write `- name: gang`")
             return None
-        known = _registered() if self.plugins is None else self.plugins
+        known = PLUGINS if self.plugins is None else self.plugins
         if name.text not in known:
             message = f"unknown plugin `{name.text}`"
             if not self.strict and name.text in VOLCANO_PLUGINS:
@@ -150,9 +137,9 @@ class Reader:
                 message = f"plugin `{name.text}` of Volcano is left out"
             self.unknown(name.place, f"{path}.name", message, advice_for(name.text, known))
             return None
-        self.keys(item, path, {"name", "arguments", *FLAGS})
+        self.keys(item, path, {"name", "arguments", *FLAGS.values()})
         disabled = set()
-        for flag in FLAGS:
+        for flag in FLAGS.values():
             value = item.get(flag)
             if value is not None and not self.boolean(value, f"{path}.{flag}"):
                 disabled.add(flag)
