@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policy.batch.settings import RECORDED_NODES, Naming, Options, PluginUse
+from policy.rules.files import BATCH_RULES, shipped_names
 from policy.rules.problems import Problem
 
 if TYPE_CHECKING:
@@ -44,15 +45,17 @@ class BatchRules:
         source: str | Path | Mapping[str, Any],
         *,
         plugins: Mapping[str, type[Plugin]] | None = None,
+        within: Path | None = None,
     ) -> BatchRules:
         """Read shipped rules by name, a file by path, a mapping, or the text of a file.
 
         Text is told from a path by its line break. plugins: those that the rules may name, in
-        place of the registered ones. Raises `RulesError` with every problem found.
+        place of the registered ones. within: a folder outside of which no file is read, symbolic
+        links followed. Raises `RulesError` with every problem found.
         """
         from policy.batch.loading import load_batch_rules
 
-        return load_batch_rules(source, plugins)
+        return load_batch_rules(source, plugins, within=within)
 
     @staticmethod
     def from_canonical(text: str) -> BatchRules:
@@ -64,6 +67,4 @@ class BatchRules:
     @staticmethod
     def names() -> tuple[str, ...]:
         """Names of the shipped batch rules, sorted."""
-        from policy.batch.loading import shipped_batch_names
-
-        return shipped_batch_names()
+        return shipped_names(BATCH_RULES)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from policy.batch.loading import is_batch, shipped_batch_names
 from policy.cases.model import Case
 from policy.cases.reading import read_cases
-from policy.rules.loading import (
+from policy.rules.files import (
+    BATCH_RULES,
+    is_of_kind,
+    shipped,
     shipped_environments,
-    shipped_file,
     shipped_folder,
     shipped_names,
     shipped_rules,
@@ -36,7 +37,7 @@ class Suite:
     @property
     def batch(self) -> bool:
         """Rules of batch sessions, whose cases `policy.cases.sessions` reads."""
-        return is_batch(self.rules)
+        return is_of_kind(self.rules, BATCH_RULES)
 
     def cases(self) -> tuple[Case, ...]:
         """Raises RulesError with every problem found."""
@@ -45,7 +46,7 @@ class Suite:
 
 def beside(rules: str) -> Suite | None:
     """The cases beside a shipped rule set or a rule file; None where there are none."""
-    return _shipped(rules) if shipped_file(rules) is not None else _beside_file(Path(rules))
+    return _shipped(rules) if rules in shipped() else _beside_file(Path(rules))
 
 
 def suites(targets: Sequence[str]) -> list[Suite]:
@@ -56,7 +57,7 @@ def suites(targets: Sequence[str]) -> list[Suite]:
     if not targets:
         names = (
             *shipped_names(),
-            *shipped_batch_names(),
+            *shipped_names(BATCH_RULES),
             *shipped_rules(),
             *shipped_environments(),
         )
@@ -76,14 +77,14 @@ def suites(targets: Sequence[str]) -> list[Suite]:
 
 def _of(target: str) -> Iterator[Suite]:
     path = Path(target)
-    if shipped_file(target) is None and path.is_dir() and not (path / "rules.yaml").is_file():
+    if target not in shipped() and path.is_dir() and not (path / "rules.yaml").is_file():
         for file in sorted([*path.rglob("rules.yaml"), *path.rglob(f"*{_SUFFIX}")]):
             rules = file.with_name(file.name.removesuffix(_SUFFIX) + ".yaml")
             suite = _beside_file(file if file.name == "rules.yaml" else rules)
             if suite is not None:
                 yield suite
         return
-    if shipped_file(target) is None and not path.exists():
+    if target not in shipped() and not path.exists():
         from policy.rules.ruleset import RuleSet
 
         RuleSet.load(target)  # says what is wrong with the name
@@ -100,7 +101,7 @@ def _expected(target: str) -> str:
 
 
 def _shipped(name: str) -> Suite | None:
-    file = shipped_file(name)
+    file = shipped().get(name)
     if file is None:
         return None
     inside = f"{name}/cases.yaml" if file.name == "rules.yaml" else f"{name}{_SUFFIX}"

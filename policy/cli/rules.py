@@ -40,7 +40,7 @@ def list_(form: str) -> int:
     """
     from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
-    from policy.rules.loading import shipped_environments, shipped_rules
+    from policy.rules.files import shipped_environments, shipped_rules
 
     kinds = (
         ("rule set", RuleSet.names()),
@@ -81,11 +81,11 @@ def show(rules: str, form: str) -> int:
     """
     import json
 
-    from policy.batch.loading import is_batch
     from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
+    from policy.rules.files import BATCH_RULES, is_of_kind
 
-    rule_set = BatchRules.load(rules) if is_batch(rules) else RuleSet.load(rules)
+    rule_set = BatchRules.load(rules) if is_of_kind(rules, BATCH_RULES) else RuleSet.load(rules)
     if form == "json":
         click.echo(rule_set.canonical)
     else:

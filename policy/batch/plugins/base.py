@@ -21,6 +21,16 @@ def go_boolean(text: str) -> bool | None:
     return True if text in _TRUE else False if text in _FALSE else None
 
 
+def unreadable_argument(text: str, default: bool | int) -> str:
+    """What an argument should be where its text cannot be read as that; "" where it can.
+
+    An empty text leaves the default, and so does what the original cannot read.
+    """
+    if isinstance(default, bool):
+        return "" if not text or go_boolean(text) is not None else "`true` or `false`"
+    return "" if not text or go_integer(text) is not None else "a whole number"
+
+
 class Arguments(dict[str, str]):
     """Arguments of a plugin as they stand in the rule file."""
 
