@@ -166,7 +166,7 @@ def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> 
     if isinstance(source, str) and (source in shipped() or not is_path(source)):
         return source in _of_kind(kind)
     try:
-        text = _text_of(Path(source), str(source), within)
+        text = text_of(Path(source), str(source), within)
     except RulesError:
         return False
     found = _KIND.search(text)
@@ -191,7 +191,7 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
 def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
     if path.suffix not in SUFFIXES and _within(path, within) and (path / "rules.yaml").is_file():
         path = path / "rules.yaml"
-    text = _text_of(path, str(path), within)
+    text = text_of(path, str(path), within)
     problems: list[Problem] = []
     try:
         root = parse(text, str(path), problems)
@@ -217,10 +217,18 @@ def _within(path: Path, folder: Path | None) -> bool:
         return False  # a circle of links leads nowhere
 
 
-def _text_of(path: Path, shown: str, within: Path | None) -> str:
-    """The text of a rule file. Nothing but a regular file is ever opened for reading."""
-    if not _within(path, within):
-        raise _refusal(shown, f"is outside of the rules folder `{within}`")
+def require_within(path: Path, folder: Path | None) -> None:
+    """Raises RulesError for a path that leads out of the folder, symbolic links followed."""
+    if not _within(path, folder):
+        raise _refusal(str(path), f"is outside of the rules folder `{folder}`")
+
+
+def text_of(path: Path, shown: str, within: Path | None = None) -> str:
+    """The text of a rule file or a file of cases; nothing but a regular file is read.
+
+    shown: how messages name the file. Raises RulesError.
+    """
+    require_within(path, within)
     if "\0" in str(path):
         raise _refusal(shown, "a path cannot hold a NUL character")
     try:
