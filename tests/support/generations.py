@@ -1,4 +1,4 @@
-"""`docs/generated/generations.md`, made by deciding: run `python -m tests.support.generations` into it."""
+"""`docs/generated/generations.md`, made by deciding: `python -m tests.support.generations`."""
 
 from __future__ import annotations
 
