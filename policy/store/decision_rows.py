@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import Table
 
 from policy.cluster import times
-from policy.decision.model import Victim, camel_case
+from policy.decision.model import Victim, camel_case, document_of
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
@@ -126,7 +126,7 @@ def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:
     values = {**line, "effects": record.effects, "criteria": record.candidates.criteria}
     names = ("criteria", *_IN_DOCUMENT)
     return {
-        camel_case(name): values[name]
+        camel_case(name): document_of(values[name])
         for name in names
         if name == "criteria" or values[name] != _IN_DOCUMENT[name].default
     }

@@ -182,7 +182,7 @@ class DecisionRow:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DecisionRow:
         """The row out of values by name; there may be others among them."""
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,33 @@ from sqlalchemy import Table
 
 from policy.decision.model import Candidate, RuleFired, StatusCount, Victim
 from policy.decision.record import record_of
+from policy.store.decision_rows import Place, rows_of
 from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
+from policy.store.types import Json
 from tests.support.golden_decisions import FOLDER, decisions
 
 GOLDEN = decisions()
+
+
+def test_stored_json_is_canonical() -> None:
+    """What is stored of a decision as JSON has sorted keys, no blanks, and no other form."""
+    place = Place(
+        decision_id=1,
+        cluster_id=1,
+        rule_set_id=1,
+        base_revision=1,
+        revision=2,
+        hypothetical=False,
+    )
+    texts = [
+        row[column.name]
+        for table, found in rows_of(record_of(GOLDEN["by-hand"]), place)
+        for column in table.columns
+        for row in found
+        if isinstance(column.type, Json)
+    ]
+    canonical = [json.dumps(json.loads(t), sort_keys=True, separators=(",", ":")) for t in texts]
+    assert texts == canonical
 
 
 def test_every_committed_decision_is_compared() -> None:
