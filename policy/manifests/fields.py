@@ -112,7 +112,7 @@ def _fits(value: Any, wanted: inspect.Type) -> bool:
         case inspect.BoolType():
             return isinstance(value, bool)
         case inspect.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
+            return isinstance(value, int) and not isinstance(value, bool) and _within(value, wanted)
         case inspect.FloatType():
             return isinstance(value, int | float) and not isinstance(value, bool)
         case inspect.ListType():
@@ -120,6 +120,10 @@ def _fits(value: Any, wanted: inspect.Type) -> bool:
         case inspect.DictType() | inspect.StructType():
             return isinstance(value, dict)
     return False
+
+
+def _within(value: int, wanted: inspect.IntType) -> bool:
+    return (wanted.ge is None or value >= wanted.ge) and (wanted.le is None or value <= wanted.le)
 
 
 _WORDS: Final = (
@@ -133,6 +137,10 @@ _WORDS: Final = (
 
 
 def _mismatch(value: Any, wanted: tuple[inspect.Type, ...], path: str) -> Mismatch:
+    if isinstance(value, int) and not isinstance(value, bool):
+        for option in wanted:
+            if isinstance(option, inspect.IntType):
+                return out_of_range(value, path, least=option.ge, most=option.le)
     names = [word for types, word in _WORDS if any(isinstance(t, types) for t in wanted)]
     if "a number" in names and "a whole number" in names:
         names.remove("a whole number")
@@ -140,6 +148,11 @@ def _mismatch(value: Any, wanted: tuple[inspect.Type, ...], path: str) -> Mismat
     if "a string" in names and isinstance(value, int | float):
         hint = f'quote it: "{_shown(value)}"'
     return Mismatch(path, f"expected {' or '.join(names)}, got {described(value)}", hint)
+
+
+def out_of_range(value: int, path: str, *, least: int | None, most: int | None) -> Mismatch:
+    """A whole number that its field cannot hold."""
+    return Mismatch(path, f"`{_shown(value)}` is out of range", f"from {least} to {most}")
 
 
 def _shown(value: Any) -> str:

@@ -27,14 +27,10 @@ from policy.cluster.objects import (
     key_of,
 )
 from policy.manifests import collector
+from policy.manifests.admission import SYSTEM_CLASSES
+from policy.manifests.collected import Place
 from policy.manifests.problems import ManifestError, Problem
-from policy.manifests.reader import Place, read_dicts
-
-SYSTEM_CLASSES: Final[Mapping[str, int]] = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
-}
-"""Priority classes that every cluster has, also where a dump lacks them."""
+from policy.manifests.reader import read_dicts
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_POLICY: Final = "PreemptLowerPriority"
