@@ -28,6 +28,9 @@ LATEST_NOW: Final = (datetime(9700, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 # INVARIANT: a victim's deletion timestamp can be written, whatever its grace period.
 assert LATEST_NOW + LONGEST_GRACE_SECONDS * 1000 <= LATEST
 
+_USUAL: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+"""What an API server writes, which the library reads faster than we do."""
+
 _RFC_3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
@@ -45,6 +48,11 @@ def parse(text: str) -> int:
     A leap second (`23:59:60Z` at the end of a month) is the second after it. Raises TimeError,
     also for a time whose UTC form is outside of the years 0001 to 9999.
     """
+    if _USUAL.fullmatch(text):
+        try:
+            return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+        except ValueError:
+            pass  # below it is a leap second, out of range, or refused
     found = _RFC_3339.fullmatch(text)
     if found is None:
         raise _not_a_time(text)

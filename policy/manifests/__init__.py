@@ -9,7 +9,7 @@ from policy.manifests.collected import Place
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, Problem
 from policy.manifests.reader import ManifestSet, read, read_dicts
-from policy.manifests.resolve import from_dicts, resolve
+from policy.manifests.resolve import default_classes, from_dicts, resolve
 
 __all__ = [
     "Limits",
@@ -17,6 +17,7 @@ __all__ = [
     "ManifestSet",
     "Place",
     "Problem",
+    "default_classes",
     "from_dicts",
     "read",
     "read_dicts",

@@ -26,9 +26,9 @@ from policy.cluster.objects import (
     CSINode,
     LabelSelector,
     LabelSelectorRequirement,
+    Namespace,
     Node,
     NodeSelectorTerm,
-    ObjectMeta,
     PersistentVolume,
     Pod,
     PodAffinityTerm,
@@ -78,11 +78,21 @@ def problems(obj: ClusterObject) -> list[Mismatch]:
     found: _Found = []
     kind = type(obj)
     meta = obj.metadata
-    if not (is_dns_label(meta.name) if kind.__name__ == "Namespace" else is_subdomain(meta.name)):
-        _name(meta.name, "metadata.name", found, label=kind.__name__ == "Namespace")
-    if meta.namespace and kind.__name__ in NAMESPACED and not is_dns_label(meta.namespace):
-        _name(meta.namespace, "metadata.namespace", found, label=True)
-    _metadata(meta, found)
+    is_namespace = kind is Namespace
+    valid = is_dns_label(meta.name) if is_namespace else is_subdomain(meta.name)
+    if not valid and "/" not in meta.name:  # which `checks` refuses: keys are made of names
+        _name(meta.name, "metadata.name", found, label=is_namespace)
+    namespace = meta.namespace
+    valid = not namespace or is_dns_label(namespace) or "/" in namespace
+    if not valid and kind.__name__ in NAMESPACED:
+        _name(namespace, "metadata.namespace", found, label=True)
+    if meta.labels:
+        _labels(meta.labels, "metadata.labels", found)
+    if meta.annotations:
+        _annotations(meta.annotations, found)
+    owners = meta.owner_references
+    if owners and len(owners) > 1 and sum(bool(owner.controller) for owner in owners) > 1:
+        found.append(Mismatch("metadata.ownerReferences", "more than one owner is the controller"))
     check = _CHECKS.get(kind)
     if check is not None:
         check(obj, found)
@@ -92,16 +102,6 @@ def problems(obj: ClusterObject) -> list[Mismatch]:
 def _name(text: str, path: str, found: _Found, *, label: bool = False) -> None:
     message = f"`{shown(text)}` is not a valid name"
     found.append(Mismatch(path, message, _LABEL_HELP if label else _NAME_HELP))
-
-
-def _metadata(meta: ObjectMeta, found: _Found) -> None:
-    if meta.labels:
-        _labels(meta.labels, "metadata.labels", found)
-    if meta.annotations:
-        _annotations(meta.annotations, found)
-    owners = meta.owner_references
-    if owners and len(owners) > 1 and sum(bool(owner.controller) for owner in owners) > 1:
-        found.append(Mismatch("metadata.ownerReferences", "more than one owner is the controller"))
 
 
 def _labels(labels: Mapping[str, str], path: str, found: _Found) -> None:
@@ -210,7 +210,8 @@ def _pod(pod: Pod, found: _Found) -> None:
     nominated = pod.status.nominated_node_name
     if nominated and not is_repeated_subdomain(nominated):
         _name(nominated, "status.nominatedNodeName", found)
-    _preemption_policy(spec.preemption_policy, "spec.preemptionPolicy", found)
+    if spec.preemption_policy:
+        _preemption_policy(spec.preemption_policy, "spec.preemptionPolicy", found)
     _containers(spec.containers, spec.init_containers, found)
     if spec.overhead:
         _resource_names(spec.overhead, "spec.overhead", found)
@@ -218,42 +219,50 @@ def _pod(pod: Pod, found: _Found) -> None:
         _labels(spec.node_selector, "spec.nodeSelector", found)
     if spec.affinity is not None:
         _affinity(spec.affinity, found)
-    for i, toleration in enumerate(spec.tolerations or ()):
-        if toleration not in _GOOD_TOLERATIONS:
-            _toleration(toleration, f"spec.tolerations[{i}]", found)
-    for i, constraint in enumerate(spec.topology_spread_constraints or ()):
-        _spread(constraint, f"spec.topologySpreadConstraints[{i}]", found)
+    if spec.tolerations:
+        for i, toleration in enumerate(spec.tolerations):
+            if toleration not in _GOOD_TOLERATIONS:
+                _toleration(toleration, f"spec.tolerations[{i}]", found)
+    if spec.topology_spread_constraints:
+        for i, constraint in enumerate(spec.topology_spread_constraints):
+            _spread(constraint, f"spec.topologySpreadConstraints[{i}]", found)
 
 
 def _preemption_policy(policy: str | None, path: str, found: _Found) -> None:
-    if policy:
-        allowed = ("PreemptLowerPriority", "Never")
-        _one_of(policy, allowed, path, "a preemption policy", found)
+    _one_of(policy, ("PreemptLowerPriority", "Never"), path, "a preemption policy", found)
 
 
 def _containers(
     containers: list[Container] | None, init_containers: list[Container] | None, found: _Found
 ) -> None:
     names: list[str] = []
-    for path, those in (("spec.containers", containers), ("spec.initContainers", init_containers)):
-        for i, container in enumerate(those or ()):
-            name = container.name
-            if name:
-                if not is_dns_label(name):
-                    _name(name, f"{path}[{i}].name", found, label=True)
-                if name in names:
-                    message = f"another container of the pod is named `{shown(name)}`"
-                    found.append(Mismatch(f"{path}[{i}].name", message))
-                names.append(name)
-            if container.resources is not None:
-                requests, limits = container.resources.requests, container.resources.limits
-                if requests:
-                    _resource_names(requests, f"{path}[{i}].resources.requests", found)
-                if limits:
-                    _resource_names(limits, f"{path}[{i}].resources.limits", found)
-            for j, port in enumerate(container.ports or ()):
-                at = f"{path}[{i}].ports[{j}].protocol"
-                _one_of(port.protocol, ("TCP", "UDP", "SCTP"), at, "a protocol", found)
+    for i, container in enumerate(containers or ()):
+        _container(container, "spec.containers", i, names, found)
+    for i, container in enumerate(init_containers or ()):
+        _container(container, "spec.initContainers", i, names, found)
+
+
+def _container(container: Container, path: str, i: int, names: list[str], found: _Found) -> None:
+    name = container.name
+    if name:
+        if not is_dns_label(name):
+            _name(name, f"{path}[{i}].name", found, label=True)
+        if name in names:
+            message = f"another container of the pod is named `{shown(name)}`"
+            found.append(Mismatch(f"{path}[{i}].name", message))
+        names.append(name)
+    resources = container.resources
+    if resources is not None:
+        for resource in resources.requests or ():
+            if not valid_label_key(resource):
+                _key(resource, f"{path}[{i}].resources.requests", found, "resource name")
+        for resource in resources.limits or ():
+            if not valid_label_key(resource):
+                _key(resource, f"{path}[{i}].resources.limits", found, "resource name")
+    if container.ports:
+        for j, port in enumerate(container.ports):
+            at = f"{path}[{i}].ports[{j}].protocol"
+            _one_of(port.protocol, ("TCP", "UDP", "SCTP"), at, "a protocol", found)
 
 
 def _resource_names(resources: Iterable[str], path: str, found: _Found) -> None:

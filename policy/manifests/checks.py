@@ -78,7 +78,7 @@ def _conditions(conditions: Iterable[Condition], found: _Found) -> None:
 
 
 @lru_cache(maxsize=65536)
-def _flaw(quantity: Quantity, *, thousandths: bool, negative: bool) -> tuple[str, str] | None:
+def _flaw(quantity: Quantity, thousandths: bool, negative: bool, /) -> tuple[str, str] | None:
     """(message, help) of an amount that cannot be used.
 
     A cluster repeats few distinct quantities many times.
@@ -104,7 +104,7 @@ def _amounts(
 ) -> None:
     if resources:
         for name, quantity in resources.items():
-            flaw = _flaw(quantity, thousandths=name == "cpu", negative=negative)
+            flaw = _flaw(quantity, name == "cpu", negative)
             if flaw is not None:
                 found.append(Mismatch(child(_path(where), name), *flaw))
 
@@ -123,7 +123,8 @@ def _resources(resources: ResourceRequirements | None, found: _Found, *where: st
 
 def _containers(containers: Iterable[Container] | None, found: _Found, path: str) -> None:
     for i, container in enumerate(containers or ()):
-        _resources(container.resources, found, path, i, "resources")
+        if container.resources is not None:
+            _resources(container.resources, found, path, i, "resources")
 
 
 def _statuses(statuses: Iterable[ContainerStatus] | None, found: _Found, path: str) -> None:
@@ -138,21 +139,28 @@ def _statuses(statuses: Iterable[ContainerStatus] | None, found: _Found, path: s
 def _pod(pod: Pod, found: _Found) -> None:
     spec, status = pod.spec, pod.status
     _containers(spec.containers, found, "spec.containers")
-    _containers(spec.init_containers, found, "spec.initContainers")
-    _amounts(spec.overhead, found, "spec.overhead")
-    _resources(spec.resources, found, "spec.resources")
+    if spec.init_containers:
+        _containers(spec.init_containers, found, "spec.initContainers")
+    if spec.overhead:
+        _amounts(spec.overhead, found, "spec.overhead")
+    if spec.resources is not None:
+        _resources(spec.resources, found, "spec.resources")
     grace = spec.termination_grace_period_seconds
-    if grace is not None and not -(2**63) <= grace <= times.LONGEST_GRACE_SECONDS:
+    if grace is not None and grace > times.LONGEST_GRACE_SECONDS:
         path = "spec.terminationGracePeriodSeconds"
         found.append(out_of_range(grace, path, least=0, most=times.LONGEST_GRACE_SECONDS))
     if status.start_time:
         _time(status.start_time, "status.startTime", found)
     if status.conditions:
         _conditions(status.conditions, found)
-    _statuses(status.container_statuses, found, "status.containerStatuses")
-    _statuses(status.init_container_statuses, found, "status.initContainerStatuses")
-    _resources(status.resources, found, "status.resources")
-    _amounts(status.allocated_resources, found, "status.allocatedResources")
+    if status.container_statuses:
+        _statuses(status.container_statuses, found, "status.containerStatuses")
+    if status.init_container_statuses:
+        _statuses(status.init_container_statuses, found, "status.initContainerStatuses")
+    if status.resources is not None:
+        _resources(status.resources, found, "status.resources")
+    if status.allocated_resources:
+        _amounts(status.allocated_resources, found, "status.allocatedResources")
 
 
 def _node(node: Node, found: _Found) -> None:

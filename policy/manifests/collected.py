@@ -56,11 +56,14 @@ class Collected:
     @property
     def places(self) -> list[Place]:
         """Parallel to `objects`."""
-        places = {place: place for _, place in self._found.values()}
-        for place in places:
-            if place.source in self._single:
-                places[place] = Place(place.source, 0)
-        return [places[place] for _, place in self._found.values()]
+        places: list[Place] = []
+        given = shown = Place("", 0)
+        for _, place in self._found.values():
+            if place is not given:
+                given = place
+                shown = Place(place.source, 0) if place.source in self._single else place
+            places.append(shown)
+        return places
 
     def begin(self, place: Place) -> None:
         """The objects that follow stand here."""
@@ -105,6 +108,20 @@ class Collected:
         nameless: how a kind is called whose object has no name. With `replaces` an earlier object
         under the key is outdated, not repeated. Raises Stop where there are too many.
         """
+        if not self.check(obj, nameless=nameless):
+            return
+        kind, key = type(obj).__name__, key_of(obj)
+        at = (kind, key)
+        before = self._found.get(at)
+        if before is None:
+            if len(self._found) >= self._limits.objects:
+                self._stop(*limits.too_many(self._limits))
+        elif not replaces and before[0] != obj:
+            self.repeated[f"{kind} {key}"] += 1
+        self._found[at] = (obj, self.place)
+
+    def check(self, obj: ClusterObject, *, nameless: Callable[[str], str]) -> bool:
+        """Whether nothing is wrong with an object; what is wrong is kept as problems."""
         kind, key = type(obj).__name__, key_of(obj)
         wrong = checks.problems(obj)
         if self._admission and obj.metadata.name:
@@ -124,15 +141,7 @@ class Collected:
                         help=mismatch.help,
                     )
                 )
-            return
-        at = (kind, key)
-        before = self._found.get(at)
-        if before is None:
-            if len(self._found) >= self._limits.objects:
-                self._stop(*limits.too_many(self._limits))
-        elif not replaces and before[0] != obj:
-            self.repeated[f"{kind} {key}"] += 1
-        self._found[at] = (obj, self.place)
+        return not wrong
 
     def _uid(self, uid: str, kind: str, key: str) -> list[Mismatch]:
         """An API server gives no uid twice."""

@@ -31,15 +31,16 @@ class Mismatch:
 def convert(
     value: dict[str, Any], kind: type[ClusterObject]
 ) -> tuple[ClusterObject | None, list[Mismatch]]:
-    """The typed object, or all reasons why there is none."""
+    """The typed object, and everything that is wrong with its types.
+
+    Where only numbers are out of range there is an object all the same, for further checks.
+    """
     found: list[Mismatch] = []
     cleaned = _clean(value, _type(kind), "", found)
-    if found:
-        return None, found
     try:
-        return msgspec.convert(cleaned, kind), []
+        return msgspec.convert(cleaned, kind), found
     except msgspec.ValidationError as exc:
-        return None, [Mismatch("", str(exc).split(" - at ")[0].lower())]
+        return None, found or [Mismatch("", str(exc).split(" - at ")[0].lower())]
 
 
 @cache
@@ -71,6 +72,8 @@ def _clean(value: Any, wanted: inspect.Type, path: str, found: list[Mismatch]) -
         }
     if not _fits(value, wanted):
         found.append(_mismatch(value, (wanted,), path))
+        if isinstance(wanted, inspect.IntType) and type(value) is int:
+            return wanted.ge  # in its place, so that the other fields can be checked
     return value
 
 

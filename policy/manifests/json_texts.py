@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from policy.manifests.sources import CHUNK, Text
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _SKIP: Final = msgspec.json.Decoder(msgspec.Raw).decode
-_END: Final = re.compile(r"trailing characters \(byte ([0-9]+)\)")
+_END: Final = "JSON is malformed: trailing characters (byte "
 _TRUNCATED: Final = "truncated"
 
 
@@ -43,8 +43,7 @@ class TooLarge(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One value of a text."""
 
     document: int  #: from 1
@@ -81,12 +80,13 @@ class Parts:
             self.document += 1
             self.item = 0
             try:
-                yield self._part(None)
-            except TooLarge:
+                text, value = self._value()
+                yield Part(self.document, 0, text, None, value)
+            except TooLarge as whole:
                 if start == b"[":
                     yield from self._array(None)
                 elif start == b"{":
-                    yield from self._mapping()
+                    yield from self._mapping(whole)
                 else:
                     raise
 
@@ -122,10 +122,6 @@ class Parts:
 
     # --- values ------------------------------------------------------------------------------
 
-    def _part(self, kind: str | None) -> Part:
-        text, value = self._value()
-        return Part(self.document, self.item, text, kind, value)
-
     def _value(self) -> tuple[bytes, Any]:
         """The next value: its text, or where it is odd the value itself."""
         while True:
@@ -133,8 +129,8 @@ class Parts:
                 _SKIP(memoryview(self._data)[self._at :])
             except msgspec.DecodeError as exc:
                 message = str(exc)
-                if end := _END.search(message):
-                    return self._taken(self._at + int(end[1]) - 1), None
+                if message.startswith(_END):  # counted from 1
+                    return self._taken(self._at + int(message[len(_END) : -1]) - 1), None
                 if _TRUNCATED not in message or self._ended:
                     return b"", self._odd()
             except RecursionError:
@@ -158,8 +154,9 @@ class Parts:
         while not self._ended and len(self._data) - self._at <= self._most:
             self._more()
         text = self._data[self._at :].decode(errors="replace")
+        start = len(text) - len(text.lstrip(" \t\r\n"))
         try:
-            value, end = odd.decode(text)
+            value, end = odd.decode(text, start)
         except RecursionError:
             raise self._error("nested too deeply", self._at) from None
         except json.JSONDecodeError as exc:
@@ -197,13 +194,15 @@ class Parts:
             return
         while True:
             self.item += 1
-            self._peek()
-            yield self._part(kind)
-            if self._expect(b",]") == b"]":
+            text, value = self._value()
+            yield Part(self.document, self.item, text, kind, value)
+            if self._data[self._at : self._at + 1] == b",":
+                self._at += 1
+            elif self._expect(b",]") == b"]":
                 return
 
-    def _mapping(self) -> Iterator[Part | EndOfList]:
-        """The members of a list object; only its items may be large."""
+    def _mapping(self, whole: TooLarge) -> Iterator[Part | EndOfList]:
+        """The members of a list object; only its items may be large. Raises `whole` for another."""
         self._expect(b"{")
         seen: set[str] = set()
         repeated: list[str] = []
@@ -223,13 +222,16 @@ class Parts:
                 self.item = 0
             else:
                 self._peek()
-                value = self._decoded()
+                try:
+                    value = self._decoded()
+                except TooLarge:
+                    raise whole from None
                 if key == "kind" and isinstance(value, str):
                     kind = value
             if self._expect(b",}") == b"}":
                 break
         if "items" not in seen:  # one object of many large parts
-            raise TooLarge
+            raise whole
         yield EndOfList(kind, tuple(repeated))
 
     def _decoded(self) -> Any:

@@ -65,12 +65,12 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-def decode(text: str) -> tuple[Any, int]:
-    """The value with which a text begins, and where it ends.
+def decode(text: str, start: int = 0) -> tuple[Any, int]:
+    """The value that begins at a place of a text (no space), and where it ends.
 
     Raises json.JSONDecodeError, RecursionError.
     """
-    return _DECODER.raw_decode(text)
+    return _DECODER.raw_decode(text, start)
 
 
 def repeats(value: Any) -> bool:

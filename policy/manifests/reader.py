@@ -84,6 +84,7 @@ def read_dicts(
 
 _UNTYPED: Final = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
+_KIND: Final = b'"kind"'
 _NUL: Final = b"\\u0000"
 
 
@@ -165,6 +166,10 @@ class _Reader:
             )
         )
 
+    def _too_large(self, label: str) -> None:
+        message, advice = limits.too_large(self._limits)
+        self._problem(message, obj=label, help=advice)
+
     def _source_problem(
         self, message: str, *, line: int = 0, column: int = 0, help: str = ""
     ) -> None:
@@ -237,23 +242,17 @@ class _Reader:
                 if part.item <= 1:
                     self._begin(part.document)
                 self._item = part.item
-                if part.item == 0 or part.kind is not None or not self._needs_kind(part, waiting):
-                    self._json_part(part, _item_kind(part.kind or ""))
+                if part.item and part.kind is None and part.text and _KIND not in part.text:
+                    waiting.append(part)
+                else:
+                    self._json_part(part, _item_kind(part.kind) if part.kind else None)
         except JsonError as exc:
             self._source_problem(exc.message, line=exc.line, column=exc.column, help=exc.help)
         except TooLarge as exc:
             self._begin(parts.document)
             self._item = parts.item
-            message, help = limits.too_large(self._limits)
-            self._problem(message, obj=self._label_of(exc.text), help=help)
+            self._too_large(self._label_of(exc.text))
         return parts.document
-
-    def _needs_kind(self, part: Part, waiting: list[Part]) -> bool:
-        """Put aside an item that says no kind while that of its list is not known yet."""
-        if b'"kind"' in part.text or not part.text:
-            return False
-        waiting.append(part)
-        return True
 
     def _end_of_list(self, end: EndOfList, waiting: Sequence[Part]) -> None:
         for key in end.repeated:
@@ -289,7 +288,11 @@ class _Reader:
             except RecursionError:
                 self._problem("nested too deeply", obj=self._nameless("object"))
                 return
-        self._value(value, of)
+        kind = value.get("kind") if type(value) is dict else None
+        if type(kind) is str and kind in KINDS and "object" not in value:
+            self._object(value, kind)  # nearly always; `_value` would come to the same
+        else:
+            self._value(value, of)
         self._decoded_here = False
 
     def _read_yaml(self, text: sources.Text) -> int:
@@ -305,9 +308,8 @@ class _Reader:
         except yaml12.YamlError as exc:
             self._source_problem(exc.message, line=exc.line, column=exc.column, help=exc.help)
         except yaml12.TooLarge:
-            message, help = limits.too_large(self._limits)
             self._begin(number + 1)
-            self._problem(message, obj="object", help=help)
+            self._too_large("object")
         self._yaml = False
         return number
 
@@ -418,7 +420,7 @@ class _Reader:
 
     def _convert(self, value: dict[str, Any], kind: str) -> None:
         label = ""
-        if self._is_odd(value):
+        if self._odd if self._decoded_here else self._is_odd(value):
             label = self._label(kind, value.get("metadata"))
             flaws = list(odd.problems(value))
             for flaw in flaws:
@@ -432,21 +434,20 @@ class _Reader:
             label = label or self._label(kind, value.get("metadata"))
             for mismatch in mismatches:
                 self._problem(mismatch.message, obj=label, field=mismatch.field, help=mismatch.help)
+            if obj is not None and mismatches:
+                self._collected.check(obj, nameless=self._nameless)
+                return
         if obj is not None:
             self._collected.add(obj, nameless=self._nameless, replaces=self._replaces)
 
     def _is_odd(self, value: dict[str, Any]) -> bool:
         """Whether an object may hold what `odd.problems` finds; says where it is too large."""
-        if self._decoded_here:
-            return self._odd
         try:
             encoded = _ENCODE(value)
         except (TypeError, ValueError, RecursionError):
             return True  # from a program: something that is no JSON
         if len(encoded) > self._limits.object_bytes:
-            message, help = limits.too_large(self._limits)
-            label = self._label(str(value.get("kind") or "object"), value.get("metadata"))
-            self._problem(message, obj=label, help=help)
+            self._too_large(self._label(str(value.get("kind") or "object"), value.get("metadata")))
         return _NUL in encoded or (self._yaml and odd.repeats(value))
 
     def _label(self, kind: str, meta: Any) -> str:

@@ -192,8 +192,8 @@ class Text:
                 parts.append(part)
                 size -= len(part)
         except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-            help = "`gzip --test` tells; copy or export the file again"
-            raise self._error("gzip data is damaged or cut off", help=help) from exc
+            advice = "`gzip --test` tells; copy or export the file again"
+            raise self._error("gzip data is damaged or cut off", help=advice) from exc
         except OSError as exc:
             raise SourceError(_system_problem(self.name, exc)) from exc
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -207,8 +207,8 @@ class Text:
 
     def _refuse_binaries(self, start: bytes) -> None:
         if start[257:262] == b"ustar" or start[:4] == _ZIP:
-            help = "unpack it and name the folder that holds the files"
-            raise self._error("an archive, not a manifest", help=help)
+            advice = "unpack it and name the folder that holds the files"
+            raise self._error("an archive, not a manifest", help=advice)
         if b"\0" in start[:_BINARY]:
             raise self._error("a binary file, not a manifest")
 
@@ -221,8 +221,8 @@ class Text:
         data = self._start if given is not None else self._bytes(max(size, BEGINNING))
         self.size += len(data)
         if self._read_before + self.size > self._limits.input_bytes:
-            message, help = too_much(self._limits)
-            raise self._error(message, help=help)
+            message, advice = too_much(self._limits)
+            raise self._error(message, help=advice)
         self._ended = not data
         pending = 0 if self._utf16 else len(self._decoder.getstate()[0])
         try:
@@ -235,8 +235,8 @@ class Text:
             column = start - data.rfind(b"\n", 0, start)
             if line == self._lines + 1:
                 column += self._column
-            help = "save it as UTF-8"
-            raise self._error("not UTF-8 text", line=line, column=column, help=help) from exc
+            advice = "save it as UTF-8"
+            raise self._error("not UTF-8 text", line=line, column=column, help=advice) from exc
         if self._utf16:
             return text.encode() if text or self._ended else self._next(None, size)
         self._lines += data.count(b"\n")

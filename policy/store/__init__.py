@@ -38,6 +38,7 @@ from policy.store.model import (
     StoredRule,
     StoredSession,
     StoredVictim,
+    StrayPods,
 )
 from policy.store.read.sql import SqlResult
 from policy.store.record.decisions import Keep
@@ -87,6 +88,7 @@ __all__ = [
     "StoredRule",
     "StoredSession",
     "StoredVictim",
+    "StrayPods",
     "VerifyResult",
     "check",
     "current",

@@ -101,7 +101,7 @@ def test_skipped_and_repeated_objects_are_told(policy: Policy, tmp_path: Path) -
     done = policy("import", file, "--db", tmp_path / "p.db")
     assert done.err.splitlines() == [
         "skipped: 2 Secret",
-        "1 objects stood more than once and differed; the last one was taken",
+        "1 object stood more than once and differed; the last one was taken: `Node n`",
         "cluster default is at revision 1",
     ]
 
