@@ -136,7 +136,7 @@ class Parts:
             except RecursionError:
                 raise self._error("nested too deeply", self._at) from None
             else:
-                if self._ended:  # before the end a number could go on
+                if self._ended or self._data.endswith((b"}", b"]", b'"')):  # a number could go on
                     return self._taken(len(self._data)), None
             if len(self._data) - self._at > self._most:
                 raise TooLarge
