@@ -57,7 +57,7 @@ def command(
       kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
       policy import cluster.json
       policy import --cluster staging --prune dumps/
-      policy import --max-object-size 8Mi --max-input-size 16Gi huge.json.gz
+      policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
     import sys
 

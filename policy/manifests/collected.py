@@ -86,11 +86,7 @@ class Collected:
             self._stop(f"reading stopped after {MOST_PROBLEMS} problems", "")
 
     def _stop(self, message: str, help: str) -> None:
-        self.problems.append(
-            Problem(
-                source=self.place.source, document=self.place.document, message=message, help=help
-            )
-        )
+        self.problems.append(Problem(source=self.place.source, message=message, help=help))
         raise Stop
 
     def skip(self, kind: str, count: int = 1) -> None:
