@@ -35,6 +35,7 @@ from policy.store.model import (
     SessionStep,
     StoredDecision,
     StoredSession,
+    StrayPods,
 )
 from policy.store.read.sql import SqlResult
 from policy.store.record.importing import Progress
@@ -79,6 +80,7 @@ __all__ = [
     "StoreError",
     "StoredDecision",
     "StoredSession",
+    "StrayPods",
     "VerifyResult",
     "check",
     "current",
