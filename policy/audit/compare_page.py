@@ -1,18 +1,20 @@
 """The comparison of two rule sets as one self-contained HTML page: no network, no script.
 
 Written with string templates: the page has four parts and no logic of its own, which does not
-pay for a template engine. Every text that comes from data goes through `escape`.
+pay for a template engine. Every text that comes from data goes through `escape`,
+which leaves it neither tags nor characters that hide or turn what stands beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as html_escape
 from typing import Final
 
 from policy.audit.compare import Change, Comparison, Group, Result, Summary, duration, grouped
 from policy.cluster import times
+from policy.text.printable import printable
 
 _MOST_ROWS: Final = 20
 _MOST_CHANGES: Final = 300
@@ -40,6 +42,11 @@ class About:
     rules_digest: str
     cluster: str
     skipped: int
+
+
+def escape(text: str) -> str:
+    """Text of the data as the page may hold it."""
+    return html_escape(printable(text))
 
 
 def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:

@@ -30,6 +30,7 @@ from policy.batch.rules import (
 from policy.rules.canonical import canonical_json, digest_of
 from policy.rules.documents import Branch, Item, Leaf, from_mapping, parse
 from policy.rules.problems import Problem, RulesError
+from policy.text.system import explained
 
 if TYPE_CHECKING:
     from policy.batch.plugins.base import Plugin
@@ -130,15 +131,11 @@ def _open_named(name: str) -> _File:
 def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as exc:
-        raise _refusal(str(path), "no such file") from exc
-    except IsADirectoryError as exc:
-        raise _refusal(str(path), "is a folder, not a rule file") from exc
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise _refusal(str(path), f"cannot be read: {reason}") from exc
     except UnicodeDecodeError as exc:
         raise _refusal(str(path), f"not UTF-8: byte {exc.start + 1}") from exc
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise _refusal(str(path), said.message, said.help or None) from exc
 
 
 def _refusal(file: str, message: str, advice: str | None = None) -> RulesError:

@@ -38,6 +38,7 @@ from policy.preemption.columns import history_key
 from policy.rules.documents import MAX_BYTES, Item, Leaf, Series, parse_any
 from policy.rules.expressions.variables import HISTORY_FUNCTIONS
 from policy.rules.problems import Problem, RulesError
+from policy.text.system import explained
 
 NOW: Final = "2026-01-01T00:00:00Z"
 """The time of a case that gives none."""
@@ -66,7 +67,8 @@ def text_of(file: Traversable, shown: str) -> str:
     try:
         raw = file.read_bytes()
     except OSError as exc:
-        raise _refused(shown, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+        said = explained(exc)
+        raise _refused(shown, said.message, said.help or None) from exc
     if len(raw) > MAX_BYTES:
         raise _refused(shown, f"larger than {MAX_BYTES} bytes")
     try:
@@ -75,8 +77,10 @@ def text_of(file: Traversable, shown: str) -> str:
         raise _refused(shown, f"not UTF-8: byte {exc.start + 1}") from exc
 
 
-def _refused(shown: str, message: str) -> RulesError:
-    return RulesError([Problem(file=shown, line=0, column=0, path="", message=message)])
+def _refused(shown: str, message: str, advice: str | None = None) -> RulesError:
+    return RulesError(
+        [Problem(file=shown, line=0, column=0, path="", message=message, help=advice)]
+    )
 
 
 def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:

@@ -21,7 +21,13 @@ _LONGEST_SOURCE = 200
 
 
 @click.command("import")
-@click.argument("paths", metavar="FILE|DIR|-...", nargs=-1, required=True)
+@click.argument(
+    "paths",
+    metavar="FILE|DIR|-...",
+    nargs=-1,
+    required=True,
+    shell_complete=options.proposing("files"),
+)
 @options.db_option
 @options.cluster_option
 @click.option(
@@ -45,12 +51,10 @@ def command(paths: tuple[str, ...], db: str, cluster: str, prune: bool, form: st
       policy import cluster.json
       policy import --cluster staging --prune dumps/
     """
-    import sys
-
     from policy.manifests import read
 
     with output.progress("reading") as progress:
-        found = read(paths, stdin=sys.stdin.buffer, progress=progress)
+        found = read(paths, stdin=session.standard_input(), progress=progress)
     _tell(found)
     if not found.objects:
         output.say("nothing to import: no object of a kind that decides anything")

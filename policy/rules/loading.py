@@ -22,6 +22,7 @@ from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
 from policy.scoring.registry import SCORERS
+from policy.text.system import explained
 
 MAX_EXTENDS = 10
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -133,12 +134,9 @@ def _read(path: Traversable, shown: str, problems: list[Problem]) -> Branch:
         with path.open("rb") as file:
             # One byte more than allowed tells a file that is too large; its size does not matter.
             raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError as exc:
-        raise refuse("no such file") from exc
-    except IsADirectoryError as exc:
-        raise refuse("is a folder, not a rule file") from exc
-    except OSError as exc:
-        raise refuse(f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise refuse(said.message, said.help or None) from exc
     if len(raw) > MAX_BYTES:
         raise refuse(f"larger than {MAX_BYTES} bytes")
     try:

@@ -33,8 +33,13 @@ LOADED = COMMANDS | {
     "policy.cli.options",
     "policy.cli.output",
     "policy.cli.session",
+    "policy.cli.streams",
     "policy.cluster",
     "policy.cluster.times",
+    "policy.text",
+    "policy.text.csv_cells",
+    "policy.text.printable",
+    "policy.text.system",
 }
 """Modules of ours that `policy --help` needs: each command's own, and what they share."""
 

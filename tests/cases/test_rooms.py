@@ -9,6 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "policy"
 
 ROOMS = (
+    "text",
     "cluster",
     "manifests",
     "filters",
