@@ -129,6 +129,8 @@ def _status(arguments: Sequence[str]) -> int:
         result = cli.main(args=list(arguments), prog_name="policy", standalone_mode=False)
     except click.exceptions.Exit as exc:
         return exc.exit_code
+    except SystemExit as exc:  # click, when it has answered a shell
+        return exc.code if isinstance(exc.code, int) else Exit.OK
     except click.UsageError as exc:
         _say_usage(exc)
         return Exit.USAGE

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar, cast
 
-import click
-
 from policy.cli import options
 from policy.cli.streams import Sink, sink
 from policy.text.csv_cells import csv_cell
@@ -36,19 +34,25 @@ _WIDE: Final = 10_000
 
 def line(text: str = "") -> None:
     """One line on standard output for people; whatever would end or turn it is escaped."""
-    click.echo(printable(text))
+    _write(printable(text))
 
 
 def say(text: str, *, help: str = "") -> None:
     """One line for people on standard error, so that data stays data; `help` stands below it."""
-    click.echo(printable(text), err=True)
+    _write(printable(text), err=True)
     if help:
-        click.echo(f"  help: {printable(help)}", err=True)
+        _write(f"  help: {printable(help)}", err=True)
 
 
 def block(text: str, *, err: bool = False) -> None:
     """Several lines of an object whose own text form has escaped what is not ours."""
-    click.echo(text, err=err)
+    _write(text, err=err)
+
+
+def _write(text: str, *, err: bool = False) -> None:
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()  # so that words and data stand in the order in which they were said
 
 
 def data(text: str) -> None:
@@ -84,7 +88,7 @@ def rows(
 def document(value: Any, form: str) -> None:
     """Print one value as JSON or YAML; what a terminal would obey is escaped as they do."""
     if form == "yaml":
-        data(_yaml(value))
+        data(as_yaml(value))
     else:
         data(_json(value, indent=None if form == "jsonl" else 2) + "\n")
     if form == "jsonl":  # who reads line by line has each as soon as it is there
@@ -212,7 +216,8 @@ def _json(value: Any, *, indent: int | None) -> str:
     return json_escaped(text)
 
 
-def _yaml(value: Any) -> str:
+def as_yaml(value: Any) -> str:
+    """YAML in which every character shows itself."""
     import yaml
 
     text: str = yaml.dump(

@@ -99,11 +99,25 @@ class Sink:
             os.close(nowhere)
 
 
+class _Bytes:
+    """The bytes side of a stream, by which a library hands over what it has encoded itself."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, content: bytes) -> int:
+        return self._sink.write_bytes(content)
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+
 class Words:
     """A text stream for people: everything is escaped that does more than show itself."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
+        self.buffer = _Bytes(sink)
 
     @property
     def encoding(self) -> str:
