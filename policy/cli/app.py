@@ -146,6 +146,9 @@ def _status(arguments: Sequence[str]) -> int:
     except _Refused as exc:
         _say_refused(exc.error)
         return Exit.ERROR
+    except UnicodeEncodeError as exc:  # half a character, out of the environment or the data
+        output.say(f"`{exc.object[:80]}` is not text that can be kept")
+        return Exit.ERROR
     except Exception as exc:
         if not _say_known(exc):
             raise
@@ -160,9 +163,18 @@ def _require_utf8(arguments: Sequence[str]) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            shown = os.fsencode(text).decode(errors="backslashreplace")
-            advice = "use a UTF-8 locale, and rename a file, or give it on standard input"
-            raise options.Misused(f"`{shown}` is not UTF-8 text", help=advice) from None
+            raise _not_utf8(os.fsencode(text)) from None
+
+
+def _not_utf8(text: bytes) -> options.Misused:
+    try:
+        shown = text.decode()
+    except UnicodeDecodeError:
+        shown = text.decode(errors="backslashreplace")
+        advice = "rename the file, or give it on standard input"
+        return options.Misused(f"`{shown}` is not UTF-8 text", help=advice)
+    advice = "set `LC_ALL=C.UTF-8`, and unset `PYTHONUTF8`"
+    return options.Misused(f"`{shown}` cannot be read in this locale", help=advice)
 
 
 def _say_usage(error: click.UsageError) -> None:

@@ -58,6 +58,10 @@ def explained(error: OSError | ValueError) -> SystemProblem:
 
     A ValueError is what Python raises for a path that no file can have.
     """
+    if isinstance(error, UnicodeEncodeError):
+        return SystemProblem(
+            message="a name that this locale cannot express", help="set `LC_ALL=C.UTF-8`"
+        )
     if not isinstance(error, OSError):
         return SystemProblem(message="a name with a NUL character, which no file can have")
     known = None if error.errno is None else _WORDS.get(error.errno)

@@ -91,6 +91,11 @@ def test_a_full_disk_behind_standard_output(folder: Path) -> None:
         ("policy sql - <&-", 2, "Error: standard input is closed"),
         ("policy import $'\\xff.json'", 2, r"Error: `\xff.json` is not UTF-8 text"),
         ("policy decisions --cluster $'\\xff'", 2, r"Error: `\xff` is not UTF-8 text"),
+        (
+            "LC_ALL=C PYTHONUTF8=0 policy decisions --cluster é",
+            2,
+            r"Error: `\xe9` cannot be read in this locale",
+        ),
         ("POLICY_ENV=$'\\xff' policy run", 2, r"Error: `\xff` is not UTF-8 text"),
     ],
 )
@@ -106,7 +111,7 @@ def test_streams_and_arguments_that_are_none(
 def test_a_locale_without_letters(folder: Path) -> None:
     """Words are escaped for an ASCII terminal; data stays UTF-8."""
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    query = "SELECT 'é' AS x"
+    query = "SELECT char(233) AS x"
     assert [
         shell(folder, f'policy sql "{query}" -o {form}', **plain).stdout.split()[-1]
         for form in ("table", "csv")
@@ -148,7 +153,9 @@ def test_a_path_that_cannot_be_read(
     assert told == [LOOP, TOO_LONG, THROUGH]
 
 
-@pytest.mark.parametrize("arguments", READERS[:-1], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [line for line in READERS if "policy.db" not in line], ids=" ".join
+)
 def test_a_path_that_is_not_for_everybody(
     folder: Path,
     arguments: tuple[str, ...],
