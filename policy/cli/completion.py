@@ -22,7 +22,7 @@ _PLAIN: Final = re.compile(r"[\w./@-]+", re.ASCII)
 
 def rules(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     """Shipped rule sets, and files."""
-    from policy.rules.loading import shipped_environments, shipped_names, shipped_rules
+    from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 
     names = (*shipped_names(), *shipped_rules(), *shipped_environments())
     return [CompletionItem(typed, type="file"), *_matching(names, typed)]
@@ -30,16 +30,16 @@ def rules(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionI
 
 def batch_rules(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     """Shipped rules of batch sessions, and files."""
-    from policy.batch.loading import shipped_batch_names
+    from policy.rules.files import BATCH_RULES, shipped_names
 
-    return [CompletionItem(typed, type="file"), *_matching(shipped_batch_names(), typed)]
+    return [CompletionItem(typed, type="file"), *_matching(shipped_names(BATCH_RULES), typed)]
 
 
 def all_rules(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     """Shipped rules of both kinds, and files."""
-    from policy.batch.loading import shipped_batch_names
+    from policy.rules.files import BATCH_RULES, shipped_names
 
-    return [*rules(_, __, typed), *_matching(shipped_batch_names(), typed)]
+    return [*rules(_, __, typed), *_matching(shipped_names(BATCH_RULES), typed)]
 
 
 def files(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:

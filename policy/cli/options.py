@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from policy.cli import rule_files
 from policy.cluster import times
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _refuse(names: Iterable[str], why: str) -> None:
 
 
 def rules_option(function: _Function) -> _Function:
-    """`--rules NAME|PATH`"""
+    """`--rules NAME|PATH` and `--rules-root DIR`"""
     return click.option(
         "--rules",
         metavar="NAME|PATH",
@@ -181,7 +182,7 @@ def rules_option(function: _Function) -> _Function:
         show_default=True,
         shell_complete=proposing("rules"),
         help="A shipped rule set, or a rule file.",
-    )(function)
+    )(rule_files.rules_root_option(function))
 
 
 def seed_option(function: _Function) -> _Function:

@@ -33,6 +33,7 @@ LOADED = COMMANDS | {
     "policy.cli.exits",
     "policy.cli.options",
     "policy.cli.output",
+    "policy.cli.rule_files",
     "policy.cli.session",
     "policy.cli.streams",
     "policy.cluster",

@@ -43,7 +43,7 @@ def test_the_corpus_is_large_and_without_strays() -> None:
 GENERATED: dict[str, tuple[Callable[[], bytes], str]] = {
     "ten-megabytes": (
         lambda: b"# filler\n" * (10_000_000 // 9),
-        "f.yaml: larger than 1048576 bytes",
+        "f.yaml: is larger than 1048576 bytes, the limit of a rule file",
     ),
     "not-utf-8": (lambda: b"kind: \xff\xfe\n", "f.yaml: not UTF-8: byte 7"),
     "binary": (
@@ -85,7 +85,7 @@ def test_hostile_files_are_refused_in_one_line(name: str, tmp_path: Path) -> Non
             "kube-1.34: no shipped rule set `kube-1.34`\n  help: did you mean `kube-1.35`?",
         ),
         ("./missing.yaml", "missing.yaml: no such file or folder"),
-        ("./", ".: is a folder, not a file"),
+        ("./", ".: is a folder, not a rule file"),
     ],
 )
 def test_a_source_that_is_not_there_is_named(
