@@ -190,7 +190,7 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
 
 
 def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
-    if path.suffix not in SUFFIXES and _within(path, within) and (path / "rules.yaml").is_file():
+    if path.suffix not in SUFFIXES and _within(path, within) and _holds_rules(path):
         path = path / "rules.yaml"
     text = text_of(path, str(path), within)
     problems: list[Problem] = []
@@ -208,6 +208,13 @@ def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
         within=within,
         problems=problems,
     )
+
+
+def _holds_rules(folder: Path) -> bool:
+    try:
+        return (folder / "rules.yaml").is_file()
+    except OSError:  # opening the path itself says why, in its own name
+        return False
 
 
 def _within(path: Path, folder: Path | None) -> bool:
