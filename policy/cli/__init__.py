@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and end the process with one of the codes of `exits`."""
+    from policy.cli import streams
     from policy.cli.app import run
 
+    streams.occupy()
+    streams.guard()  # also for what Python says of an error that nobody caught
     raise SystemExit(run(arguments))

@@ -13,10 +13,6 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.store import Finding
 
-_CLUSTER = click.option(
-    "--cluster", metavar="NAME", help="Only this cluster; all of them by default."
-)
-
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -48,7 +44,7 @@ def group() -> None:
 
 @group.command("verify")
 @options.db_option
-@_CLUSTER
+@options.any_cluster_option
 @click.option(
     "--head",
     "signed",
@@ -126,7 +122,7 @@ def _finding(found: Finding) -> dict[str, Any]:
 
 @group.command("head")
 @options.db_option
-@_CLUSTER
+@options.any_cluster_option
 @options.output_option
 def head(db: str, cluster: str | None, form: str) -> int:
     """Print the newest ledger entry of each cluster, for keeping elsewhere.

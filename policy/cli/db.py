@@ -120,7 +120,7 @@ def check(db: str) -> int:
     callback=options.past_instant,
     help="Take out what was recorded before (`90d`, `2w`, or a time).",
 )
-@click.option("--cluster", metavar="NAME", default=None, help="Only this cluster.")
+@options.any_cluster_option
 @click.option("--yes", is_flag=True, help="Take it out; without it, only say what would go.")
 @options.db_option
 @options.output_option

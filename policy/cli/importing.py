@@ -22,7 +22,13 @@ _NAMED = 3
 
 
 @click.command("import")
-@click.argument("paths", metavar="FILE|DIR|-...", nargs=-1, required=True)
+@click.argument(
+    "paths",
+    metavar="FILE|DIR|-...",
+    nargs=-1,
+    required=True,
+    shell_complete=options.proposing("files"),
+)
 @options.db_option
 @options.cluster_option
 @click.option(
@@ -59,13 +65,11 @@ def command(
       policy import --cluster staging --prune dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
-    import sys
-
     from policy.manifests import Limits, read
 
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     with output.progress("reading") as progress:
-        found = read(paths, stdin=sys.stdin.buffer, progress=progress, limits=limits)
+        found = read(paths, stdin=session.standard_input(), progress=progress, limits=limits)
     _tell(found)
     if not found.objects:
         output.say("nothing to import: no object of a kind that decides anything")

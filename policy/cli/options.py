@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from policy.cli import rule_files
 from policy.cluster import quantities, times
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_DB: Final = "policy.db"
 DEFAULT_RULES: Final = "kube-1.35"
 FORMATS: Final = ("table", "json", "yaml", "csv", "jsonl")
+
+
+def proposing(
+    what: str,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell proposes: a function of `completion`, loaded when a shell asks."""
+
+    def proposed(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+        from policy.cli import completion
+
+        found: list[CompletionItem] = getattr(completion, what)(ctx, param, typed)
+        return found
+
+    return proposed
 
 
 def db_option(function: _Function) -> _Function:
@@ -40,21 +59,118 @@ def cluster_option(function: _Function) -> _Function:
         metavar="NAME",
         default="default",
         show_default=True,
+        shell_complete=proposing("clusters"),
         help="Which of the clusters in the database.",
     )(function)
 
 
-def output_option(function: _Function) -> _Function:
-    """`--output FORMAT`"""
+def any_cluster_option(function: _Function) -> _Function:
+    """`--cluster NAME` of commands that take all clusters without it."""
     return click.option(
+        "--cluster",
+        metavar="NAME",
+        shell_complete=proposing("clusters"),
+        help="Only this cluster; all of them by default.",
+    )(function)
+
+
+def output_of(
+    *forms: str, default: str = "table", note: str = ""
+) -> Callable[[_Function], _Function]:
+    """`--output FORMAT` of the forms that a command has; with CSV among them, `--raw`."""
+    extra = (
+        (raw_option("-o csv", lambda values: values["form"] == "csv"),) if "csv" in forms else ()
+    )
+    option = click.option(
         "-o",
         "--output",
         "form",
-        type=click.Choice(FORMATS),
-        default="table",
+        type=click.Choice(forms),
+        default=default,
         show_default=True,
-        help="Form of what is printed on standard output.",
-    )(function)
+        help=f"Form of what is printed on standard output. {note}".rstrip(),
+    )
+
+    def added(function: _Function) -> _Function:
+        for one in extra:
+            function = one(function)
+        return option(function)
+
+    return added
+
+
+def output_option(function: _Function) -> _Function:
+    """`--output FORMAT`"""
+    return output_of(*FORMATS)(function)
+
+
+def raw_option(
+    only_with: str, wanted: Callable[[Mapping[str, Any]], bool]
+) -> Callable[[_Function], _Function]:
+    """`--raw`, which a command does not see: `raw_wanted` has it wherever CSV is written.
+
+    wanted: whether the values of the other options leave it a meaning; only_with: says which.
+    """
+
+    def added(function: _Function) -> _Function:
+        @wraps(function)
+        def checked(*args: Any, raw: bool, **values: Any) -> Any:
+            if raw and not wanted(values):
+                raise Misused(
+                    "`--raw` is about the cells of CSV", help=f"give `{only_with}` as well"
+                )
+            click.get_current_context().meta[_RAW] = raw
+            return function(*args, **values)
+
+        return click.option(
+            "--raw",
+            is_flag=True,
+            help="CSV: without the apostrophe before texts that a spreadsheet takes for formulas.",
+        )(cast("_Function", checked))
+
+    return added
+
+
+def raw_wanted() -> bool:
+    """Whether `--raw` was given to the command that runs."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx is not None and ctx.meta.get(_RAW))
+
+
+_RAW: Final = "policy.raw"
+
+
+class Misused(click.UsageError):
+    """A command line that is wrong, and what to do about it."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message, click.get_current_context(silent=True))
+        self.help = help
+
+
+def need(flag: str, given: object, *names: str) -> None:
+    """Refuse options that mean nothing without another one, `flag`. Raises Misused."""
+    if not given:
+        _refuse(names, f"means nothing without `{flag}`")
+
+
+def refuse_beside(what: str, given: object, *names: str) -> None:
+    """Refuse options that mean nothing beside `what`. Raises Misused."""
+    if given:
+        _refuse(names, f"means nothing beside {what}")
+
+
+def _refuse(names: Iterable[str], why: str) -> None:
+    ctx = click.get_current_context()
+    given = {ParameterSource.COMMANDLINE, ParameterSource.PROMPT}
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) in given:
+            option = (
+                max(param.opts, key=len)
+                if isinstance(param, click.Option)
+                else param.make_metavar(ctx)
+            )
+            raise Misused(f"`{option}` {why}", help=f"leave out `{option}`")
 
 
 def rules_option(function: _Function) -> _Function:
@@ -64,6 +180,7 @@ def rules_option(function: _Function) -> _Function:
         metavar="NAME|PATH",
         default=DEFAULT_RULES,
         show_default=True,
+        shell_complete=proposing("rules"),
         help="A shipped rule set, or a rule file.",
     )(rule_files.rules_root_option(function))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from policy.cli import options
 from policy.cluster import times
@@ -29,6 +29,13 @@ def actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return f"uid {os.getuid()}"
+
+
+def standard_input() -> IO[bytes] | None:
+    """The bytes of standard input; None where the caller closed it."""
+    import sys
+
+    return getattr(sys.stdin, "buffer", None)
 
 
 def clock_ms() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 import sys
@@ -26,12 +27,19 @@ def _parameters(
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"`{text}` is not like `NAME=VALUE`", param=param)
+        if name in found:
+            raise click.BadParameter(f"`{name}` is given twice", param=param)
         found[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
     return found
 
 
 @click.command("sql")
-@click.argument("query", metavar="[QUERY|NAME|-]", required=False)
+@click.argument(
+    "query",
+    metavar="[QUERY|NAME|-]",
+    required=False,
+    shell_complete=options.proposing("queries"),
+)
 @options.db_option
 @click.option("--list", "show_list", is_flag=True, help="List the saved queries.")
 @click.option("--text", is_flag=True, help="Print the SQL of a saved query instead of running it.")
@@ -44,7 +52,12 @@ def _parameters(
 @click.option(
     "--until", metavar="TIME", callback=options.past_instant, help="Parameter `until`, likewise."
 )
-@click.option("--cluster", metavar="NAME", help="Parameter `cluster`; all by default.")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    shell_complete=options.proposing("clusters"),
+    help="Parameter `cluster`; all by default.",
+)
 @click.option("--namespace", metavar="NAME", help="Parameter `namespace`; all by default.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Parameter `limit`: 50.")
 @click.option(
@@ -56,15 +69,7 @@ def _parameters(
     callback=_parameters,
     help="A parameter of your own query, which stands in it as `:NAME`.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(_FORMS),
-    default="table",
-    show_default=True,
-    help="Form of what is printed on standard output; Parquet needs the extra `parquet`.",
-)
+@options.output_of(*_FORMS, note="Parquet needs the extra `parquet`.")
 def command(
     query: str | None,
     db: str,
@@ -91,9 +96,11 @@ def command(
       policy sql "SELECT count(*) AS n FROM decisions WHERE node = :node" -p node=n1 --output csv
     """
     if show_list:
+        others = ("text", "since", "until", "cluster", "namespace", "limit", "more", "db")
+        options.refuse_beside("`--list`", True, "query", *others)
         return _list(form)
     if query is None:
-        raise click.UsageError("give a query, or `--list` for the saved ones")
+        raise options.Misused("give a query, or `--list` for the saved ones")
     given = {
         "since": options.millis(since),
         "until": options.millis(until),
@@ -101,19 +108,25 @@ def command(
         "namespace": namespace,
         "limit": limit,
     }
-    parameters = {name: value for name, value in given.items() if value is not None} | more
+    own = {name: value for name, value in given.items() if value is not None}
+    for name in own.keys() & more.keys():
+        raise options.Misused(f"`{name}` is given twice", help=f"leave out `-p {name}=...`")
+    parameters = own | more
     sql, parameters = _resolved(query, parameters)
+    options.refuse_beside("`--text`", text, "form", "db")
     if text:
-        click.echo(sql.strip())
+        output.data(f"{sql.strip()}\n")
         return Exit.OK
     if form == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("Parquet is no text: write it to a file with `>`")
+        raise options.Misused("Parquet is no text: write it to a file with `>`")
     with session.open_store(db) as store, store.sql(sql, parameters) as found:
         columns = _unique(found.columns)
         if form == "parquet":
             from policy.audit.tables_out import write_result
 
-            write_result(sys.stdout.buffer, columns, found)
+            made = io.BytesIO()
+            write_result(made, columns, found)
+            output.out().write_bytes(made.getvalue())
             return Exit.OK
         lines = (dict(zip(columns, row, strict=True)) for row in found)
         if form in ("csv", "jsonl"):
@@ -128,7 +141,7 @@ def _list(form: str) -> int:
     from policy.store.read.saved_queries import saved_queries
 
     if form == "parquet":
-        raise click.UsageError("the list of saved queries is no table of the database")
+        raise options.Misused("the list of saved queries is no table of the database")
     lines = [
         {"name": saved.name, "about": saved.about, "parameters": saved.parameters}
         for saved in saved_queries().values()
@@ -138,18 +151,40 @@ def _list(form: str) -> int:
 
 
 def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The SQL of a query, and all of its parameters. Raises NotFound, click.UsageError."""
+    """The SQL of a query, and all of its parameters. Raises NotFound, Misused."""
+    if query == "-":
+        query = _from_standard_input()
+    elif re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
+        return _saved(query, parameters)
+    # `::` is a cast of Postgres.
+    unused = [name for name in parameters if not re.search(rf"(?<!:):{name}\b", query)]
+    if unused:
+        raise options.Misused(
+            f"the query has no parameter `{unused[0]}`",
+            help=f"it would stand there as `:{unused[0]}`",
+        )
+    return query, parameters
+
+
+def _from_standard_input() -> str:
+    stream = session.standard_input()
+    if stream is None:
+        raise options.Misused("standard input is closed")
+    try:
+        return stream.read().decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise options.Misused(f"the query is not UTF-8 text: byte {exc.start + 1}") from None
+
+
+def _saved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Raises NotFound, Misused."""
     from policy.store.read.saved_queries import DEFAULTS, saved_query
 
-    if query == "-":
-        return sys.stdin.read(), parameters
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
-        return query, parameters
     saved = saved_query(query)
     alien = [name for name in parameters if name not in saved.parameters]
     if alien:
         takes = ", ".join(f"`{name}`" for name in saved.parameters)
-        raise click.UsageError(f"`{query}` has no parameter `{alien[0]}`; it has {takes}")
+        raise options.Misused(f"`{query}` has no parameter `{alien[0]}`; it has {takes}")
     return saved.sql, {name: DEFAULTS[name] for name in saved.parameters} | parameters
 
 
@@ -166,7 +201,7 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 def _stream(lines: Iterator[dict[str, Any]], form: str, columns: Sequence[str]) -> None:
     """Print rows as they come: a result may be larger than the memory."""
     output.rows(list(itertools.islice(lines, 1)), form, columns=columns)
-    while batch := list(itertools.islice(lines, 1000)):
+    while not output.out().unread and (batch := list(itertools.islice(lines, 1000))):
         output.rows(batch, form, columns=columns, header=False)
 
 

@@ -114,6 +114,6 @@ def to_text(millis: int) -> str | None:
     value = to_datetime(millis)
     if value is None:
         return None
-    if value.microsecond:
-        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-    return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # isoformat gives every year four digits, as RFC 3339 wants them; strftime does not.
+    parts = "milliseconds" if value.microsecond else "seconds"
+    return value.replace(tzinfo=None).isoformat(timespec=parts) + "Z"

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from policy.text.printable import printable
+
 SHOWN: Final = 20
 """Problems that the text of a `ManifestError` spells out; the rest is counted."""
 
@@ -44,8 +46,8 @@ class Problem:
         if self.document:
             parts.append(f"document {self.document}")
         parts.extend(part for part in (self.object, self.field) if part)
-        text = ": ".join([*parts, self.message])
-        return f"{text}\n  help: {self.help}" if self.help else text
+        text = printable(": ".join([*parts, self.message]))
+        return f"{text}\n  help: {printable(self.help)}" if self.help else text
 
 
 class ManifestError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import IO, Final, cast
 
 from policy.manifests.limits import Limits, too_much
 from policy.manifests.problems import Problem
+from policy.text.system import explained
 
 STDIN: Final = "<stdin>"
 ENDINGS: Final = (".json", ".yaml", ".yml", ".jsonl", ".ndjson")
@@ -62,36 +64,60 @@ def find(paths: Sequence[str | Path]) -> Found:
             sources.append(Source(STDIN, None, 0))
             continue
         path = Path(given)
-        if path.is_dir():
-            for file in _files_under(path):
-                if file.name.removesuffix(".gz").endswith(ENDINGS):
-                    sources.append(Source(str(file), file, file.stat().st_size, from_folder=True))
-                else:
-                    others += 1
-        elif path.exists():
-            sources.append(Source(str(given), path, path.stat().st_size))
-        else:
-            problems.append(
-                Problem(source=str(given), message="no such file or folder", help=_like(path))
-            )
+        try:
+            status = path.stat()
+        except (OSError, ValueError) as exc:
+            problems.append(_refused(exc, str(given), like=path))
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            sources.append(Source(_name(given), path, status.st_size))
+            continue
+        for file in _files_under(path, problems):
+            if not file.name.removesuffix(".gz").endswith(ENDINGS):
+                others += 1
+                continue
+            try:
+                size = file.stat().st_size
+            except OSError as exc:  # a link that leads nowhere, or to itself
+                problems.append(_refused(exc, str(file)))
+            else:
+                sources.append(Source(_name(file), file, size, from_folder=True))
     return Found(tuple(sources), others, tuple(problems))
 
 
-def _files_under(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
+def _name(path: str | Path) -> str:
+    """The name of a file as text: Linux knows names that are none."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _files_under(folder: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Files in name order; pipes, sockets and devices are none. Reports what cannot be listed."""
+
+    def report(error: OSError) -> None:
+        problems.append(_refused(error, str(error.filename)))
+
+    for root, folders, files in os.walk(folder, onerror=report):
         folders.sort()
         for name in sorted(files):
             file = Path(root, name)
-            if file.is_file():
+            if file.is_symlink() or file.is_file():
                 yield file
+
+
+def _refused(error: OSError | ValueError, name: str, *, like: Path | None = None) -> Problem:
+    said = explained(error)
+    close = _like(like) if like is not None and isinstance(error, FileNotFoundError) else ""
+    return Problem(source=name, message=said.message, help=close or said.help)
 
 
 def _like(path: Path) -> str:
     import difflib
 
-    if not path.parent.is_dir():
+    try:
+        names = [found.name for found in path.parent.iterdir()]
+    except OSError:  # then there is nothing to propose
         return ""
-    close = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
+    close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean `{path.parent / close[0]}`?" if close else ""
 
 
@@ -120,13 +146,9 @@ def opened(
     try:
         file = source.path.open("rb")
     except OSError as exc:
-        raise SourceError(_system_problem(source.name, exc)) from exc
+        raise SourceError(_refused(exc, source.name)) from exc
     with file:
         yield Text(source.name, file, limits, read_before)
-
-
-def _system_problem(name: str, exc: OSError) -> Problem:
-    return Problem(source=name, message=(exc.strerror or "cannot be read").lower())
 
 
 class Text:
@@ -195,7 +217,7 @@ class Text:
             advice = "`gzip --test` tells; copy or export the file again"
             raise self._error("gzip data is damaged or cut off", help=advice) from exc
         except OSError as exc:
-            raise SourceError(_system_problem(self.name, exc)) from exc
+            raise SourceError(_refused(exc, self.name)) from exc
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _error(

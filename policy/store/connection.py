@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from policy.store.errors import StoreError, translated
+from policy.text.system import explained
 
 BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
@@ -59,9 +61,16 @@ def _sqlite_uri(url: URL, *, read_only: bool) -> str:
 
 def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
     path = Path(url.database or "")
-    if path.is_dir():
-        raise StoreError(f"`{path}` is a folder, not a database file", help=_FORMS)
-    if path.exists():
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise StoreError(f"{path}: {said.message}", help=said.help) from exc
+    else:
+        if stat.S_ISDIR(status.st_mode):
+            raise StoreError(f"`{path}` is a folder, not a database file", help=_FORMS)
         return
     if read_only or not create:
         raise StoreError(
