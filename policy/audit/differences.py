@@ -172,7 +172,7 @@ def _candidate(candidate: Any) -> dict[str, Any]:
         "victims": candidate.victims,
         "pdbViolations": candidate.pdb_violations,
         "values": candidate.values,
-        "leftBehindAt": candidate.left_behind_at,
+        "eliminatedBy": candidate.eliminated_by,
     }
 
 

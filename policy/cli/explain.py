@@ -27,7 +27,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
     session, as `policy batch explain` shows it. Shows the rule that let the pod preempt or not,
-    the filters, each candidate with its value for every criterion and where it fell behind, the
+    the filters, each candidate with its value for every criterion and what eliminated it, the
     victims and why each had to leave. As CSV or JSON Lines: the candidates.
 
     \b
@@ -77,7 +77,7 @@ def _print_answer(answer: dict[str, Any], form: str) -> None:
 
 
 def _candidate_columns(stored: StoredDecision) -> tuple[str, ...]:
-    return ("position", "node", *stored.document["criteria"], "victims", "left_behind_at")
+    return ("position", "node", *stored.document["criteria"], "victims", "eliminated_by")
 
 
 def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
                 name: session.instant(value) if name in times_of else value
                 for name, value in candidate.values.items()
             },
-            "left behind at": candidate.left_behind_at or "chosen",
+            "eliminated by": candidate.eliminated_by or "chosen",
         }
         for candidate in stored.candidates
     ]

@@ -146,7 +146,7 @@ def _said(status: Status) -> str:
 def _fell_behind(
     candidate: Candidate | StoredCandidate, best: Candidate | StoredCandidate, rules: RuleSet
 ) -> dict[str, Any]:
-    name = candidate.left_behind_at
+    name = candidate.eliminated_by
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
     from policy.cluster.tables import Names
 
-ENGINE_VERSION: Final = "1"
+ENGINE_VERSION: Final = "2"
 """Version of the decision procedure: it changes when equal inputs may give other decisions."""
 
 
@@ -214,8 +214,8 @@ class Candidate:
     victims: tuple[str, ...]  #: namespace/name, in the order in which ranking reads them
     pdb_violations: int
     values: Mapping[str, int]  #: ranking criterion id -> value
-    left_behind_at: str  #: id of the criterion that ruled it out; "" for the chosen one
-    position: int  #: 0 for the chosen, then by how late it was left behind
+    eliminated_by: str  #: id of the criterion that ruled it out; "" for the chosen one
+    position: int  #: 0 for the chosen, then by how late it was eliminated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class Candidates(Sequence[Candidate]):
     pdb_violations: Sequence[int]
     criteria: tuple[str, ...]
     values: Sequence[Sequence[int]]  #: one sequence per criterion, parallel to `nodes`
-    left_behind_at: Sequence[str]
+    eliminated_by: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -246,7 +246,7 @@ class Candidates(Sequence[Candidate]):
             victims=tuple(self.victims[self.offsets[i] : self.offsets[i + 1]]),
             pdb_violations=self.pdb_violations[i],
             values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
-            left_behind_at=self.left_behind_at[i],
+            eliminated_by=self.eliminated_by[i],
             position=i,
         )
 
@@ -258,7 +258,7 @@ class Candidates(Sequence[Candidate]):
             "pdbViolations": self.pdb_violations,
             "criteria": self.criteria,
             "values": self.values,
-            "leftBehindAt": self.left_behind_at,
+            "eliminatedBy": self.eliminated_by,
         }
 
 
@@ -269,7 +269,7 @@ NO_CANDIDATES: Final = Candidates(
     pdb_violations=(),
     criteria=(),
     values=(),
-    left_behind_at=(),
+    eliminated_by=(),
 )
 
 

@@ -210,7 +210,7 @@ class StoredCandidate:
     victims: tuple[str, ...]
     pdb_violations: int
     values: Mapping[str, int]
-    left_behind_at: str
+    eliminated_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

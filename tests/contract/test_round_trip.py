@@ -118,7 +118,7 @@ def test_a_recorded_decision_comes_back_whole(store):
             victims=("shop/web-2", "shop/web-1"),
             pdb_violations=1,
             values={"fewest-pdb-violations": 1, "lowest-top-priority": 5},
-            left_behind_at="",
+            eliminated_by="",
         ),
         StoredCandidate(
             position=1,
@@ -126,7 +126,7 @@ def test_a_recorded_decision_comes_back_whole(store):
             victims=("jobs/batch-1",),
             pdb_violations=2,
             values={"fewest-pdb-violations": 2, "lowest-top-priority": 6},
-            left_behind_at="fewest-pdb-violations",
+            eliminated_by="fewest-pdb-violations",
         ),
     )
     assert [(v.pod, v.pdb_violating, v.evicted, v.reasons) for v in stored.victims] == [

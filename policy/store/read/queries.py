@@ -265,7 +265,7 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
                 victims=tuple(rows.from_json(r.victims)),
                 pdb_violations=r.pdb_violations,
                 values=dict(zip(criteria, rows.from_json(r.criteria_values), strict=True)),
-                left_behind_at=r.left_behind_at,
+                eliminated_by=r.eliminated_by,
             )
             for r in _children(connection, CANDIDATES, row.id)
         ),

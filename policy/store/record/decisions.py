@@ -295,7 +295,7 @@ def _candidates(decision: Decision, decision_id: int, kept: int) -> list[Row]:
             "node": found.node,
             "victim_count": len(found.victims),
             "pdb_violations": found.pdb_violations,
-            "left_behind_at": found.left_behind_at,
+            "eliminated_by": found.eliminated_by,
             "criteria_values": rows.to_json([found.values[name] for name in criteria]),
             "victims": rows.to_json(found.victims),
         }
