@@ -29,7 +29,8 @@ from policy.cluster.snapshot import Snapshot
 TENTHS = 10
 
 
-def arriving(number: int, node: str) -> Pod:
+def arriving(number: int, nodes: int) -> Pod:
+    """A pod with labels that no other has: interned values come and go with it."""
     # Names in no order, so that pods arrive all over the kept one.
     name = f"job-{number * 2654435761 % 2**32:08x}-{number}"
     return Pod(
@@ -37,7 +38,7 @@ def arriving(number: int, node: str) -> Pod:
             name=name, namespace=f"team-{number % 200:04d}", labels={"app": "job", "run": name}
         ),
         spec=PodSpec(
-            node_name=node,
+            node_name=f"node-{number * 7919 % nodes:05d}",
             priority=number % 5,
             containers=[Container(resources=Resources(requests={"cpu": "1", "memory": "2Gi"}))],
         ),
@@ -63,20 +64,21 @@ def derive(snapshot: Snapshot) -> None:
 
 def run(*, nodes: int, pods: int, changes: int) -> list[dict[str, float]]:
     """One row per tenth of the changes."""
-    objects = list(cluster(nodes=nodes))
-    kept = [o for o in objects if isinstance(o, Pod)][:pods]
     snapshot = Snapshot.from_objects(
-        [*(o for o in objects if not isinstance(o, Pod)), *kept], now_ms=1_800_000_000_000
+        [
+            *(o for o in cluster(nodes=nodes) if not isinstance(o, Pod)),
+            *(arriving(number, nodes) for number in range(pods)),
+        ],
+        now_ms=1_800_000_000_000,
     )
-    there = deque(key_of(pod) for pod in kept)
-    del objects, kept
+    there = deque(key_of(arriving(number, nodes)) for number in range(pods))
     gc.collect()
     gc.freeze()
     rows = []
     for tenth in range(TENTHS):
         spent: list[float] = []
         for number in range(tenth * changes // TENTHS, (tenth + 1) * changes // TENTHS):
-            pod = arriving(number, f"node-{number * 7919 % nodes:05d}")
+            pod = arriving(pods + number, nodes)
             derive(snapshot)
             start = time.process_time()
             snapshot = snapshot.apply([("Pod", key_of(pod), pod)]).packed()

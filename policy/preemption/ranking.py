@@ -21,7 +21,7 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.segments import segment_sums
+from policy.preemption.segments import saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
@@ -91,7 +91,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
         position = snapshot.pools.resources.ids.get(resource)
         if position is None:
             return IntColumn(np.zeros(counts.size, dtype=np.int64))
-        return IntColumn(segment_sums(snapshot.requests()[victims, position], counts))
+        return IntColumn(saturated_sums(snapshot.requests()[victims, position], counts))
 
     names = snapshot.nodes.names
     return Lazy(
@@ -101,14 +101,14 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
             "candidate.topPriority": lambda: IntColumn(top()),
             "candidate.highestPriority": lambda: IntColumn(highest()),
             "candidate.prioritySum": lambda: IntColumn(
-                segment_sums(priorities() + _PRIORITY_SHIFT, counts)
+                saturated_sums(priorities() + _PRIORITY_SHIFT, counts)
             ),
             "candidate.victimCount": lambda: IntColumn(counts),
             "candidate.earliestStartOfTopPriority": earliest_start,
             "candidate.cpuMilli": lambda: requested("cpu"),
             "candidate.memoryBytes": lambda: requested("memory"),
             "candidate.victimSeconds": lambda: IntColumn(
-                segment_sums(run_seconds(snapshot, victims), counts)
+                saturated_sums(run_seconds(snapshot, victims), counts)
             ),
             "candidate.needsNoVictim": lambda: BoolColumn(~some),
             **node_variables(snapshot, lambda: field.nodes.astype(np.intp)),
