@@ -20,6 +20,7 @@ from policy.cluster.objects import (
     PodDisruptionBudget,
     kind_of,
 )
+from policy.cluster.objects import key_of as object_key
 from policy.cluster.selectors import compile_selector
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
@@ -137,7 +138,7 @@ class Cycle:
         self.cluster = Cluster(list(self.states.values()), namespaces)
 
     def draw(self, purpose: str, size: int) -> int:
-        there = {(kind_of(o), key_of(o)): o for o in self.objects}
+        there = {(kind_of(o), object_key(o)): o for o in self.objects}
         state = chain_changes(GENESIS, ((kind, key, o) for (kind, key), o in there.items()))
         return draw(self.seed, purpose, key_of(self.pod), state, size)
 
