@@ -225,7 +225,9 @@ def dry_run(
         evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
     listed = potential.reprieve_order[np.flatnonzero(evicted)]
     if rules.relist:
-        again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
+        again = (
+            np.arange(listed.size) if importance.relists_all else _crossed(listed, potential.group)
+        )
         some = listed[again]
         listed[again] = some[importance.listed(potential.rows[some], potential.group[some])]
     return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
