@@ -128,7 +128,9 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                silence_is_hopeless=context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE,
+                unmentioned_unresolvable=(
+                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
+                ),
             )
         except ExtenderFailed as exc:
             return _failed(context, str(exc), evaluate_all=evaluate_all)

@@ -338,7 +338,8 @@ def test_environments_history_and_prunings_together_replay(store):
     assert decided_by == {first.digest, RULES.digest}
     store.prune(store.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
     left = store.audit_queries().decision_ids("default")
-    figures = store.audit_queries().histories(left).values()
+    told = store.audit_queries().frozen(left).values()
+    figures = [frozen.history for frozen in told if frozen.history is not None]
     assert left == ids[2:]
     assert any(counts for read in figures for counts in read.values())
     assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}

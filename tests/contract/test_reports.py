@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -159,7 +160,7 @@ def test_nominations_of_a_range_are_those_made_in_it(history):
     times = sorted({row.made_ms for row in every})
     found = [
         queries.nominations(replace(ALL, since_ms=since, until_ms=until))
-        for since, until in zip(times, times[1:], strict=False)
+        for since, until in pairwise(times)
     ]
     assert len(times) > 1
     assert found == [[row for row in every if row.made_ms == since] for since in times[:-1]]
