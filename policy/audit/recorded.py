@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.replay import Incomplete, MissingInput, Replayer
-from policy.decision.model import Outcome
+from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Store, StoredVictim
+from policy.store import DecisionRow, Store
 from policy.store.read.history import Moment
 
 _BATCH = 500
@@ -81,7 +81,7 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
             )
 
 
-def recorded_result(row: DecisionRow, victims: Sequence[StoredVictim]) -> Result:
+def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> Result:
     """What a recorded decision came to."""
     return Result.of(
         outcome=Outcome(row.outcome),

@@ -195,7 +195,7 @@ class Replayer:
         if decision.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=decision.digest)
         self._check_state(row)
-        difference = first_difference(self._store.decision(row.id), decision)
+        difference = first_difference(self._store.decision(row.id).record, decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
 
     def _check_state(self, row: DecisionRow) -> None:

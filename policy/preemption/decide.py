@@ -185,6 +185,7 @@ def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
         decided_by="",
         checks=(),
         message=message,
+        scores=(),
         extender_calls=_calls(context),
     )
     return _decision(

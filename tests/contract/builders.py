@@ -220,6 +220,7 @@ def a_decision(
                 ),
             ),
             message="0/3 nodes are available: 2 Insufficient cpu.",
+            scores=(),
         ),
         effects=Effects(
             bind="",

@@ -21,7 +21,7 @@ from policy.cluster.objects import (
     QueueSpec,
     encode,
 )
-from policy.rules.loading import shipped_folder
+from policy.rules.files import shipped_folder
 from policy.scheduling.cycle import Contended, StateMoved
 from policy.scheduling.sessions import ATTEMPTS, SessionScheduler
 from policy.store import Cause, NotFound, Store
