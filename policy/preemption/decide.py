@@ -7,6 +7,8 @@ follows. Everything that is policy comes from the rule set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import (
     NO_EFFECTS,
@@ -27,7 +29,7 @@ from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
-from policy.preemption.importance import Ties
+from policy.preemption.importance import Importance
 from policy.preemption.outcome import conclude, place_pod
 from policy.rules.ruleset import CandidateNodes, RuleSet
 
@@ -43,7 +45,6 @@ def decide(
     *,
     seed: int = 0,
     evaluate_all: bool = False,
-    ties: Ties | None = None,
     extenders: Extenders | None = None,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
@@ -51,11 +52,36 @@ def decide(
     A pure function: equal arguments give equal decisions, on every machine. `seed` feeds the
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
-    happen). `ties` gives pods that are equal in importance another order than that of the
-    snapshot. `extenders` answers for the extenders that the rule set names: the network, or the
+    happen). `extenders` answers for the extenders that the rule set names: the network, or the
     record of a decision (`RecordedExtenders`); what they say is part of the decision. Raises
     DecisionError for a pod that is unknown or already placed, and where the rule set names
     extenders that nobody answers for.
+    """
+    return decide_by(
+        Importance,
+        snapshot,
+        rules,
+        preemptor,
+        seed=seed,
+        evaluate_all=evaluate_all,
+        extenders=extenders,
+    )
+
+
+def decide_by(
+    importance: Callable[..., Importance],
+    snapshot: Snapshot,
+    rules: RuleSet,
+    preemptor: str,
+    *,
+    seed: int = 0,
+    evaluate_all: bool = False,
+    extenders: Extenders | None = None,
+) -> Decision:
+    """`decide` with another importance order than the rule set's keys alone give.
+
+    importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
+    What differs from the rule set is not part of the decision: nobody records such a decision.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -77,7 +103,11 @@ def decide(
     if rules.extenders and extenders is not None:
         consultation = Consultation(incoming, rules.extenders, extenders)
     context = Context(
-        incoming=incoming, rules=rules, seed=seed, ties=ties, consultation=consultation
+        incoming=incoming,
+        rules=rules,
+        seed=seed,
+        importance=importance,
+        consultation=consultation,
     )
     return _run(context, evaluate_all=evaluate_all)
 
@@ -98,7 +128,9 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                silence_is_hopeless=context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE,
+                unmentioned_unresolvable=(
+                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
+                ),
             )
         except ExtenderFailed as exc:
             return _failed(context, str(exc), evaluate_all=evaluate_all)

@@ -158,7 +158,7 @@ class Scheduler:
             decision = decide(snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
             changes = changes_of(snapshot, decision)
             if self._dry_run:
-                self._snapshot = snapshot.apply(changes)
+                self._snapshot = snapshot.apply(changes).packed()
                 self._unrecorded.note(decision)
                 return Step(decision=decision, recording=None)
             try:
@@ -173,7 +173,7 @@ class Scheduler:
                 if not wanted(pod, self.refresh()):
                     return None
                 continue
-            self._snapshot = snapshot.apply(changes, state_digest=recording.state_digest)
+            self._snapshot = snapshot.apply(changes, state_digest=recording.state_digest).packed()
             self._revision = recording.revision
             return Step(decision=decision, recording=recording)
         raise Contended(
@@ -186,7 +186,9 @@ class Scheduler:
             return ()
         news = self._journal.news(self._revision)
         if news.changes:
-            self._snapshot = self._snapshot.apply(news.changes, state_digest=news.state_digest)
+            self._snapshot = self._snapshot.apply(
+                news.changes, state_digest=news.state_digest
+            ).packed()
         self._revision = news.revision
         return news.changes
 
@@ -208,7 +210,7 @@ class Scheduler:
         """
         at_ms = self._clock()
         if self._dry_run:
-            self._snapshot = self._snapshot.apply(changes)
+            self._snapshot = self._snapshot.apply(changes).packed()
             return
         try:
             self._revision, state_digest = self._journal.change(
@@ -218,7 +220,7 @@ class Scheduler:
             raise Contended(
                 "somebody else changed the cluster during the simulation; it ends here"
             ) from moved
-        self._snapshot = self._snapshot.apply(changes, state_digest=state_digest)
+        self._snapshot = self._snapshot.apply(changes, state_digest=state_digest).packed()
 
     def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
         """Decide every pod that waits now, in queue order.

@@ -120,7 +120,7 @@ class SessionScheduler:
                     continue
                 self._revision = recording.revision
             digest = None if recording is None else recording.state_digest
-            self._snapshot = snapshot.apply(result.changes, state_digest=digest)
+            self._snapshot = snapshot.apply(result.changes, state_digest=digest).packed()
             return Held(
                 now_ms=now_ms,
                 base_revision=base,
@@ -159,7 +159,7 @@ class SessionScheduler:
                 raise Contended(
                     "somebody else changed the cluster between two sessions; it ends here"
                 ) from moved
-        self._snapshot = self._snapshot.apply(changes, state_digest=digest)
+        self._snapshot = self._snapshot.apply(changes, state_digest=digest).packed()
 
 
 def queues_of(snapshot: Snapshot, result: SessionResult, rules: BatchRules) -> dict[str, str]:

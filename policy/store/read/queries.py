@@ -220,8 +220,25 @@ def nominations(
 ) -> list[NominationRow]:
     """Newest first; `standing`: only those that have not ended (True) or have (False)."""
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
+    query = nominations_query()
+    if cluster is not None:
+        query = query.where(n.cluster_id == cluster_id(connection, cluster))
+    if pod is not None:
+        query = query.where(n.pod == pod)
+    if node is not None:
+        query = query.where(n.node == node)
+    if standing is not None:
+        query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
+    if limit is not None:
+        query = query.limit(limit)
+    return [NominationRow(**row._mapping) for row in connection.execute(query)]
+
+
+def nominations_query() -> Select[Any]:
+    """All nominations with how they ended, newest first; columns as the fields of NominationRow."""
+    n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
-    query = (
+    return (
         select(
             CLUSTERS.c.name.label("cluster"),
             n.pod,
@@ -241,14 +258,3 @@ def nominations(
         .outerjoin(NOMINATION_ENDS, same)
         .order_by(n.cluster_id, n.made_revision.desc(), n.pod)
     )
-    if cluster is not None:
-        query = query.where(n.cluster_id == cluster_id(connection, cluster))
-    if pod is not None:
-        query = query.where(n.pod == pod)
-    if node is not None:
-        query = query.where(n.node == node)
-    if standing is not None:
-        query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
-    if limit is not None:
-        query = query.limit(limit)
-    return [NominationRow(**row._mapping) for row in connection.execute(query)]
