@@ -112,15 +112,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
         exc.show()
         return Exit.ERROR
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)  # noqa: T201  # words go to standard error
-        return Exit.INTERRUPTED
+        return _interrupted()
     except Exception as exc:
+        if _began_with_interrupt(exc):
+            return _interrupted()
         message = _known(exc)
         if message is None:
             raise
         click.echo(message, err=True)
         return Exit.ERROR
     return result if isinstance(result, int) else Exit.OK
+
+
+def _interrupted() -> int:
+    print("interrupted", file=sys.stderr)  # noqa: T201  # words go to standard error
+    return Exit.INTERRUPTED
+
+
+def _began_with_interrupt(error: BaseException) -> bool:
+    """A Ctrl-C that made something else fail while it was cleaned up."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def _known(error: Exception) -> str | None:

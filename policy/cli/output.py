@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,7 +148,7 @@ def _csv_cell(value: Any) -> Any:
 def _json(value: Any, *, indent: int | None) -> str:
     import json
 
-    return json.dumps(_plain(value), indent=indent, ensure_ascii=False)
+    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -158,6 +159,9 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no number for them; as texts they are what Postgres' own JSON has.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)

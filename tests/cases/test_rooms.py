@@ -22,6 +22,7 @@ ROOMS = (
     "scheduling",
     "store",
     "face",
+    "workers",
     "conformance",
     "audit",
     "cli",
