@@ -36,7 +36,7 @@ _AS_ROLES: Final = text(f"""
         SELECT 6, rolname, 'is a role of the server itself' FROM reached
         WHERE starts_with(rolname, 'pg_')
     ) AS found
-    ORDER BY rank, rolname
+    ORDER BY rolname = ANY(CAST(:roles AS text[])) DESC, rank, rolname
 """)
 
 _AS_OWNER: Final = text(f"""
@@ -71,15 +71,16 @@ _AS_OWNER: Final = text(f"""
         FROM reached r CROSS JOIN guarded g
         WHERE has_function_privilege(r.oid, g.oid, 'EXECUTE')
     ) AS found
-    ORDER BY rank, rolname, power
+    ORDER BY rolname = ANY(CAST(:roles AS text[])) DESC, rank, rolname, power
 """)
 
 
 def powers(
     connection: Connection, roles: Sequence[str], relations: Collection[str]
 ) -> tuple[str, ...]:
-    """What the roles, or a role that they can take, may do beside reading; the worst first.
+    """What the roles, or a role that they can take, may do beside reading.
 
+    Their own powers come first, the worst of them at the head.
     relations: names of our tables and views in the current schema. Empty for a reader. Which
     objects anyone may make in a schema is not looked at: a transaction that reads makes none.
     """

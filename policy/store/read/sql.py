@@ -49,6 +49,8 @@ _READING: Final = frozenset(
 _READING_PRAGMAS: Final = frozenset(
     {"foreign_key_list", "index_info", "index_list", "table_info", "table_list", "table_xinfo"}
 )
+_UNSAFE_FUNCTIONS: Final = frozenset({"fts3_tokenizer", "load_extension"})
+"""They give or take addresses of the process's memory, and code of other files."""
 
 
 class SqlResult:
@@ -236,7 +238,9 @@ _STATEMENT_TIMEOUT: Final = text("""
 def _only_reading(raw: sqlite3.Connection) -> None:
     """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings."""
 
-    def authorize(action: int, name: str | None, *_: object) -> int:
+    def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_FUNCTION and second in _UNSAFE_FUNCTIONS:
+            return sqlite3.SQLITE_DENY
         allowed = (
             action in _READING
             or (action == sqlite3.SQLITE_PRAGMA and name in _READING_PRAGMAS)
