@@ -332,6 +332,25 @@ def test_sql_prints_what_the_database_says(policy: Policy, decided: str) -> None
     ]
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl", "yaml"])
+def test_sql_prints_numbers_that_json_does_not_have_as_texts(
+    policy: Policy, decided: str, form: str
+) -> None:
+    """What is printed is JSON for a strict reader: infinity and `NaN` are texts."""
+
+    def never(constant: str) -> None:
+        raise ValueError(constant)
+
+    if decided.startswith("sqlite"):
+        query, expected = "SELECT 9e999 AS a, -9e999 AS b", {"a": "Infinity", "b": "-Infinity"}
+    else:
+        query = "SELECT 'inf'::float8 AS a, '-inf'::float8 AS b, 'nan'::float8 AS c"
+        expected = {"a": "Infinity", "b": "-Infinity", "c": "NaN"}
+    out = policy("sql", "--trust-connection", query, "--db", decided, "-o", form).out
+    found = yaml.safe_load(out) if form == "yaml" else json.loads(out, parse_constant=never)
+    assert found == (expected if form == "jsonl" else [expected])
+
+
 def test_sql_streams_long_results(policy: Policy, decided: str) -> None:
     """A long result is printed whole, with one heading."""
     query = (
