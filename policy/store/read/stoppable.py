@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 _Result = TypeVar("_Result")
 
-_GRACE_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = 2.0
 """What a cancelled call is given to end by itself."""
 
 
