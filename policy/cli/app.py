@@ -138,9 +138,10 @@ def _status(arguments: Sequence[str]) -> int:
         output.say(f"Error: {exc.format_message()}")
         return Exit.ERROR
     except (click.Abort, KeyboardInterrupt):
-        output.say("interrupted")
-        return Exit.INTERRUPTED
+        return _interrupted()
     except OSError as exc:
+        if _began_with_interrupt(exc):
+            return _interrupted()
         _say_refused(exc)
         return Exit.ERROR
     except _Refused as exc:
@@ -150,10 +151,25 @@ def _status(arguments: Sequence[str]) -> int:
         output.say(f"`{exc.object[:80]}` is not text that can be kept")
         return Exit.ERROR
     except Exception as exc:
+        if _began_with_interrupt(exc):
+            return _interrupted()
         if not _say_known(exc):
             raise
         return Exit.ERROR
     return result if isinstance(result, int) else Exit.OK
+
+
+def _interrupted() -> int:
+    output.say("interrupted")
+    return Exit.INTERRUPTED
+
+
+def _began_with_interrupt(error: BaseException) -> bool:
+    """A Ctrl-C that made something else fail while it was cleaned up."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def _require_utf8(arguments: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -212,7 +213,7 @@ def _csv(found: Sequence[Row], columns: Sequence[str], *, header: bool) -> None:
 def _json(value: Any, *, indent: int | None) -> str:
     import json
 
-    text = json.dumps(_plain(value), indent=indent, ensure_ascii=False)
+    text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return json_escaped(text)
 
 
@@ -234,6 +235,9 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no number for them; as texts they are what Postgres' own JSON has.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)

@@ -11,11 +11,14 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 _FORMS: Final = (*options.FORMATS, "parquet")
+_TIMEOUT_SECONDS: Final = 60
+"""That of `policy.store.read.sql`, which is not imported before it is needed."""
 
 
 def _parameters(
@@ -41,6 +44,30 @@ def _parameters(
     shell_complete=options.proposing("queries"),
 )
 @options.db_option
+@click.option(
+    "--reader-url",
+    "reader",
+    metavar="URL",
+    envvar="POLICY_READER_DB",
+    show_envvar=True,
+    help="Run the query over this connection, that of a role which `policy db reader create` made."
+    " A `--db` on the command line goes before the environment variable.",
+)
+@click.option(
+    "--trust-connection",
+    "trust",
+    is_flag=True,
+    help="Run your own query on Postgres also where the connection may do more than read, such as"
+    " that of a superuser: the query then may do what the connection may do.",
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.IntRange(0, 7 * 24 * 3600),
+    default=_TIMEOUT_SECONDS,
+    show_default=True,
+    help="Stop the query when the database has worked on it for so long; 0 for no limit.",
+)
 @click.option("--list", "show_list", is_flag=True, help="List the saved queries.")
 @click.option("--text", is_flag=True, help="Print the SQL of a saved query instead of running it.")
 @click.option(
@@ -73,6 +100,9 @@ def _parameters(
 def command(
     query: str | None,
     db: str,
+    reader: str | None,
+    trust: bool,
+    timeout: int,
     show_list: bool,
     text: bool,
     since: datetime | None,
@@ -87,6 +117,10 @@ def command(
 
     The tables and views are documented in docs/sql.md; the names are the same on SQLite and
     Postgres. Nothing can be changed this way. `-` reads the query from standard input.
+
+    On Postgres a query of your own runs only over a connection that can do nothing but read:
+    `policy db reader create` makes such a role, and --reader-url or POLICY_READER_DB names it.
+    Saved queries run over any connection.
 
     \b
     Example:
@@ -111,15 +145,19 @@ def command(
     own = {name: value for name, value in given.items() if value is not None}
     for name in own.keys() & more.keys():
         raise options.Misused(f"`{name}` is given twice", help=f"leave out `-p {name}=...`")
-    parameters = own | more
-    sql, parameters = _resolved(query, parameters)
+    sql, parameters, saved = _resolved(query, own | more)
     options.refuse_beside("`--text`", text, "form", "db")
     if text:
         output.data(f"{sql.strip()}\n")
         return Exit.OK
     if form == "parquet" and sys.stdout.isatty():
         raise options.Misused("Parquet is no text: write it to a file with `>`")
-    with session.open_store(db) as store, store.sql(sql, parameters) as found:
+    with (
+        session.open_store(_connection(db, reader)) as store,
+        store.sql(
+            sql, parameters, timeout=timeout or None, trust_connection=trust or saved
+        ) as found,
+    ):
         columns = _unique(found.columns)
         if form == "parquet":
             from policy.audit.tables_out import write_result
@@ -150,12 +188,27 @@ def _list(form: str) -> int:
     return Exit.OK
 
 
-def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The SQL of a query, and all of its parameters. Raises NotFound, Misused."""
+def _connection(db: str, reader: str | None) -> str:
+    """The database to query: what stands on the command line goes before the environment."""
+    if reader is None:
+        return db
+    source = click.get_current_context().get_parameter_source
+    typed = [source(name) is ParameterSource.COMMANDLINE for name in ("db", "reader")]
+    if all(typed):
+        raise options.Misused("give `--db` or `--reader-url`, not both")
+    return db if typed[0] else reader
+
+
+def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any], bool]:
+    """The SQL of a query, all of its parameters, and whether it is a saved one.
+
+    Raises NotFound, Misused.
+    """
     if query == "-":
         query = _from_standard_input()
     elif re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
-        return _saved(query, parameters)
+        sql, parameters = _saved(query, parameters)
+        return sql, parameters, True
     # `::` is a cast of Postgres.
     unused = [name for name in parameters if not re.search(rf"(?<!:):{name}\b", query)]
     if unused:
@@ -163,7 +216,7 @@ def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, An
             f"the query has no parameter `{unused[0]}`",
             help=f"it would stand there as `:{unused[0]}`",
         )
-    return query, parameters
+    return query, parameters, False
 
 
 def _from_standard_input() -> str:

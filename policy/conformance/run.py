@@ -17,6 +17,7 @@ import msgspec
 from policy.conformance import compare, scenario, sessions
 from policy.conformance.results import Result
 from policy.text.system import explained
+from policy.workers import without_interrupt
 
 if TYPE_CHECKING:
     from policy.rules import RuleSet
@@ -97,7 +98,8 @@ def run(
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in _chunks(tasks):
-                waiting.append(pool.submit(_judge_chunk, chunk))
+                with without_interrupt():  # this may start a process
+                    waiting.append(pool.submit(_judge_chunk, chunk))
                 if len(waiting) >= 3 * jobs:
                     yield from waiting.popleft().result()
             while waiting:

@@ -27,6 +27,8 @@ from policy.text.system import explained
 
 BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
+_SIGNAL_STEPS: Final = 100_000
+"""Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
 
 
@@ -109,6 +111,10 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
         time.sleep(0.01)
 
 
+def _let_signals_in() -> int:
+    return 0
+
+
 def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     uri = _sqlite_uri(url, read_only=read_only)
 
@@ -122,6 +128,9 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def settings(connection: sqlite3.Connection, _: object) -> None:
+        # SQLite holds signals back until a statement ends; in between, Python handles them here.
+        # A Ctrl-C then ends the statement as `interrupted`, see `errors.translated`.
+        connection.set_progress_handler(_let_signals_in, _SIGNAL_STEPS)
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
         cursor.execute("PRAGMA foreign_keys = ON")
@@ -199,14 +208,24 @@ class Database:
     def is_sqlite(self) -> bool:
         return self.engine.dialect.name == "sqlite"
 
+    def connect(self) -> Connection:
+        """A connection with one consistent view of the database; closing it rolls back."""
+        with translated(self.url):
+            connection = self.engine.connect()
+            try:
+                if not self.is_sqlite:
+                    connection.execution_options(isolation_level="REPEATABLE READ")
+                connection.begin()
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent view of the database for the length of the block."""
-        with translated(self.url), self.engine.connect() as connection:
-            if not self.is_sqlite:
-                connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                yield connection
+        with translated(self.url), self.connect() as connection:
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL
 
 from policy.store.connection import make_engine, parse_url
 from policy.store.errors import StoreError, shown, translated
+from policy.store.read.privileges import grant_reading, readers
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -47,6 +48,13 @@ class Schema:
     @property
     def up_to_date(self) -> bool:
         return self.revision == self.newest
+
+
+def relations() -> frozenset[str]:
+    """Every table and view of the newest schema, that of the revision among them."""
+    from policy.store.tables import METADATA
+
+    return frozenset(METADATA.tables) | VIEWS | {VERSION_TABLE}
 
 
 def _table_names(connection: Connection) -> set[str]:
@@ -139,12 +147,16 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
 def upgrade(text_url: str) -> Schema:
     """Bring a database to the newest schema; an empty or new one is filled."""
     url = parse_url(text_url)
+    sqlite = url.get_backend_name() == "sqlite"
 
     def step(connection: Connection) -> None:
         if not schema_of(connection, url).up_to_date:
             from alembic import command
 
+            # A view that is made anew has lost who may read it.
+            may_read = [] if sqlite else readers(connection, VERSION_TABLE)
             command.upgrade(config(connection), HEAD)
+            grant_reading(connection, may_read, relations())
 
     _migrate(url, step)
     return current(text_url)

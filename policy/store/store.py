@@ -483,12 +483,28 @@ class Store:
                 connection, older_than_ms, cluster=cluster, actor=actor, at_ms=at_ms
             )
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> SqlResult:
+    def sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        timeout: int | None = sql.TIMEOUT_SECONDS,
+        trust_connection: bool = False,
+    ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
-        The database refuses everything else. Close the result. Raises StoreError.
+        The database refuses everything else. On Postgres the connection's role must be one that
+        can do nothing else, unless `trust_connection` says that whoever wrote the query may do
+        all that the role may do. timeout: seconds that the database may take, None for no limit.
+        Close the result. Raises StoreError.
         """
-        return sql.run(self._database.url, query, parameters or {})
+        return sql.run(
+            self._database.url,
+            query,
+            parameters or {},
+            timeout=timeout,
+            trusted=trust_connection,
+        )
 
     def audit_queries(self) -> AuditQueries:
         """Reading in bulk: revisions with their changes, victims of many decisions, tables."""

@@ -238,7 +238,7 @@ def test_nothing_is_recorded_unless_it_is_asked_for(policy, database_url):
     def size() -> list[tuple[int, ...]]:
         with Store.open(database_url, read_only=True) as store:
             query = "SELECT (SELECT count(*) FROM decisions), (SELECT count(*) FROM ledger)"
-            with store.sql(query) as found:
+            with store.sql(query, trust_connection=True) as found:
                 return list(found)
 
     before, listed = size(), policy("decisions", "--output", "json").out
@@ -248,7 +248,10 @@ def test_nothing_is_recorded_unless_it_is_asked_for(policy, database_url):
     assert "recorded as hypothetical decisions 3" in done.err
     assert size() != before
     assert policy("decisions", "--output", "json").out == listed
-    assert policy("sql", "SELECT * FROM v_preemptions WHERE decision_id > 2").out == ""
+    assert (
+        policy("sql", "--trust-connection", "SELECT * FROM v_preemptions WHERE decision_id > 2").out
+        == ""
+    )
     (replayed,) = json.loads(policy("replay", "3", "--output", "json").out)
     assert (replayed["verdict"], policy("audit", "verify").status) == ("equal", 0)
     explained = policy("explain", "3").out

@@ -53,7 +53,7 @@ def test_clusters_are_kept_apart(policy: Policy, dump: Path, database_url: str) 
     dump.write_text(json.dumps([a_node("other")]))
     policy("import", dump, "--cluster", "second", "--db", database_url)
     query = "SELECT name FROM clusters ORDER BY name"
-    done = policy("sql", query, "--db", database_url, "-o", "csv")
+    done = policy("sql", "--trust-connection", query, "--db", database_url, "-o", "csv")
     assert done.out.split() == ["name", "default", "second"]
 
 
@@ -89,7 +89,9 @@ def test_an_unknown_priority_class_imports_nothing(
     )
     assert policy("import", known, "--db", database_url).status == 0
     assert policy("import", pod, "--db", database_url).status == 0
-    done = policy("sql", "SELECT priority FROM pods", "--db", database_url, "-o", "csv")
+    done = policy(
+        "sql", "--trust-connection", "SELECT priority FROM pods", "--db", database_url, "-o", "csv"
+    )
     assert done.out.split() == ["priority", "7"]
 
 

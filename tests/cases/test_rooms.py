@@ -26,6 +26,7 @@ ROOMS = (
     "scheduling",
     "store",
     "face",
+    "workers",
     "conformance",
     "audit",
     "cli",
