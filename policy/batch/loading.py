@@ -9,7 +9,6 @@ own actions are left out of a Volcano file, with a notice.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from policy.batch.rules import (
     Options,
     PluginUse,
 )
-from policy.rules.canonical import canonical_json, digest_of
+from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, from_mapping, parse
 from policy.rules.problems import Problem, RulesError
 
@@ -78,11 +77,10 @@ def load_batch_rules(
 def batch_rules_from_canonical(text: str) -> BatchRules:
     """The rules whose canonical text this is; raises `RulesError`."""
     try:
-        value = json.loads(text)
-        canonical = isinstance(value, dict) and canonical_json(value) == text
-    except (ValueError, AssertionError, RecursionError):
-        canonical = False
-    if not canonical:
+        value = canonical.parse(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         raise _refusal("<canonical>", "not the canonical text of batch rules")
     return _Rules().rules(_open(value, Path()))
 
@@ -370,11 +368,11 @@ def _built(
             "audit": {"nodes": recorded_nodes},
         },
     }
-    canonical = canonical_json(document)
+    text = canonical.text(document)
     return BatchRules(
         name=name,
-        digest=digest_of(canonical),
-        canonical=canonical,
+        digest=canonical.sha256(text.encode()),
+        canonical=text,
         actions=actions,
         tiers=tiers,
         naming=naming,

@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from policy.cluster import canonical
+
 Quantity: TypeAlias = str | int | float
 """A Kubernetes quantity as it stands in a manifest; `quantities.parse` gives its exact value."""
 
@@ -469,9 +471,6 @@ def workload_key(pod: str, owner: str) -> str:
     return f"{namespace}/{owner or 'Pod/' + name}"
 
 
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-
-
 def encode(obj: ClusterObject) -> bytes:
     """Canonical JSON of the used fields: equal objects give equal bytes, whatever their source."""
-    return _ENCODER.encode(obj)
+    return canonical.encode(obj)

@@ -7,7 +7,6 @@ because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from enum import IntEnum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, overload
 
-import msgspec
+from policy.cluster import canonical
 
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
@@ -366,16 +365,13 @@ class Decision:
 
     @cached_property
     def canonical(self) -> bytes:
-        """Complete canonical JSON (sorted keys, no blanks, integers and strings only)."""
-        return _ENCODER.encode(_document(self))
+        """Complete canonical JSON (`policy.cluster.canonical`)."""
+        return canonical.encode(_document(self))
 
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the SHA-256 of `canonical`."""
-        return "sha256:" + hashlib.sha256(self.canonical).hexdigest()
-
-
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+        return canonical.sha256(self.canonical)
 
 
 def _document(decision: Decision) -> dict[str, Any]:

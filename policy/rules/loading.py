@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from policy.cluster import canonical
 from policy.filters.registry import FILTERS
 from policy.rules.building import build
-from policy.rules.canonical import canonical_json
 from policy.rules.checks import Checker, Registry
 from policy.rules.documents import MAX_BYTES, Branch, Leaf, Series, from_mapping, parse
 from policy.rules.overlays import Merger, needs_base, normalised
@@ -382,11 +381,10 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     """The rule set whose canonical text this is; raises `RulesError`."""
     name = "<canonical>"
     try:
-        value = json.loads(text)
-        canonical = isinstance(value, dict) and canonical_json(value) == text
-    except (ValueError, AssertionError, RecursionError):
-        canonical = False
-    if not canonical:
+        value = canonical.parse(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
     problems: list[Problem] = []

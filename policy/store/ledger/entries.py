@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, select
 
+from policy.cluster import canonical
 from policy.store.ledger import rows
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
@@ -63,7 +64,7 @@ class EntryKind(StrEnum):
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
     """The hash of an entry of the cluster."""
-    return rows.digest_of_values([cluster_id, cluster, *[entry[name] for name in _HASHED]])
+    return canonical.digest([cluster_id, cluster, *[entry[name] for name in _HASHED]])
 
 
 def append(

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy import Connection, Table, insert
 
-from policy.cluster import times
+from policy.cluster import canonical, times
 from policy.cluster.digest import Change
 from policy.decision.model import Decision, NodeStatuses, Outcome, Status
 from policy.store.errors import StaleRevision, StoreError
@@ -197,7 +197,7 @@ def _decision_rows(
         "hypothetical": hypothetical,
         "engine_version": decision.engine_version,
     }
-    traced = {"decision_id": decision_id, "document": rows.to_json(_document(decision, history))}
+    traced = {"decision_id": decision_id, "document": canonical.text(_document(decision, history))}
     return [
         (DECISIONS, [row]),
         (DECISION_TRACES, [traced]),
@@ -259,7 +259,7 @@ def _filters(decision: Decision, decision_id: int) -> list[Row]:
             "phase": phase,
             "filter": status.filter,
             "code": int(status.code),
-            "reasons": rows.to_json(status.reasons),
+            "reasons": canonical.text(status.reasons),
             "node_count": nodes,
         }
         for position, (phase, status, nodes) in enumerate(found)
@@ -280,7 +280,7 @@ def _rules(
             "rule": fired.rule,
             "verdict": fired.verdict,
             "reason": fired.reason,
-            "inputs": rows.to_json(fired.inputs),
+            "inputs": canonical.text(fired.inputs),
         }
         for position, fired in enumerate(decision.trace.rules)
     ]
@@ -296,8 +296,8 @@ def _candidates(decision: Decision, decision_id: int, kept: int) -> list[Row]:
             "victim_count": len(found.victims),
             "pdb_violations": found.pdb_violations,
             "left_behind_at": found.left_behind_at,
-            "criteria_values": rows.to_json([found.values[name] for name in criteria]),
-            "victims": rows.to_json(found.victims),
+            "criteria_values": canonical.text([found.values[name] for name in criteria]),
+            "victims": canonical.text(found.victims),
         }
         for found in decision.candidates[:kept]
     ]
@@ -328,7 +328,7 @@ def _victims(head: Head, decision: Decision, decision_id: int, hypothetical: boo
             "pdb_violating": victim.pdb_violating,
             "already_terminating": victim.already_terminating,
             "filter": victim.filter,
-            "reasons": rows.to_json(victim.reasons),
+            "reasons": canonical.text(victim.reasons),
         }
         for position, victim in enumerate(decision.victims)
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, select
 
+from policy.cluster.canonical import sha256
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
 
@@ -32,9 +32,9 @@ class RuleSetText:
             )
 
 
-def digest_of(canonical: str) -> str:
+def digest_of(text: str) -> str:
     """The digest of a canonical text."""
-    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+    return sha256(text.encode())
 
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
