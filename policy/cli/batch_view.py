@@ -47,6 +47,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "bound": row.bound_count,
         "evicted": row.evicted_count,
         "actor": row.actor,
+        **session.written_by(row),
         "digest": row.digest,
     }
 
@@ -296,6 +297,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     return {
         **said,
         "actor": stored.row.actor,
+        **session.written_by(stored.row),
         "at": session.instant(stored.row.at_ms),
         "snapshot_digest": stored.row.snapshot_digest,
         "steps": [
@@ -343,7 +345,7 @@ def print_explanation(console: Console, stored: StoredSession, job: str | None) 
     _lines(console, "Who was spared, and by whom", _vetoes(steps))
     console.print()
     console.print(f"rule set   {row.rule_set} {row.rule_set_digest}")
-    console.print(f"recorded   {session.instant(row.at_ms)} by {row.actor}")
+    console.print(f"recorded   {session.instant(row.at_ms)} by {session.writer(row)}")
     console.print(f"state      revision {row.base_revision}, {row.snapshot_digest}")
     console.print(f"digest     {row.digest}")
 

@@ -244,7 +244,17 @@ def _need_reason(reason: str) -> None:
         raise click.UsageError("`--reason` is empty\n  help: say why, for those who read it later")
 
 
-_ACTIVATION: Final = ("id", "at", "actor", "rule_set", "digest", "before", "reason", "source")
+_ACTIVATION: Final = (
+    "id",
+    "at",
+    "actor",
+    *session.WRITTEN_BY,
+    "rule_set",
+    "digest",
+    "before",
+    "reason",
+    "source",
+)
 
 
 def _activation(row: ActivationRow) -> dict[str, Any]:
@@ -253,6 +263,7 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "environment": row.environment,
         "at": session.instant(row.at_ms),
         "actor": row.actor,
+        **session.written_by(row),
         "rule_set": row.rule_set,
         "digest": row.rule_set_digest,
         "before": row.previous_digest,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, func, select
 
 from policy.cluster import canonical
+from policy.store import identity
 from policy.store.ledger import rows
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
@@ -40,6 +41,7 @@ _HASHED: Final = (
     "actor",
     "environment",
 )
+_HASHED_SINCE_2: Final = ("process_uid", "process_user", "database_user")
 
 
 _NEWEST: Final = (
@@ -63,8 +65,9 @@ class EntryKind(StrEnum):
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
-    """The hash of an entry of the cluster."""
-    return canonical.digest([cluster_id, cluster, *[entry[name] for name in _HASHED]])
+    """The hash of an entry of the cluster, in the entry's own format."""
+    names = _HASHED if entry["format"] < 2 else (*_HASHED, *_HASHED_SINCE_2)
+    return canonical.digest([cluster_id, cluster, *[entry[name] for name in names]])
 
 
 def append(
@@ -102,6 +105,7 @@ def append(
         "at_ms": at_ms,
         "actor": actor,
         "environment": environment,
+        **identity.columns(connection),
         "previous": last.hash if last else GENESIS,
     }
     entry["hash"] = hash_of(head.cluster_id, head.name, entry)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
+from policy.store import identity
 from policy.store.ledger import checkpoints, entries, rows
 from policy.store.read.queries import cluster_id as cluster_id_of
 from policy.store.state.versions import find_head
@@ -31,6 +32,7 @@ from policy.store.tables import (
     SESSIONS,
     VERSIONS,
 )
+from policy.store.tables.base import LEDGER_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,9 @@ def prune(
             continue
         taken = again[0]
         _take_out(connection, head.cluster_id, taken)
-        checkpoint, _ = checkpoints.digest(connection, head.cluster_id, taken.last_revision)
+        checkpoint, _ = checkpoints.digest(
+            connection, head.cluster_id, taken.last_revision, ledger_format=LEDGER_FORMAT
+        )
         row: dict[str, Any] = {
             "cluster_id": head.cluster_id,
             "at_ms": at_ms,
@@ -172,6 +176,7 @@ def prune(
             "decision_count": taken.decisions,
             "version_count": taken.versions,
             "checkpoint_digest": checkpoint,
+            **identity.columns(connection),
         }
         row["id"] = connection.execute(insert(PRUNINGS).returning(PRUNINGS.c.id), row).scalar_one()
         entries.append(
@@ -197,7 +202,7 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         )
         .scalars()
         .all()
-        for column in ("decision_id", "session_id", "pruning_id")
+        for column in ("decision_id", "session_id")
     }
     connection.execute(delete(LEDGER).where(gone))
     for table in DECISION_CHILDREN:
@@ -206,7 +211,6 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     _delete(connection, CYCLES, "id", named["decision_id"])
     _delete(connection, SESSION_STEPS, "session_id", named["session_id"])
     _delete(connection, SESSIONS, "id", named["session_id"])
-    _delete(connection, PRUNINGS, "id", named["pruning_id"])
     revision = taken.last_revision
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))

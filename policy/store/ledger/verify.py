@@ -298,7 +298,9 @@ def _check_checkpoint(connection: Connection, walk: _Walk) -> None:
     start = checkpoints.latest(connection, walk.cluster_id)
     if start is None:
         return
-    found, defects = checkpoints.digest(connection, walk.cluster_id, start.last_revision)
+    found, defects = checkpoints.digest(
+        connection, walk.cluster_id, start.last_revision, ledger_format=start.format
+    )
     if found != start.digest:
         defects.insert(0, "the state that the pruning left is not what it was")
     for defect in defects[:1]:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Table, insert
 from policy.cluster import canonical, times
 from policy.cluster.digest import Change
 from policy.decision.model import Decision, NodeStatuses, Outcome, Status
+from policy.store import identity
 from policy.store.errors import StaleRevision, StoreError
 from policy.store.ledger import entries, rows
 from policy.store.model import Cause, QueueInfo, Recorded
@@ -76,6 +77,7 @@ def record(
     rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     revision = head.number + 1 if changes else None
     cycle = _cycle(head, decision, envelope, queue, base=base, revision=revision)
+    cycle |= identity.columns(connection)
     inserted = connection.execute(_NEW_CYCLE, cycle)
     cycle["id"] = decision_id = inserted.scalar_one()
     lines = [rows.line(CYCLES, cycle), rows.line(RULE_SETS, rules)]

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
+from policy.store import identity
 from policy.store.errors import NotFound, StaleRevision
 from policy.store.ledger import entries, rows
 from policy.store.model import (
@@ -124,6 +125,7 @@ def record(
         "evicted_count": session.evicted_count,
         "engine_version": session.engine_version,
         "document": canonical.text(session.document),
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
     row["id"] = session_id = inserted.scalar_one()
