@@ -64,8 +64,9 @@ def test_a_claimed_name_changes_nothing_else(filled_url, monkeypatch):
 
 def test_entries_of_the_first_format_go_on_verifying(database_url):
     """Format 1 covered neither column: such entries hold after an upgrade, with those empty."""
-    with Store.open(database_url) as store, tampering(database_url) as connection:
+    with Store.open(database_url) as store:
         fill(store)
+    with Store.open(database_url) as store, tampering(database_url) as connection:
         for table in (CYCLES, SESSIONS, ENVIRONMENTS, ACTIVATIONS, PRUNINGS, LEDGER):
             empty = {"process_uid": None, "process_user": "", "database_user": ""}
             connection.execute(table.update().values(**empty))
