@@ -7,7 +7,7 @@ by then. The state at that point stays, and a new ledger entry covers it (`check
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
@@ -41,7 +41,7 @@ class PrunedCluster:
 
     cluster: str
     last_sequence: int  #: of the newest ledger entry that goes
-    last_hash: str  #: its hash: sign it off, what follows is verified from there
+    last_hash: str  #: its hash
     last_revision: int  #: the oldest state that stays
     decisions: int
     first_decision: int | None
@@ -52,6 +52,8 @@ class PrunedCluster:
     versions: int
     hypothetical_left: int
     """Hypothetical decisions that stay, on older states: they are shown, and not replayed."""
+    head: str = ""
+    """Hash of the entry about the pruning, once it is done: what stays is proven by keeping it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,7 @@ def prune(
             **identity.columns(connection),
         }
         row["id"] = connection.execute(insert(PRUNINGS).returning(PRUNINGS.c.id), row).scalar_one()
-        entries.append(
+        head_hash = entries.append(
             connection,
             head,
             entries.EntryKind.PRUNING,
@@ -189,7 +191,7 @@ def prune(
             actor=actor,
             pruning_id=row["id"],
         )
-        done.append(taken)
+        done.append(replace(taken, head=head_hash))
     _drop_unused_rule_sets(connection)
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(done))
 
