@@ -279,6 +279,7 @@ def _environment(row: EnvironmentRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "created": session.instant(row.created_ms),
         "created_by": row.created_by,
+        **{f"created_{name}": value for name, value in session.written_by(row).items()},
         "rule_set": active.rule_set if active else None,
         "digest": active.rule_set_digest if active else None,
         "since": session.instant(active.at_ms) if active else None,

@@ -21,16 +21,21 @@ def open_store(url: str, *, write: bool = False, create: bool = False) -> Store:
 
 
 class Written(Protocol):
-    """A record that says who wrote it."""
+    """A record that says who wrote it, by what the system and the database say."""
 
-    @property
-    def actor(self) -> str: ...
     @property
     def process_uid(self) -> int | None: ...
     @property
     def process_user(self) -> str: ...
     @property
     def database_user(self) -> str: ...
+
+
+class Claimed(Written, Protocol):
+    """One that also holds the name that was claimed."""
+
+    @property
+    def actor(self) -> str: ...
 
 
 WRITTEN_BY: Final = ("process_uid", "process_user", "database_user")
@@ -42,7 +47,7 @@ def written_by(row: Written) -> dict[str, Any]:
     return {name: getattr(row, name) for name in WRITTEN_BY}
 
 
-def writer(row: Written) -> str:
+def writer(row: Claimed) -> str:
     """Who wrote a record, each name as what it is."""
     known = [f"claimed name {row.actor}"]
     if row.process_uid is not None:

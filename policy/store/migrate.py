@@ -132,7 +132,9 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
                 if sqlite:
                     broken = connection.execute(text("PRAGMA foreign_key_check")).first()
                     if broken is not None:
-                        raise StoreError(f"rows of table `{broken[0]}` refer to rows that are missing")
+                        raise StoreError(
+                            f"rows of table `{broken[0]}` refer to rows that are missing"
+                        )
     finally:
         engine.dispose()
 
