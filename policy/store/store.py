@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
+from policy.decision.record import History, Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
@@ -43,12 +44,12 @@ from policy.store.read.audit_queries import AuditQueries
 from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
-from policy.store.record import decisions, environments, sessions
-from policy.store.record.decisions import Envelope, History, Keep
+from policy.store.record import changing, decisions, environments, importing, sessions
+from policy.store.record.decisions import Envelope
 from policy.store.record.environments import ActiveRuleSet
+from policy.store.record.importing import Progress
 from policy.store.record.rule_sets import RuleSetText
-from policy.store.state import changing, importing, loading
-from policy.store.state.importing import Progress
+from policy.store.state import loading
 
 DEFAULT_CANDIDATES_KEPT = 10
 
@@ -479,7 +480,7 @@ class Store:
     def prunings(self, cluster: str | None = None) -> list[Pruning]:
         """Old stretches of the record that were taken out. Raises NotFound."""
         with self._database.reading() as connection:
-            ids = None if cluster is None else [queries.cluster_id(connection, cluster)]
+            ids = None if cluster is None else [loading.cluster_id(connection, cluster)]
             return witnesses.prunings(connection, ids)
 
     def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:

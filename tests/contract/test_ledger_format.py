@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 from sqlalchemy import Table
 
-from policy.store import Store
-from policy.store.ledger import entries, rows
+from policy.store import Store, rows
+from policy.store.ledger import entries
 from policy.store.tables import METADATA, covered
 from policy.store.tables.base import LEDGER_FORMAT
 from tests.contract.filled import fill
@@ -20,7 +20,7 @@ COVERED = {
         "process_uid process_user database_user"
     ),
     "candidates": (
-        "decision_id position node victim_count pdb_violations left_behind_at "
+        "decision_id position node victim_count pdb_violations eliminated_by "
         "criteria_values victims"
     ),
     "clusters": "id name",

@@ -8,8 +8,8 @@ import pwd
 import pytest
 from sqlalchemy import select, text
 
-from policy.store import Store
-from policy.store.ledger import covering, entries, rows
+from policy.store import Store, rows
+from policy.store.ledger import covering, entries
 from policy.store.tables import (
     ACTIVATIONS,
     CYCLES,

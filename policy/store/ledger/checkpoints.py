@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
 
-from policy.store.ledger import rows
+from policy.store import rows
 from policy.store.ledger.covering import RuleSetLines, manifest_defect
 from policy.store.state.loading import true_at
 from policy.store.tables import (

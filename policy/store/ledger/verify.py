@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select
 
+from policy.store import rows
 from policy.store.connection import any_text
-from policy.store.ledger import checkpoints, covering, entries, rows, witnesses
+from policy.store.ledger import checkpoints, covering, entries, witnesses
 from policy.store.ledger.findings import Finding, Findings, Harm, VerifyResult, subject
 from policy.store.ledger.orphans import Orphan, orphans
 from policy.store.ledger.witnesses import KeptHead, Read
-from policy.store.read.queries import cluster_id
+from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER
 
 Progress = Callable[[int, int], None]

@@ -26,15 +26,10 @@ class RuleSetText:
     canonical: str
 
     def __post_init__(self) -> None:
-        if digest_of(self.canonical) != self.digest:
+        if sha256(self.canonical.encode()) != self.digest:
             raise StoreError(
                 f"the text of rule set `{self.name}` does not have the digest {self.digest}"
             )
-
-
-def digest_of(text: str) -> str:
-    """The digest of a canonical text."""
-    return sha256(text.encode())
 
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, func, insert, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.store import identity
+from policy.store import identity, rows
 from policy.store.errors import NotFound, StaleRevision
-from policy.store.ledger import entries, rows
+from policy.store.ledger import entries
 from policy.store.model import (
     Cause,
     RecordedSession,

@@ -7,8 +7,8 @@ from sqlalchemy import Column, inspect
 
 from policy.store.types import Int64, Str
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
