@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -365,6 +366,6 @@ def session_id(text: str) -> int | None:
     number = text.removeprefix(PREFIX)
     if number == text:
         return None
-    if not number.isdecimal() or len(number) > 18:
+    if not re.fullmatch(r"[0-9]{1,18}", number):
         raise click.UsageError(f"`{text}` is not `{PREFIX}` and a number")
     return int(number)

@@ -44,7 +44,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             raise click.UsageError("`--why-not` asks about decisions, not about sessions")
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
-        stored = store.decision(int(id) if id.isdigit() else id)
+        stored = store.decision(options.decision_id(id))
         if why_not is not None:
             from policy.cli.why_not import why_not_chosen
 

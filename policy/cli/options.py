@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from policy.cli import rule_files
-from policy.cluster import times
+from policy.cluster import quantities, times
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ def jobs_option(function: _Function) -> _Function:
 
 def decision_id(text: str) -> int | str:
     """The number of a decision, or the beginning of its digest."""
-    return int(text) if text.isdecimal() and len(text) < 19 else text
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
 
 
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
@@ -105,12 +105,28 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
         found = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(f"`{text}` is not a time such as {_FORM}", param=param) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    try:
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        message = f"`{text}` is outside of the years 0001 to 9999"
+        raise click.BadParameter(message, param=param) from None
+
+
+def deciding_instant(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> datetime | None:
+    """Like `instant`, for a time to decide for: what is computed from it still is a time."""
+    found = instant(ctx, param, text)
+    if found is not None and times.from_datetime(found) > times.LATEST_NOW:
+        latest = times.to_text(times.LATEST_NOW)
+        message = f"`{text}` is too late: decisions can be made up to {latest}"
+        raise click.BadParameter(message, param=param)
+    return found
 
 
 def past_instant(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
     """Like `instant`; `7d`, `2h`, `30m`, `45s` and `1w` are that long before now."""
-    if text is not None and (found := re.fullmatch(r"(\d{1,5})([smhdw])", text)):
+    if text is not None and (found := re.fullmatch(r"([0-9]{1,5})([smhdw])", text)):
         return clock() - int(found[1]) * _UNITS[found[2]]
     try:
         return instant(ctx, param, text)
@@ -134,11 +150,60 @@ def now_option(function: _Function) -> _Function:
     return click.option(
         "--now",
         metavar="TIME",
-        callback=instant,
+        callback=deciding_instant,
         default=None,
         help="The time to decide for (ISO 8601, UTC without zone); the clock by default."
         " Recorded with the decision.",
     )(function)
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """A number of bytes as Kubernetes writes it: `3Mi`, `500k`, `1048576`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            found = quantities.units(value)
+        except quantities.QuantityError as exc:
+            self.fail(f"{exc}; for example `3Mi`", param, ctx)
+        if found < 1:
+            self.fail(f"`{value}` is less than one byte", param, ctx)
+        return found
+
+
+def limit_options(function: _Function) -> _Function:
+    """`--max-object-size SIZE`, `--max-input-size SIZE`, `--max-objects N`"""
+    for option in (
+        click.option(
+            "--max-objects",
+            metavar="N",
+            type=click.IntRange(1),
+            default=2_000_000,
+            show_default=True,
+            help="Most objects of all files together.",
+        ),
+        click.option(
+            "--max-input-size",
+            metavar="SIZE",
+            type=_Size(),
+            default="4Gi",
+            show_default=True,
+            help="Most text of all files together, after decompression.",
+        ),
+        click.option(
+            "--max-object-size",
+            metavar="SIZE",
+            type=_Size(),
+            default="3Mi",
+            show_default=True,
+            help="Most text of one object, after decompression; an API server accepts 3Mi.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def millis(instant: datetime | None) -> int | None:

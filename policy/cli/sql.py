@@ -26,7 +26,7 @@ def _parameters(
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"`{text}` is not like `NAME=VALUE`", param=param)
-        found[name] = int(value) if re.fullmatch(r"-?\d{1,18}", value) else value
+        found[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -60,7 +61,7 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
                 help=f"give `--cluster {row.cluster}`",
             )
         return row.base_revision
-    if text.isdecimal() and len(text) < 19:
+    if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     context = click.get_current_context()
     param = next(p for p in context.command.params if p.name == "at")

@@ -28,7 +28,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     """`NAME=VALUE` options as numbers by name."""
     found = {}
     for text in texts:
-        matched = re.fullmatch(r"([^=]+)=(-?\d{1,10})", text)
+        matched = re.fullmatch(r"([^=]+)=(-?[0-9]{1,10})", text)
         if matched is None or abs(int(matched[2])) >= 2**31:
             raise click.BadParameter(f"`{text}` is not like `NAME=1000`", param=param)
         found[matched[1]] = int(matched[2])
@@ -67,7 +67,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
 @click.option(
     "--now",
     metavar="TIME",
-    callback=options.instant,
+    callback=options.deciding_instant,
     help="The time to decide for; by default the clock, with `--at` the time of that state.",
 )
 @click.option(

@@ -10,6 +10,19 @@ SHOWN: Final = 20
 """Problems that the text of a `ManifestError` spells out; the rest is counted."""
 
 
+_SHOWN_CHARACTERS: Final = 80
+
+
+def shown(text: str) -> str:
+    """A text of the input in a message: the beginning, and nothing that a terminal would obey."""
+    cut = text[:_SHOWN_CHARACTERS]
+    if not cut.isprintable():
+        cut = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut
+        )
+    return cut if len(text) <= _SHOWN_CHARACTERS else f"{cut}..."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One thing that must be put right before the manifests can be read."""

@@ -85,7 +85,8 @@ def _leaving(pod: Pod, decision: Decision) -> Pod:
     if pod.metadata.deletion_timestamp:
         return pod
     grace = pod.spec.termination_grace_period_seconds
-    seconds = _DEFAULT_GRACE_SECONDS if grace is None else grace
+    # A negative period is treated as one second (the API server's CheckGracefulDelete).
+    seconds = _DEFAULT_GRACE_SECONDS if grace is None else grace if grace >= 0 else 1
     # The API server stamps a graceful deletion with the time at which it will be forced.
     gone = times.to_text(decision.now_ms + seconds * 1000)
     return replace(pod, metadata=replace(pod.metadata, deletion_timestamp=gone))

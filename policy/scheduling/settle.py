@@ -187,7 +187,7 @@ def _started(pod: Pod, now_ms: int) -> Pod:
 def _created_anew(pod: Pod, now_ms: int) -> Pod:
     """The pod as its owner creates it again: same name and spec, nothing of its past."""
     base, _, number = pod.metadata.uid.rpartition("~")
-    generation = int(number) + 1 if base and number.isdigit() else 1
+    generation = int(number) + 1 if base and number.isascii() and number.isdigit() else 1
     return replace(
         pod,
         metadata=replace(

@@ -36,6 +36,7 @@ from policy.store.model import (
     SessionStep,
     StoredDecision,
     StoredSession,
+    StrayPods,
 )
 from policy.store.read.sql import SqlResult
 from policy.store.record.importing import Progress
@@ -82,6 +83,7 @@ __all__ = [
     "StoreError",
     "StoredDecision",
     "StoredSession",
+    "StrayPods",
     "VerifyResult",
     "check",
     "current",

@@ -58,6 +58,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StrayPods:
+    """Pods of an import on nodes that neither the import nor the cluster has."""
+
+    count: int = 0
+    examples: tuple[tuple[str, str], ...] = ()  #: (pod, node) of the first ones by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     """What an import did."""
 
@@ -66,6 +74,7 @@ class ImportResult:
     state_digest: str
     new_revision: bool  #: False where nothing had changed
     kinds: Mapping[str, Counts]
+    stray: StrayPods = StrayPods()
 
     def total(self, what: Literal["added", "changed", "unchanged", "removed"]) -> int:
         return sum(getattr(counts, what) for counts in self.kinds.values())

@@ -161,7 +161,7 @@ def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[Decision
 
 def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
     text = str(wanted).strip()
-    if text.isdecimal() and len(text) < 19:
+    if re.fullmatch(r"[0-9]{1,18}", text):
         found = connection.execute(_base().where(DECISIONS.c.id == int(text))).first()
         if found is not None:
             return found._asdict()
