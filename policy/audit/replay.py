@@ -6,7 +6,6 @@ not what it was, that is said, and no decision is made.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Final
 
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
+from policy.cluster import canonical
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
@@ -225,7 +225,7 @@ class Replayer:
 
 
 def _read_rules(text: str, digest: str) -> RuleSet | Incomplete:
-    if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
+    if canonical.sha256(text.encode()) != digest:
         return Incomplete(
             (MissingInput.RULE_SET_DIGEST,), f"the stored text is not that of {digest}"
         )

@@ -45,6 +45,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "bound": row.bound_count,
         "evicted": row.evicted_count,
         "actor": row.actor,
+        **session.written_by(row),
         "digest": row.digest,
     }
 
@@ -294,6 +295,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     return {
         **said,
         "actor": stored.row.actor,
+        **session.written_by(stored.row),
         "at": session.instant(stored.row.at_ms),
         "snapshot_digest": stored.row.snapshot_digest,
         "steps": [
@@ -341,7 +343,7 @@ def print_explanation(stored: StoredSession, job: str | None) -> None:
     _lines("Who was spared, and by whom", _vetoes(steps))
     output.line()
     output.line(f"rule set   {row.rule_set} {row.rule_set_digest}")
-    output.line(f"recorded   {session.instant(row.at_ms)} by {row.actor}")
+    output.line(f"recorded   {session.instant(row.at_ms)} by {session.writer(row)}")
     output.line(f"state      revision {row.base_revision}, {row.snapshot_digest}")
     output.line(f"digest     {row.digest}")
 

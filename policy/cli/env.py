@@ -244,7 +244,17 @@ def _need_reason(reason: str) -> None:
         raise options.Misused("`--reason` is empty", help="say why, for those who read it later")
 
 
-_ACTIVATION: Final = ("id", "at", "actor", "rule_set", "digest", "before", "reason", "source")
+_ACTIVATION: Final = (
+    "id",
+    "at",
+    "actor",
+    *session.WRITTEN_BY,
+    "rule_set",
+    "digest",
+    "before",
+    "reason",
+    "source",
+)
 
 
 def _activation(row: ActivationRow) -> dict[str, Any]:
@@ -253,6 +263,7 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "environment": row.environment,
         "at": session.instant(row.at_ms),
         "actor": row.actor,
+        **session.written_by(row),
         "rule_set": row.rule_set,
         "digest": row.rule_set_digest,
         "before": row.previous_digest,
@@ -268,6 +279,7 @@ def _environment(row: EnvironmentRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "created": session.instant(row.created_ms),
         "created_by": row.created_by,
+        **{f"created_{name}": value for name, value in session.written_by(row).items()},
         "rule_set": active.rule_set if active else None,
         "digest": active.rule_set_digest if active else None,
         "since": session.instant(active.at_ms) if active else None,

@@ -110,7 +110,7 @@ def _print_facts(stored: StoredDecision) -> None:
         ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
         ("environment", row.environment),
         ("made for", session.instant(row.now_ms)),
-        ("recorded", f"{session.instant(row.at_ms)} by {row.actor}"),
+        ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
         ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
+from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, encode
 
 GENESIS = ""
@@ -14,8 +13,6 @@ GENESIS = ""
 
 Change = tuple[str, str, ClusterObject | None]
 """Kind, key (`objects.key_of`) and the new object, None where it was removed."""
-
-_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def object_digest(obj: ClusterObject) -> str:
@@ -31,7 +28,7 @@ def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -
     entries sorted by kind and key, op `put` or `delete`.
     """
     rows = sorted((k, n, "delete" if d is None else "put", d or "") for k, n, d in entries)
-    return "sha256:" + hashlib.sha256(_ENCODER.encode([previous, rows])).hexdigest()
+    return canonical.digest([previous, rows])
 
 
 def chain_changes(previous: str, changes: Iterable[Change]) -> str:
@@ -46,5 +43,4 @@ def snapshot_digest(
     state_digest: str, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
 ) -> str:
     """Digest of all that a decision reads of the cluster: its state, now and history figures."""
-    document = [state_digest, now_ms, history or {}]
-    return "sha256:" + hashlib.sha256(_ENCODER.encode(document)).hexdigest()
+    return canonical.digest([state_digest, now_ms, history or {}])

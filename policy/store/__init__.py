@@ -8,8 +8,9 @@ from __future__ import annotations
 from policy.decision.record import Keep
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
 from policy.store.ledger.pruning import PrunedCluster, PrunePlan
-from policy.store.ledger.verify import Finding, Harm, VerifyResult
+from policy.store.ledger.witnesses import KeptHead
 from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
 from policy.store.model import (
     ActivationRow,
@@ -57,6 +58,7 @@ __all__ = [
     "ImportConflict",
     "ImportResult",
     "Keep",
+    "KeptHead",
     "LedgerHead",
     "LoadedState",
     "NominationEnd",
@@ -66,6 +68,7 @@ __all__ = [
     "PrunePlan",
     "PruneScope",
     "PrunedCluster",
+    "Pruning",
     "QueueInfo",
     "Recorded",
     "RecordedSession",

@@ -10,9 +10,8 @@ from sqlalchemy import text
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import NotFound, Store, StoreError
+from policy.store import Harm, NotFound, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.ledger.verify import Harm
 from policy.store.record.environments import RuleSetChanged
 from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
 from tests.contract.test_ledger import tampering

@@ -57,6 +57,9 @@ def _base() -> Select[Any]:
             CYCLES.c.environment,
             CYCLES.c.attempt,
             CYCLES.c.queued_ms,
+            CYCLES.c.process_uid,
+            CYCLES.c.process_user,
+            CYCLES.c.database_user,
             func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
             func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
