@@ -19,7 +19,7 @@ from policy.rules.checks import (
     find,
 )
 from policy.rules.documents import Branch, Item, Series
-from policy.rules.expressions import Expression
+from policy.rules.expressions import Expression, default_on_error
 from policy.rules.overlays import rule_id
 from policy.rules.ruleset import (
     BudgetRules,
@@ -112,8 +112,10 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
                 id=rule.id,
                 when=checker.expressions[*FORBID, index, "when"],
                 verdict=Verdict.FORBID,
+                on_error=rule.onError or default_on_error(Verdict.FORBID),
                 reason=rule.reason,
                 why=_sentence(rule.why),
+                says_on_error=rule.onError is not None,
             )
             for index, rule in enumerate(victims.forbid)
         ),
@@ -143,8 +145,10 @@ def _rules(
             id=rule.id,
             when=checker.expressions.get((*path, index, "when")),
             verdict=Verdict(rule.verdict),
+            on_error=rule.onError or default_on_error(rule.verdict),
             reason=rule.reason,
             why=_sentence(rule.why),
+            says_on_error=rule.onError is not None,
         )
         for index, rule in enumerate(models)
     )

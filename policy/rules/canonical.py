@@ -2,8 +2,9 @@
 
 Canonical JSON after RFC 8785: keys sorted by UTF-16 code units, no white space, UTF-8; the
 only numbers are integers. It holds what decides: the name and every rule with its defaults
-filled in, overlays and overrides merged, expressions by their text without surrounding white
-space. `metadata.description` and every `why` are left out: they explain and do not decide.
+filled in (also where nothing is set: `maxVictims` is null then), overlays and overrides merged,
+expressions by their text without surrounding white space. `metadata.description` and every `why`
+are left out: they explain and do not decide.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from policy.rules.expressions import default_on_error
 from policy.rules.schema import RuleFileModel
 
 EXPLANATIONS = frozenset({"why", "description"})
@@ -46,8 +48,15 @@ def canonical_text(
     `parameters`: ("filters" or "scoring", name) to every parameter, defaults filled in.
     """
     value = _without_explanations(model.model_dump(mode="json", exclude_none=True))
+    spec = value["spec"]
+    spec["victims"].setdefault("maxVictims", None)
+    for rules in (spec["eligibility"], spec["victims"]["eligible"], spec["victims"]["forbid"]):
+        for rule in rules:
+            if "when" in rule:
+                verdict = rule.get("verdict", "forbid")
+                rule.setdefault("onError", default_on_error(verdict).value)
     for section, key in (("filters", "filter"), ("scoring", "scorer")):
-        for use in value["spec"][section]:
+        for use in spec[section]:
             use.update(parameters[section, use[key]])
     return canonical_json(value)
 

@@ -110,6 +110,7 @@ class Checker:
                         self._expression(leaf, (*path, index, key), context, expected)
         self._unique_ids()
         self._last_decides()
+        self._answers_to_errors()
         self._directions()
         self._reprieve()
         self._uses(("spec", "filters"), self.filters)
@@ -234,6 +235,17 @@ class Checker:
                     (*RANKING, index, "pick"),
                     "a `pick` ends the ranking, so nothing may follow it",
                 )
+
+    def _answers_to_errors(self) -> None:
+        for path in (ELIGIBILITY, ELIGIBLE):
+            for index, rule in self._rules(path):
+                if "onError" in rule.entries and "when" not in rule.entries:
+                    self.complain(
+                        rule.keys["onError"],
+                        (*path, index, "onError"),
+                        "`onError` is about `when`, and this rule has none",
+                        "remove it: a rule without `when` always holds",
+                    )
 
     def _directions(self) -> None:
         for path, keys in (

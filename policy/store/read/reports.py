@@ -187,7 +187,7 @@ def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
         .select_from(DECISION_RULES)
         .join(DECISIONS, d.id == f.decision_id)
         .join(RULE_SETS, r.id == d.rule_set_id)
-        .where(*conditions)
+        .where(*conditions, f.verdict != "no-value")  # these count errors, nothing was decided
         .group_by(r.digest, f.section, f.rule)
     )
     criteria = (
