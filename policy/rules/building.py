@@ -56,7 +56,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     """The rule set of a file that passed every check.
 
     `canonical` is given where the rule set is read back from one: a stored rule set keeps its
-    digest even if a later release knows further settings, whose defaults it then gets.
+    digest, and what it was stored without has been filled in by `stored.complete`.
     """
     spec = model.spec
     filters = tuple(_filter_use(use, checker.filters) for use in spec.filters)

@@ -21,6 +21,7 @@ from policy.rules.documents import MAX_BYTES, Branch, Leaf, Series, from_mapping
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
+from policy.rules.stored import complete
 from policy.scoring.registry import SCORERS
 
 MAX_EXTENDS = 10
@@ -166,10 +167,23 @@ def _open_named(name: str) -> _File:
                 )
             ]
         )
-    suffix = f"/{shipped.name}" if shipped.name == "rules.yaml" else ".yaml"
-    shown = f"rules/{name}{suffix}"
     problems: list[Problem] = []
-    return _File(f"shipped:{name}", _read(shipped, shown, problems), None, problems)
+    root = _read(shipped, _shown(name, shipped), problems)
+    return _File(f"shipped:{name}", root, None, problems)
+
+
+def _shown(name: str, shipped: Traversable) -> str:
+    suffix = f"/{shipped.name}" if shipped.name == "rules.yaml" else ".yaml"
+    return f"rules/{name}{suffix}"
+
+
+def file_of(source: str) -> str:
+    """The file of a shipped name or a path, as places in it are written."""
+    shipped = shipped_file(source)
+    if shipped is not None:
+        return _shown(source, shipped)
+    inner = Path(source) / "rules.yaml"
+    return str(inner if inner.is_file() else Path(source))
 
 
 def _open_path(path: Path) -> _File:
@@ -389,6 +403,9 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     if not canonical:
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
+    unknown = complete(value, {"filters": known_filters(), "scoring": known_scorers()})
+    if unknown:
+        raise RulesError(unknown)
     problems: list[Problem] = []
     file = _File("", from_mapping(value, name, problems), None, problems)
     return _load(file, None, text)

@@ -63,7 +63,9 @@ class Checked:
 
 _DEFAULTS = {type_of(kind): default for kind, default in DEFAULTS.items()}
 _ERROR = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
-_TOKEN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d+|'[^'\n]*'|\"[^\"\n]*\"|[<>=!]=|&&|\|\||.")
+_TOKEN = re.compile(
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d[\w.]*|'[^'\n]*'|\"[^\"\n]*\"|[<>=!]=|&&|\|\||."
+)
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'")
 _TYPE_NAMES = (
@@ -217,7 +219,9 @@ def _mistakes(source: str, tree: CheckedTree) -> Iterator[Complaint]:
 def _extent(source: str, start: int, node: syntax.Node) -> int:
     """Characters to underline: a literal, or everything up to the last operand's end."""
     last = max((part.offset for part in syntax.walk(node)), default=start)
-    return max(last, start) + _token_length(source, max(last, start)) - start
+    end = max(last, start) + _token_length(source, max(last, start))
+    call = isinstance(node, syntax.Call) and source[node.offset : node.offset + 1] == "("
+    return end - start + (call and source[end : end + 1] == ")")
 
 
 def _history(
@@ -247,12 +251,16 @@ def _history(
 
 def _start(source: str, node: syntax.Node) -> int:
     """Where a part of the expression starts; operators and calls stand behind their operands."""
-    return min(
-        _name_start(source, part.offset, part.name)
-        if isinstance(part, syntax.Identifier)
-        else part.offset
-        for part in syntax.walk(node)
-    )
+    return min(_own_start(source, part) for part in syntax.walk(node))
+
+
+def _own_start(source: str, part: syntax.Node) -> int:
+    if isinstance(part, syntax.Identifier):
+        return _name_start(source, part.offset, part.name)
+    if isinstance(part, syntax.Call) and source[part.offset : part.offset + 1] == "(":
+        start = part.offset - len(part.function)
+        return start if source[max(start, 0) : part.offset] == part.function else part.offset
+    return part.offset
 
 
 def _translate(source: str, text: str, context: Context) -> Iterator[Complaint]:
