@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from policy.cases.finding import beside
 from policy.cases.running import snapshot_of
-from policy.decision.model import Decision
+from policy.decision.model import NO_VALUE, Decision
 from policy.preemption.decide import decide
-from policy.preemption.no_value import VERDICT
 from policy.rules import lint
 from policy.rules.loading import file_of, shipped_file
 from policy.rules.ruleset import RuleSet
@@ -55,5 +54,5 @@ def untested(source: str) -> Iterator[lint.Warning]:
 def _touched(decision: Decision) -> set[str]:
     """Rules and criteria that decided something."""
     trace = decision.trace
-    rules = {fired.rule for fired in trace.rules if fired.verdict != VERDICT}
+    rules = {fired.rule for fired in trace.rules if fired.verdict != NO_VALUE}
     return rules | {step.criterion for step in trace.ranking if step.after < step.before}

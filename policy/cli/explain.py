@@ -133,8 +133,9 @@ def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *righ
 
 def _print_rules(console: Console, stored: StoredDecision) -> None:
     from policy.cli.view import inputs
+    from policy.decision.model import NO_VALUE
 
-    rows = [
+    decided = [
         {
             "section": fired.section,
             "rule": fired.rule or "(none)",
@@ -143,9 +144,22 @@ def _print_rules(console: Console, stored: StoredDecision) -> None:
             "looked at": inputs(fired.inputs),
         }
         for fired in stored.rules
+        if fired.verdict != NO_VALUE
     ]
-    if rows:
-        _section(console, "Rules that decided", rows)
+    if decided:
+        _section(console, "Rules that decided", decided)
+    without = [
+        {
+            "section": fired.section,
+            "rule": fired.rule,
+            "why": fired.reason,
+            "of": inputs(fired.inputs),
+        }
+        for fired in stored.rules
+        if fired.verdict == NO_VALUE
+    ]
+    if without:
+        _section(console, "Expressions without a value", without)
 
 
 def _print_filters(console: Console, stored: StoredDecision) -> None:
@@ -179,7 +193,7 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in times_of else value
+                name: session.instant(value) if name in times_of and value is not None else value
                 for name, value in candidate.values.items()
             },
             "left behind at": candidate.left_behind_at or "chosen",

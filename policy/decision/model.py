@@ -164,6 +164,10 @@ class NodeStatuses(Mapping[str, Status]):
 NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
 
 
+NO_VALUE: Final = "no-value"
+"""Verdict of a rule that is told for having no value. Stored, never renamed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFired:
     """The rule that decided a question, with the values it looked at.

@@ -6,24 +6,20 @@ What such a value means is `policy.rules.expressions.semantics`'; here it is onl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import Bools
-from policy.decision.model import RuleFired
+from policy.decision.model import NO_VALUE, RuleFired
 from policy.preemption.context import Context
 from policy.preemption.victims import Potential
 from policy.rules.expressions import BoolColumn, Columns, Expression
 
-VERDICT: Final = "no-value"
-"""Verdict of a row that counts, beside those of the rules that decided. Stored, never renamed."""
-
 
 def row_of(*, section: str, rule: str, why: str, inputs: dict[str, str | int | bool]) -> RuleFired:
     """One rule or criterion that had no value."""
-    return RuleFired(section=section, rule=rule, verdict=VERDICT, reason=why, inputs=inputs)
+    return RuleFired(section=section, rule=rule, verdict=NO_VALUE, reason=why, inputs=inputs)
 
 
 def conditions_without_value(

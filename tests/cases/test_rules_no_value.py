@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from policy import RuleSet
-from policy.decision.model import Decision
+from policy.decision.model import NO_VALUE, Decision
 from policy.preemption.decide import decide
-from policy.preemption.no_value import VERDICT
 from policy.rules.diff import compare
 from policy.rules.explain import effective_rules
 from policy.rules.expressions import OnError, default_on_error, kernels, semantics
@@ -57,7 +56,7 @@ def told(decision: Decision) -> list[tuple[str, str, str, dict[str, Any]]]:
     return [
         (rule.section, rule.rule, rule.reason, dict(rule.inputs))
         for rule in decision.trace.rules
-        if rule.verdict == VERDICT
+        if rule.verdict == NO_VALUE
     ]
 
 
