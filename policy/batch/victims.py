@@ -25,7 +25,7 @@ from policy.batch.resources import (
     Resource,
     total,
 )
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 
@@ -37,19 +37,19 @@ Ordered = Callable[[list[Task]], Iterable[Task]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NodeVictims:
     """The victims of one node in the order in which they go; empty where it yields too little."""
 
     victims: tuple[Task, ...]
     answer: NodeAnswer
 
 
-class Hunt:
+class VictimSearch:
     """The search for victims for one task."""
 
     def __init__(
         self,
-        session: Session,
+        session: ActionView,
         kind: str,
         claimant: Task,
         *,
@@ -139,7 +139,7 @@ class Hunt:
 
     # --- one node ------------------------------------------------------------------------------
 
-    def at(self, node: int) -> Found:
+    def at(self, node: int) -> NodeVictims:
         """Asks the plugins about the tasks of one node."""
         session = self._session
         potential = [
@@ -167,7 +167,7 @@ class Hunt:
             verdict=verdict,
         )
         self._exact[node] = answer
-        return Found(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
+        return NodeVictims(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
 
     def _asks_about(self, task: Task) -> bool:
         job = self._session.jobs.get(task.job)
@@ -239,11 +239,11 @@ class Hunt:
         for plugin, accepted in self._hints:
             _count(vetoes, plugin, int((~accepted[potential]).sum()))
         answers = tuple(self._exact[node] for node in sorted(self._exact))
-        wanted = session.rules.recorded_nodes
+        wanted = session.recorded_nodes
         return Rejection(nodes=counts, vetoes=vetoes, answers=answers[:wanted])
 
     def _told(self, nodes: Ints, best: Callable[[Ints], Iterable[int]]) -> list[int]:
-        missing = self._session.rules.recorded_nodes - len(self._exact)
+        missing = self._session.recorded_nodes - len(self._exact)
         if missing <= 0:
             return []
         return list(islice((node for node in best(nodes) if node not in self._exact), missing))

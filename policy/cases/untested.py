@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from policy.cases.finding import beside
 from policy.cases.running import snapshot_of
 from policy.decision.model import NO_VALUE, Decision
 from policy.preemption.decide import decide
 from policy.rules import lint
-from policy.rules.loading import file_of, shipped_file
+from policy.rules.files import file_of, shipped
 from policy.rules.ruleset import RuleSet
 
 _ADVICE = "add a case in which it decides: what no case shows may change unnoticed"
 
 
-def untested(source: str) -> Iterator[lint.Warning]:
-    """Warnings about the rules of a shipped name or a file; raises RulesError.
+def untested(source: str, rules: RuleSet, *, within: Path | None = None) -> Iterator[lint.Warning]:
+    """Warnings about the rules of a shipped name or a file, loaded already; raises RulesError.
 
     Rules that the file extends or includes have cases of their own. The keys of the importance
     order are left out: a decision does not tell which of them mattered.
     """
-    rules = RuleSet.load(source)
-    suite = beside(source)
+    suite = beside(source, within=within)
     if suite is None:
-        if shipped_file(source) is None:
+        if source not in shipped():
             yield lint.Warning(
                 finding=lint.Finding.UNTESTED,
                 place=source,

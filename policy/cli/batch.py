@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PREFIX: Final = "session:"
 
 _DOCUMENTS: Final = ("table", "json", "yaml", "jsonl")
 
-_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "lacks")
+_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "missing")
 
 _document_option = click.option(
     "-o",
@@ -62,6 +62,7 @@ def group() -> None:
     show_default=True,
     help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
 )
+@rule_files.rules_root_option
 @click.option(
     "--until-settled",
     is_flag=True,
@@ -93,12 +94,11 @@ def run(
       policy batch run --rules kube-batch-sample --until-settled
       policy batch run --rules batch-safe --dry-run --output json
     """
-    from policy.batch.rules import BatchRules
     from policy.cli.batch_view import shown_now
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 
-    found = BatchRules.load(rules)
+    found = rule_files.batch_rules(rules)
     for notice in found.notices:
         output.say(str(notice))
     clock = session.deciding_at(now)
@@ -291,7 +291,7 @@ def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: 
 
     The state and the rules are rebuilt as they were. Printed are the sessions that differ, with
     the first difference, and those that cannot be replayed; named ones always. The exit status is
-    5 where a session differs, 1 where something lacks.
+    5 where a session differs, 1 where something is missing.
 
     \b
     Example:
@@ -350,7 +350,7 @@ def _line(result: ReplayedSession) -> dict[str, Any]:
         "first_difference": difference.path if difference else None,
         "recorded": difference.recorded if difference else None,
         "replayed": difference.replayed if difference else None,
-        "lacks": [lack.value for lack in result.lacks],
+        "missing": [item.value for item in result.missing],
         "detail": result.detail,
         "recorded_digest": result.recorded_digest,
         "replayed_digest": result.replayed_digest,

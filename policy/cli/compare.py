@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
     required=True,
     help="The other rules: a shipped rule set, or a rule file.",
 )
+@rule_files.rules_root_option
 @options.db_option
 @options.cluster_option
 @click.option(
@@ -76,9 +77,8 @@ def command(
     from policy.audit import processes
     from policy.audit.compare import Comparison, summarise
     from policy.audit.recorded import Comparing
-    from policy.rules import RuleSet
 
-    other = RuleSet.load(rules)
+    other = rule_files.rule_set(rules)
     with session.open_store(db) as store:
         if show is not None:
             return _show(store, show, other, form)
@@ -100,7 +100,7 @@ def command(
 def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
-        why = first.detail or ", ".join(first.lacks)
+        why = first.detail or ", ".join(first.missing)
         output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
 
 
@@ -142,7 +142,7 @@ def _print(
                 **_document(summary),
                 "changed": [_comparison(c) for c in changed],
                 "skipped": [
-                    {"id": s.id, "lacks": list(s.lacks), "detail": s.detail} for s in skipped
+                    {"id": s.id, "missing": list(s.missing), "detail": s.detail} for s in skipped
                 ],
             },
             form,
@@ -288,7 +288,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     row = store.decision(options.decision_id(wanted)).row
     (found,) = Comparing(rules)(store, [row.id])
     if isinstance(found, Skipped):
-        output.say(f"decision {row.id} cannot be judged: {found.detail or found.lacks[0]}")
+        output.say(f"decision {row.id} cannot be judged: {found.detail or found.missing[0]}")
         return Exit.ERROR
     if form == "html":
         raise click.UsageError("`--show` prints a table or JSON")

@@ -22,7 +22,7 @@ from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_exte
 from policy.extenders.protocol import Extenders
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
-from policy.preemption.candidates import NOTHING_SOUGHT, Found, search
+from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
 from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
@@ -153,6 +153,7 @@ def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
         decided_by="",
         checks=(),
         message=message,
+        scores=(),
         extender_calls=_calls(context),
     )
     return _decision(
@@ -175,7 +176,7 @@ def _decision(
     *,
     outcome: Outcome,
     node: str | None,
-    found: Found,
+    found: SearchResult,
     effects: Effects,
     trace: Trace,
     evaluate_all: bool,

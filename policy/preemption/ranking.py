@@ -126,7 +126,7 @@ class Ranked:
     criteria: tuple[str, ...]
     values: tuple[Ints, ...]  #: per criterion, in the order of the field
     missing: tuple[Bools | None, ...]  #: per criterion: who has no value and counts as the worst
-    left_behind: Rows  #: (candidates,) step at which each fell behind; -1 for the best
+    eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
     without_value: tuple[RuleFired, ...]  #: what the trace says of criteria without a value
@@ -150,7 +150,7 @@ def rank(
     variables = candidate_variables(snapshot, field).also(shared)
     columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
     alive = np.ones(size, dtype=np.bool_)
-    left_behind = np.full(size, -1, dtype=np.int64)
+    eliminated_at = np.full(size, -1, dtype=np.int64)
     names, values, missing, sort_keys, steps = [], [], [], [], []
     without_value: list[RuleFired] = []
     decided_by = ""
@@ -181,7 +181,7 @@ def rank(
             kept = alive & (found == best)
             if errors is not None and errors[kept].all():
                 best = None
-        left_behind[alive & ~kept] = step
+        eliminated_at[alive & ~kept] = step
         alive = kept
         after = int(alive.sum())
         if before > 1:
@@ -206,7 +206,7 @@ def rank(
         criteria=tuple(names),
         values=tuple(values),
         missing=tuple(missing),
-        left_behind=left_behind,
+        eliminated_at=eliminated_at,
         steps=tuple(steps),
         decided_by=decided_by,
         without_value=tuple(without_value),

@@ -12,11 +12,12 @@ from pydantic import Field, create_model
 from policy import RuleSet
 from policy.filters.base import FilterInfo, Parameter
 from policy.filters.registry import FILTERS
-from policy.rules import loading, stored
+from policy.rules import files, loading, stored
 from policy.rules.problems import RulesError
 from policy.rules.schema import CandidatesModel, RuleFileModel
+from policy.scoring.registry import SCORERS
 
-NAMES = (*RuleSet.names(), *loading.shipped_rules(), *loading.shipped_environments())
+NAMES = sorted(name for name in files.shipped() if files.is_of_kind(name, files.PREEMPTION_RULES))
 
 
 def later(parameter: Parameter) -> dict[str, FilterInfo]:
@@ -34,7 +35,7 @@ def taints(rules: RuleSet) -> dict[str, Any]:
 def test_a_stored_rule_set_is_complete(name: str) -> None:
     """The canonical form holds every setting and parameter, defaults included."""
     value = json.loads(RuleSet.load(name).canonical)
-    registries = {"filters": loading.known_filters(), "scoring": loading.known_scorers()}
+    registries = {"filters": FILTERS, "scoring": SCORERS}
     assert stored.complete(value, registries) == []
     assert value == json.loads(RuleSet.load(name).canonical)
 

@@ -242,7 +242,7 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
     )
     (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
-    assert found.lacks == ("snapshot-digest",)
+    assert found.missing == ("snapshot-digest",)
 
 
 # --- the page ----------------------------------------------------------------------------------

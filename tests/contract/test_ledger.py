@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
 from policy.store import Harm, NotFound, Store, types
 from policy.store.connection import make_engine, parse_url
+from policy.store.ledger.entries import hash_of
 from policy.store.tables import (
     CLUSTERS,
     CYCLES,
@@ -365,7 +366,7 @@ def rewritten(connection: Connection, *, last: str | None) -> None:
     for entry in entries:
         new = {**entry, "previous": previous}
         new["actor"] = "eve" if entry["sequence"] == 5 else entry["actor"]
-        new["hash"] = previous = entries.hash_of(1, "default", new)
+        new["hash"] = previous = hash_of(1, "default", new)
         if entry is entries[-1] and last is not None:
             new["hash"] = last
         connection.execute(insert(LEDGER), new)
