@@ -138,7 +138,9 @@ class _Scene:
         if question.rule is not None:
             when = question.rule.when
             columns = Columns(size, self._variables, self._past)
-            held = np.ones(size, np.bool_) if when is None else when.evaluate(columns).holds(size)
+            held = np.ones(size, np.bool_)
+            if when is not None:
+                held = when.evaluate(columns).holds(size, question.rule.on_error)
         stays = self._victims & held
         return int(stays.sum()), int(self._seconds[stays].sum())
 

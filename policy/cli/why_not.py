@@ -155,7 +155,10 @@ def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[
     else:
         instants = criterion.expression is not None and criterion.expression.type == "timestamp"
         own, wins = candidate.values[name], best.values[name]
-        shown = [session.instant(v) if instants else str(v) for v in (own, wins)]
+        shown = [
+            "no value" if v is None else session.instant(v) if instants else str(v)
+            for v in (own, wins)
+        ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}
     text = f"{candidate.node} ({victims} would leave) {why}"

@@ -158,13 +158,22 @@ class NodeStatuses(Mapping[str, Status]):
 NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
 
 
+NO_VALUE: Final = "no-value"
+"""Verdict of a rule that is told for having no value. Stored, never renamed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFired:
-    """The rule that decided a question, with the values it looked at."""
+    """The rule that decided a question, with the values it looked at.
 
-    section: str  #: `eligibility`, `victims.eligible`, `victims.forbid`
+    Also, behind those, a rule or criterion whose condition had no value: verdict `no-value`, the
+    reason says why, and the inputs for how many pods (`pods`) or nodes (`nodes`), the first of
+    them by name (`first`) and what the rule did (`onError`).
+    """
+
+    section: str  #: `eligibility`, `victims.eligible`, ...; `ranking` only where without a value
     rule: str  #: id; "" where the section's default decided
-    verdict: str  #: `allow`, `deny`, `forbid`
+    verdict: str  #: `allow`, `deny`, `forbid`, `no-value`
     reason: str
     inputs: Mapping[str, str | int | bool]
 
@@ -207,7 +216,7 @@ class Candidate:
     node: str
     victims: tuple[str, ...]  #: namespace/name, in the order in which ranking reads them
     pdb_violations: int
-    values: Mapping[str, int]  #: ranking criterion id -> value
+    values: Mapping[str, int | None]  #: ranking criterion id -> value; None where it has none
     eliminated_by: str  #: id of the criterion that ruled it out; "" for the chosen one
     position: int  #: 0 for the chosen, then by how late it was eliminated
 
@@ -225,7 +234,7 @@ class Candidates(Sequence[Candidate]):
     offsets: Sequence[int]  #: victims of candidate i: `victims[offsets[i]:offsets[i + 1]]`
     pdb_violations: Sequence[int]
     criteria: tuple[str, ...]
-    values: Sequence[Sequence[int]]  #: one sequence per criterion, parallel to `nodes`
+    values: Sequence[Sequence[int | None]]  #: one sequence per criterion, parallel to `nodes`
     eliminated_by: Sequence[str]
 
     def __len__(self) -> int:
@@ -264,7 +273,7 @@ class RankingStep:
     direction: str  #: minimize, maximize or pick
     before: int
     after: int
-    best: int | None  #: the value that won; None for a pick
+    best: int | None  #: the value that won; None for a pick, and where no candidate has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,12 +67,12 @@ class Lazy(Mapping[str, Values]):
 
 @dataclass(frozen=True, slots=True)
 class FrozenHistory:
-    """History figures as the snapshot carries them, by `function/window`."""
+    """History figures as the snapshot carries them, by `function/window`; no others are known."""
 
     figures_by_need: Mapping[str, Mapping[str, int]]
 
-    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
-        return self.figures_by_need.get(history_key(function, window_seconds), {})
+    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int] | None:
+        return self.figures_by_need.get(history_key(function, window_seconds))
 
 
 def history_key(function: str, window_seconds: int | None) -> str:

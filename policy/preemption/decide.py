@@ -148,7 +148,7 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
         eligible=asked.eligible,
         rejected=rejected,
         filter_statuses=filtered.statuses,
-        rules=(asked.fired, *found.fired),
+        rules=(asked.fired, *asked.without_value, *found.fired),
         potential_nodes=Texts(table=context.snapshot.nodes.name_array, index=found.potential),
         sampling=found.sampling,
         dry_run_statuses=found.statuses,

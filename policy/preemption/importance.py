@@ -121,7 +121,9 @@ def _plain_values(
     if source == "victim.key":
         return np.asarray(snapshot.rank[rows])
     found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
-    return np.broadcast_to(found.order_keys(), (rows.size,))
+    # Fails closed: a pod without a value is kept as if it were the most important.
+    best = np.iinfo(np.int64).max if key.descending else np.iinfo(np.int64).min
+    return np.broadcast_to(found.order_keys(errors_as=best), (rows.size,))
 
 
 def _lasting_keys(
