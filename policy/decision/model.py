@@ -19,6 +19,7 @@ import msgspec
 
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
+    from policy.cluster.digest import HistoryFigures
     from policy.cluster.tables import Names
 
 ENGINE_VERSION: Final = "1"
@@ -359,6 +360,7 @@ class Decision:
     rule_set: str  #: name
     rule_set_digest: str
     snapshot_digest: str
+    history: HistoryFigures | None  #: the figures frozen in the snapshot; its digest covers them
     now_ms: int  #: the snapshot's now, milliseconds since 1970 UTC
     seed: int
     evaluate_all: bool

@@ -193,6 +193,7 @@ def _decision(
         rule_set=context.rules.name,
         rule_set_digest=context.rules.digest,
         snapshot_digest=context.snapshot.digest,
+        history=context.snapshot.history,
         now_ms=context.snapshot.now_ms,
         seed=context.seed,
         evaluate_all=evaluate_all,

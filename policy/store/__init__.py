@@ -40,7 +40,8 @@ from policy.store.model import (
     StoredVictim,
 )
 from policy.store.read.sql import SqlResult
-from policy.store.record.decisions import Keep
+from policy.store.record.basis import SnapshotMismatch
+from policy.store.record.decisions import HypotheticalDecision, Keep
 from policy.store.state.importing import Progress
 from policy.store.store import Store
 
@@ -57,6 +58,7 @@ __all__ = [
     "EnvironmentRow",
     "Finding",
     "Harm",
+    "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
     "Keep",
@@ -77,6 +79,7 @@ __all__ = [
     "SessionRecord",
     "SessionRow",
     "SessionStep",
+    "SnapshotMismatch",
     "SqlResult",
     "StaleRevision",
     "Store",

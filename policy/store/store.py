@@ -43,9 +43,9 @@ from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
 from policy.store.record import decisions, environments, sessions
-from policy.store.record.decisions import Envelope, History, Keep
+from policy.store.record.decisions import Envelope, HypotheticalDecision, Keep
 from policy.store.record.environments import ActiveRuleSet
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state import changing, importing, loading
 from policy.store.state.importing import Progress
 
@@ -202,28 +202,22 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
         queue: QueueInfo | None = None,
         candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
         cause: Cause = Cause.DECISION,
-        hypothetical: bool = False,
-        history: History | None = None,
     ) -> Recorded:
         """Keep a decision together with the state changes that it causes.
 
-        history: the figures of the snapshot that it was made on. Raises StaleRevision where the
-        cluster is no longer at `expected_revision`, RuleSetChanged where another rule set is
-        active in the environment by now: decide again.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
+        where another rule set is active in the environment by now: decide again. Raises
+        SnapshotMismatch for a decision that was made on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
-            if environment and not hypothetical:
+            if environment:
                 environments.require_active(
                     connection, environment, cluster=cluster, digest=decision.rule_set_digest
                 )
@@ -233,13 +227,40 @@ class Store:
                 decision,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
                 queue=queue or QueueInfo(),
                 keep=candidates_kept,
                 cause=cause,
-                hypothetical=hypothetical,
-                history=history,
+            )
+
+    def record_hypothetical(
+        self,
+        cluster: str,
+        supposed: Iterable[HypotheticalDecision],
+        *,
+        revision: int,
+        rules: AnyRuleSet,
+        environment: str = "",
+        actor: str,
+        at_ms: int,
+        candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    ) -> list[Recorded]:
+        """Keep decisions on what is supposed of a revision, all or none of them.
+
+        Each is on the state that the suppositions up to its own lead to; none changes anything.
+        Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
+        another state.
+        """
+        with self._database.writing() as connection:
+            return decisions.record_hypothetical(
+                connection,
+                cluster,
+                supposed,
+                revision=revision,
+                rule_set=RuleSetText.of(rules),
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                keep=candidates_kept,
             )
 
     def history(
@@ -310,20 +331,16 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
     ) -> RecordedSession:
         """Keep a batch session together with the state changes that it causes.
 
-        Raises StaleRevision where the cluster is no longer at `expected_revision`.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`,
+        SnapshotMismatch for a session that was run on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return sessions.record(
                 connection,
@@ -331,7 +348,7 @@ class Store:
                 session,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
             )
 
@@ -377,23 +394,18 @@ class Store:
         self,
         environment: str,
         *,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         reason: str,
         source: str,
         at_ms: int,
         actor: str,
     ) -> ActivationRow:
         """Make a rule set the active one of an environment. Raises NotFound."""
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return environments.activate(
                 connection,
                 environment,
-                rule_set,
+                RuleSetText.of(rules),
                 reason=reason,
                 source=source,
                 at_ms=at_ms,

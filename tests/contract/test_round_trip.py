@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from policy.cluster.digest import GENESIS, chain_changes
@@ -19,12 +21,14 @@ from policy.store import (
     StoredRule,
 )
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
     RULES,
     a_cluster,
     a_decision,
     a_pod,
     a_victim,
+    made_on,
     the_changes,
 )
 
@@ -43,8 +47,7 @@ def store(database_url):
 def record(store, decision=None, changes=None, **options):
     settings = {
         "expected_revision": 1,
-        "rule_set_canonical": RULES,
-        "rule_set_name": "by-hand",
+        "rules": BY_HAND,
         "environment": "prod",
         "actor": "ann",
         "at_ms": NOW + 5,
@@ -52,7 +55,7 @@ def record(store, decision=None, changes=None, **options):
     }
     return store.record(
         "default",
-        decision or a_decision(),
+        made_on(store, decision or a_decision(), revision=settings["expected_revision"]),
         the_changes() if changes is None else changes,
         **settings,
     )
@@ -72,7 +75,7 @@ def test_an_imported_cluster_is_loaded_as_it_was(store):
 
 def test_a_recorded_decision_comes_back_whole(store):
     """The row, the filters, the rules, the candidates, the victims and the rest of the trace."""
-    decision = a_decision()
+    decision = made_on(store, a_decision())
     recorded = record(store, decision, queue=QueueInfo(attempt=3, queued_ms=NOW - 50))
     stored = store.decision(recorded.decision_id)
     row = stored.row
@@ -239,7 +242,7 @@ def test_a_rule_set_text_of_another_digest_is_refused(store):
     from policy.store import StoreError
 
     with pytest.raises(StoreError, match="does not have the digest"):
-        record(store, rule_set_canonical=RULES + " ")
+        replace(BY_HAND, canonical=RULES + " ")
 
 
 def test_nominations_have_a_life(store):
@@ -347,7 +350,7 @@ def test_decisions_are_found_by_what_they_are_about(store):
 def test_a_decision_is_found_by_the_beginning_of_its_digest(store):
     """With or without `sha256:`; what does not exist is NotFound."""
     recorded = record(store)
-    digest = a_decision().digest
+    digest = made_on(store, a_decision(), revision=1).digest
     found = [store.decision(text).row.id for text in (digest, digest[:15], digest[7:17])]
     assert found == [recorded.decision_id] * 3
     for lacking in ("4711", "sha256:00000000", "nonsense"):
