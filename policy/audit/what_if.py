@@ -126,7 +126,7 @@ def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
 
 
 def new_class(name: str, value: int) -> PriorityClass:
-    """A priority class that nobody has made yet."""
+    """A priority class that is only supposed."""
     return PriorityClass(metadata=ObjectMeta(name=name), value=value)
 
 

@@ -85,7 +85,8 @@ def command(
     time that passes is simulated, and every departure and return is recorded like the decisions.
 
     With --watch the command stays and decides pods as they appear; failed ones are tried again when
-    something else has changed. Several of them share the work of one cluster. SIGINT and SIGTERM
+    a change of the cluster may help them, after the backoff that the rule file's `queue` names.
+    Several of them share the work of one cluster. SIGINT and SIGTERM
     end it after the decision that is being made, with exit status 0 (3 where decisions ended in
     an error).
 

@@ -1,7 +1,7 @@
 """What a decision was made on: none is recorded whose snapshot is not that of its revision.
 
 A decision carries the digest of its snapshot, the row that is kept of it the revision. Replay
-needs both to agree, and nobody could make them agree afterwards.
+needs both to agree, and nothing could make them agree afterwards.
 """
 
 from __future__ import annotations
