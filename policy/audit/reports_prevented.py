@@ -24,7 +24,7 @@ from policy.preemption.columns import (
 from policy.preemption.tally import Tally
 from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
-from policy.rules.loading import shipped_rules
+from policy.rules.files import shipped_rules
 from policy.rules.ruleset import Rule, RuleSet, Verdict
 from policy.store.read.evictions import Eviction, Order, PastPreemption
 

@@ -16,7 +16,7 @@ import numpy as np
 from policy.batch.model import HOLDING, OVER, BatchQueue, Job, Status, Task, status_of
 from policy.batch.nodes import Held, Nodes, sums
 from policy.batch.resources import Amounts, Resource, from_quantities, pod_requests, total
-from policy.batch.rules import Naming
+from policy.batch.settings import Naming
 from policy.cluster import times
 from policy.cluster.objects import (
     ObjectMeta,

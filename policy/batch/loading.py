@@ -1,328 +1,139 @@
 """Reading batch rules: our own files, and the configuration files of kube-batch and Volcano.
 
-Our own files are refused for whatever is unknown in them. A foreign file is read as its scheduler
-reads it: unknown plugins, flags and arguments are left out and noted. An action that nobody here
-knows is refused in both, because a session without it would decide something else; only Volcano's
-own actions are left out of a Volcano file, with a notice.
+Our own files pass through the same loader as other rule files (`policy.rules`): they may extend
+one another, and whatever is unknown in them is refused. Foreign files are read by `foreign.py`.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from policy.batch.reading import Reader, position
-from policy.batch.rules import (
-    FLAGS,
-    OPTION_KEYS,
-    RECORDED_NODES,
-    BatchRules,
-    Naming,
-    Options,
-    PluginUse,
-)
+from policy.batch.foreign import is_foreign, position, read_configuration
+from policy.batch.functions import FLAGS
+from policy.batch.plugins.base import Plugin, unreadable_argument
+from policy.batch.registry import ACTIONS, PLUGINS
+from policy.batch.rules import BatchRules
+from policy.batch.schema import BatchFileModel
+from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
 from policy.rules.canonical import canonical_json, digest_of
-from policy.rules.documents import Branch, Item, Leaf, from_mapping, parse
+from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
+from policy.rules.files import BATCH_RULES, RuleFile, open_source
+from policy.rules.layers import layers_of
 from policy.rules.problems import Problem, RulesError
-
-if TYPE_CHECKING:
-    from policy.batch.plugins.base import Plugin
+from policy.rules.shape import Path as TreePath
+from policy.rules.shape import Shape, find, show, suggest
 
 API_VERSION: Final = "policy/v1"
-KIND: Final = "BatchRules"
-MAX_EXTENDS: Final = 10
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
-_OWN_KIND: Final = re.compile(r"^kind: *BatchRules\b", re.MULTILINE)
-_SUFFIXES: Final = (".yaml", ".yml", ".json", ".conf")
-
-
-# -- files -----------------------------------------------------------------------------------
-
-
-@cache
-def shipped_batch_names() -> tuple[str, ...]:
-    """Names of the shipped batch rules, sorted."""
-    from policy.rules.loading import shipped_folder
-
-    return tuple(
-        sorted(
-            file.name.removesuffix(".yaml")
-            for file in shipped_folder().iterdir()
-            if file.name.endswith(".yaml") and _OWN_KIND.search(file.read_text("utf-8"))
-        )
-    )
-
-
-def is_batch(rules: str | Path) -> bool:
-    """Whether a shipped name or a file is of `kind: BatchRules`; what is not there is not."""
-    if isinstance(rules, str) and not _is_path(rules):
-        return rules in shipped_batch_names()
-    path = Path(rules)
-    return path.is_file() and _OWN_KIND.search(_text(path)) is not None
+_MISSING: Final[Mapping[str, str]] = {
+    "apiVersion": f"write `apiVersion: {API_VERSION}`",
+    "kind": f"write `kind: {BATCH_RULES}`",
+    "metadata": "write `metadata: {name: my-rules}`",
+    "spec": "give the rules, or `extends` batch rules that do",
+    "actions": "give them, or `extends` batch rules that do",
+    "tiers": "give them, or `extends` batch rules that do",
+    "plugins": "a tier holds `plugins`, a list of plugins with their names",
+    "name": "write `- name: gang`",
+}
 
 
 def load_batch_rules(
-    source: str | Path | Mapping[str, Any], plugins: Mapping[str, type[Plugin]] | None = None
+    source: str | Path | Mapping[str, Any],
+    plugins: Mapping[str, type[Plugin]] | None = None,
+    *,
+    within: Path | None = None,
 ) -> BatchRules:
-    """The rules of a name, path, mapping or text; raises `RulesError`."""
-    return _Rules(plugins=plugins).rules(_open(source, Path()))
+    """The rules of a name, path, mapping or text; raises `RulesError`.
+
+    plugins: those that the rules may name, in place of the registered ones. within: a folder
+    outside of which no file is read, symbolic links followed.
+    """
+    file = open_source(source, kind=BATCH_RULES, within=within)
+    known = PLUGINS if plugins is None else plugins
+    return _foreign(file, known) if is_foreign(file.root) else _own(file, known)
 
 
 def batch_rules_from_canonical(text: str) -> BatchRules:
     """The rules whose canonical text this is; raises `RulesError`."""
+    name = "<canonical>"
     try:
         value = json.loads(text)
         canonical = isinstance(value, dict) and canonical_json(value) == text
     except (ValueError, AssertionError, RecursionError):
         canonical = False
     if not canonical:
-        raise _refusal("<canonical>", "not the canonical text of batch rules")
-    return _Rules().rules(_open(value, Path()))
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    key: str  #: the same for the same file
-    root: Branch
-    folder: Path | None
-    problems: tuple[Problem, ...]
-
-
-def _open(source: str | Path | Mapping[str, Any], folder: Path | None) -> _File:
+        message = "not the canonical text of batch rules"
+        raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
     problems: list[Problem] = []
-    if isinstance(source, Mapping):
-        return _File("", from_mapping(source, "<mapping>", problems), folder, tuple(problems))
-    if isinstance(source, str) and "\n" in source:
-        return _File("", parse(source, "<text>", problems), folder, tuple(problems))
-    if isinstance(source, Path) or _is_path(source):
-        path = Path(source) if folder is None else folder / source
-        text = _text(path)
-        root = parse(text, str(path), problems)
-        return _File(str(path.resolve()), root, path.parent, tuple(problems))
-    return _open_named(source)
+    root = from_mapping(value, name, problems)
+    return _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
 
 
-def _is_path(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith(_SUFFIXES)
+def _foreign(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
+    if file.problems:
+        raise RulesError(file.problems)
+    found = read_configuration(file.root, plugins)
+    return _built(
+        name=found.name if _NAME.fullmatch(found.name) else "configuration",
+        actions=found.actions,
+        tiers=found.tiers,
+        naming=Naming(scheduler="volcano") if found.volcano else Naming(),
+        notices=found.notices,
+    )
 
 
-def _open_named(name: str) -> _File:
-    from policy.rules.loading import shipped_folder
-
-    if name not in shipped_batch_names():
-        known = ", ".join(f"`{known}`" for known in shipped_batch_names())
-        close = difflib.get_close_matches(name, shipped_batch_names(), n=1)
-        advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
-        raise _refusal(name, f"no shipped batch rules `{name}`", advice)
-    problems: list[Problem] = []
-    file = shipped_folder() / f"{name}.yaml"
-    root = parse(file.read_text("utf-8"), f"rules/{file.name}", problems)
-    return _File(f"shipped:{name}", root, None, tuple(problems))
+# -- our own files -----------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as exc:
-        raise _refusal(str(path), "no such file") from exc
-    except IsADirectoryError as exc:
-        raise _refusal(str(path), "is a folder, not a rule file") from exc
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise _refusal(str(path), f"cannot be read: {reason}") from exc
-    except UnicodeDecodeError as exc:
-        raise _refusal(str(path), f"not UTF-8: byte {exc.start + 1}") from exc
+def _own(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
+    kind = file.root.get("kind")
+    if isinstance(kind, Leaf) and kind.text != BATCH_RULES:
+        message = f"`{kind.text}` is neither batch rules nor a scheduler configuration"
+        advice = f"rules have `kind: {BATCH_RULES}`, a configuration `actions:` and `tiers:`"
+        raise RulesError([kind.place.problem("kind", message, advice)])
+    root, problems = _merged(file)
+    shape = Shape(root, BatchFileModel, _words, _MISSING)
+    model = shape.validate()
+    names = _Names(root, plugins)
+    tiers = names.check()
+    # What could not be read as meant has other complaints in its train.
+    places = {(p.file, p.line, p.column) for p in problems}
+    for found in (*shape.problems, *names.problems):
+        if (found.file, found.line, found.column) not in places:
+            problems.append(found)
+    if problems or model is None:
+        raise RulesError(sorted(problems, key=position))
+    spec = model.spec
+    return _built(
+        name=model.metadata.name,
+        description=model.metadata.description,
+        actions=tuple(spec.actions),
+        tiers=tiers,
+        naming=spec.naming.value(),
+        options=spec.options.value(),
+        recorded_nodes=spec.audit.nodes,
+    )
 
 
-def _refusal(file: str, message: str, advice: str | None = None) -> RulesError:
-    return RulesError([Problem(file=file, line=0, column=0, path="", message=message, help=advice)])
-
-
-# -- reading ---------------------------------------------------------------------------------
-
-
-class _Rules(Reader):
-    """One load of a file."""
-
-    def rules(self, file: _File) -> BatchRules:
-        self.problems += file.problems
-        root = file.root
-        if "actions" in root.entries or "tiers" in root.entries or _config_map(root) is not None:
-            return self._foreign(root)
-        return self._own(file)
-
-    # -- our own files -----------------------------------------------------------------------
-
-    def _own(self, file: _File) -> BatchRules:
-        root = file.root
-        kind = root.get("kind")
-        if isinstance(kind, Leaf) and kind.text != KIND:
-            message = f"`{kind.text}` is neither batch rules nor a scheduler configuration"
-            advice = f"rules have `kind: {KIND}`, a configuration `actions:` and `tiers:`"
-            self.complain(kind.place, "kind", message, advice)
-            self.fail_if_any()
-        spec = self._merged(file)
-        self._word(root, "apiVersion", API_VERSION)
-        self._word(root, "kind", KIND)
-        self.keys(root, "", {"apiVersion", "kind", "metadata", "extends", "spec"})
-        name, description = self._metadata(root)
-        known = {"actions", "tiers", "naming", "options", "audit"}
-        if isinstance(spec, Branch):
-            self.keys(spec, "spec", known)
-        for key in ("actions", "tiers"):
-            if spec.get(key) is None:
-                self.complain(root.place, f"spec.{key}", f"`spec.{key}` is missing")
-        actions = self.actions(spec.get("actions"), "spec.actions")
-        tiers = self.tiers(spec.get("tiers"), "spec.tiers")
-        naming = self._naming(spec.get("naming"))
-        options = self._options(spec.get("options"))
-        recorded = self._recorded(spec.get("audit"))
-        self.fail_if_any()
-        return _built(
-            name=name,
-            description=description,
-            actions=actions,
-            tiers=tiers,
-            naming=naming,
-            options=options,
-            recorded_nodes=recorded,
-        )
-
-    def _merged(self, file: _File) -> Branch:
-        """`spec` with that of the file that it extends below: each key replaces, options add."""
-        spec = self.mapping(file.root.get("spec"), "spec") or Branch(file.root.place, {}, {})
-        current, seen = file, {file.key}
-        while (extends := current.root.get("extends")) is not None:
-            if not isinstance(extends, Leaf) or not extends.text.strip():
-                self.complain(extends.place, "extends", "`extends` must be a name or a path")
-                break
-            base = _open(extends.text, current.folder or Path())
-            self.problems += base.problems
-            if base.key in seen or len(seen) > MAX_EXTENDS:
-                self.complain(extends.place, "extends", f"`{extends.text}` extends itself")
-                break
-            seen.add(base.key)
-            current = base
-            below = self.mapping(base.root.get("spec"), "spec")
-            if below is not None:
-                spec = _over(below, spec)
-        return spec
-
-    def _word(self, root: Branch, key: str, wanted: str) -> None:
-        item = root.get(key)
-        if item is None:
-            self.complain(root.place, key, f"`{key}` is missing", f"write `{key}: {wanted}`")
-        elif not isinstance(item, Leaf) or item.text != wanted:
-            self.complain(item.place, key, f"`{key}` must be `{wanted}`")
-
-    def _metadata(self, root: Branch) -> tuple[str, str]:
-        metadata = self.mapping(root.get("metadata"), "metadata")
-        if metadata is None:
-            if root.get("metadata") is None:
-                self.complain(root.place, "metadata", "`metadata` is missing")
-            return "", ""
-        self.keys(metadata, "metadata", {"name", "description"})
-        item = metadata.get("name")
-        name = item.text if isinstance(item, Leaf) else ""
-        if not _NAME.fullmatch(name):
-            place = metadata.place if item is None else item.place
-            advice = "lower-case letters, digits, `-` and `.`"
-            self.complain(place, "metadata.name", f"`{name}` is not a name", advice)
-        description = metadata.get("description")
-        return name, description.text if isinstance(description, Leaf) else ""
-
-    def _naming(self, item: Item | None) -> Naming:
-        found = self.mapping(item, "spec.naming")
-        if found is None:
-            return Naming()
-        self.keys(found, "spec.naming", {"schedulerName", "defaultQueue", "priorityClasses"})
-        given: dict[str, Any] = {}
-        for key, field_name in (("schedulerName", "scheduler"), ("defaultQueue", "default_queue")):
-            value = found.get(key)
-            if isinstance(value, Leaf) and value.text.strip():
-                given[field_name] = value.text
-            elif value is not None:
-                self.complain(value.place, f"spec.naming.{key}", f"`{key}` must be a name")
-        value = found.get("priorityClasses")
-        if value is not None:
-            given["priority_classes"] = self.boolean(value, "spec.naming.priorityClasses")
-        return Naming(**given)
-
-    def _options(self, item: Item | None) -> Options:
-        found = self.mapping(item, "spec.options")
-        if found is None:
-            return Options()
-        self.keys(found, "spec.options", OPTION_KEYS)
-        return Options(
-            **{
-                OPTION_KEYS[key]: self.boolean(value, f"spec.options.{key}")
-                for key, value in found.entries.items()
-                if key in OPTION_KEYS
-            }
-        )
-
-    def _recorded(self, item: Item | None) -> int:
-        found = self.mapping(item, "spec.audit")
-        if found is None:
-            return RECORDED_NODES
-        self.keys(found, "spec.audit", {"nodes"})
-        value = found.get("nodes")
-        if value is None:
-            return RECORDED_NODES
-        number = value.value() if isinstance(value, Leaf) else None
-        if type(number) is not int or number < 0:
-            self.complain(value.place, "spec.audit.nodes", "`nodes` must be a number, 0 or more")
-            return RECORDED_NODES
-        return number
-
-    # -- foreign files -----------------------------------------------------------------------
-
-    def _foreign(self, root: Branch) -> BatchRules:
-        self.strict = False
-        wrapped = _config_map(root)
-        name = ""
-        if wrapped is not None:
-            key, leaf = wrapped
-            self.volcano = key.startswith("volcano")
-            metadata = root.get("metadata")
-            named = metadata.get("name") if isinstance(metadata, Branch) else None
-            name = named.text if isinstance(named, Leaf) else ""
-            file = f"{leaf.place.source.file}[{key}]"
-            root = parse(leaf.text, file, self.problems)
-        self.keys(root, "", {"actions", "tiers"})
-        item = root.get("actions")
-        if item is None:
-            advice = "write for example `actions: allocate, backfill`"
-            self.complain(root.place, "actions", "`actions` is missing", advice)
-        actions = self.actions(item, "actions")
-        tiers = self.tiers(root.get("tiers"), "tiers")
-        self.fail_if_any()
-        return _built(
-            name=name if _NAME.fullmatch(name) else "configuration",
-            actions=actions,
-            tiers=tiers,
-            naming=Naming(scheduler="volcano") if self.volcano else Naming(),
-            notices=tuple(sorted(self.notices, key=position)),
-        )
-
-
-def _config_map(root: Branch) -> tuple[str, Leaf] | None:
-    """The key and text of a scheduler configuration inside a ConfigMap."""
-    kind, data = root.get("kind"), root.get("data")
-    if not (isinstance(kind, Leaf) and kind.text == "ConfigMap" and isinstance(data, Branch)):
-        return None
-    texts = {key: item for key, item in data.entries.items() if isinstance(item, Leaf)}
-    for key, item in texts.items():
-        if key.endswith(".conf") or "tiers:" in item.text:
-            return key, item
-    return None
+def _merged(file: RuleFile) -> tuple[Branch, list[Problem]]:
+    """The file over what it extends: each key of `spec` replaces, options and names add."""
+    layers = layers_of(file)
+    problems = [problem for layer, _ in layers for problem in layer.problems]
+    spec = layers[-1][1]
+    for _, over in reversed(layers[:-1]):
+        spec = _over(spec, over)
+    entries = {k: v for k, v in file.root.entries.items() if k not in {"extends", "include"}}
+    keys = dict(file.root.keys)
+    if "spec" in entries or len(layers) > 1:
+        entries["spec"] = spec
+        keys.setdefault("spec", file.root.place)
+    return Branch(file.root.place, entries, keys), problems
 
 
 def _over(below: Branch, above: Branch) -> Branch:
@@ -337,6 +148,94 @@ def _over(below: Branch, above: Branch) -> Branch:
             entries[key] = item
         keys[key] = above.keys[key]
     return Branch(above.place, entries, keys)
+
+
+def _words(kind: str, path: TreePath, _: str) -> tuple[str, str | None] | None:
+    """What is particular to batch rules about a finding of pydantic."""
+    if path == ("spec", "actions") and kind == "list_type":
+        return "`actions` must be a list of names", "write `actions: [allocate, backfill]`"
+    if path == ("spec", "actions") and kind == "too_short":
+        return "no action is left", suggest("", sorted(ACTIONS))
+    if len(path) > 1 and path[-2] == "arguments":
+        return f"`{path[-1]}` must be a single value", None
+    return None
+
+
+@dataclass(slots=True)
+class _Names:
+    """Do the actions, plugins and arguments of a file exist? What has no shape is passed over."""
+
+    root: Branch
+    plugins: Mapping[str, type[Plugin]]
+    problems: list[Problem] = field(default_factory=list)
+
+    def check(self) -> tuple[tuple[PluginUse, ...], ...]:
+        """The tiers, without what is unknown in them."""
+        self._actions(find(self.root, ("spec", "actions")))
+        tiers = find(self.root, ("spec", "tiers"))
+        return tuple(
+            tuple(self._uses(tier, ("spec", "tiers", number)))
+            for number, tier in enumerate(tiers.items if isinstance(tiers, Series) else ())
+        )
+
+    def _complain(self, item: Item, path: TreePath, message: str, advice: str) -> None:
+        self.problems.append(item.place.problem(show(path), message, advice))
+
+    def _actions(self, item: Item | None) -> None:
+        words: list[tuple[Item, str]] = []
+        if isinstance(item, Leaf):
+            words = [(item, word.strip()) for word in item.text.split(",")]
+        elif isinstance(item, Series):
+            words = [(part, part.text) for part in item.items if isinstance(part, Leaf)]
+        for where, word in words:
+            if word not in ACTIONS:
+                message = f"unknown action `{word}`" if word else "an action without a name"
+                advice = suggest(word, sorted(ACTIONS))
+                self._complain(where, ("spec", "actions"), message, advice)
+
+    def _uses(self, tier: Item, path: TreePath) -> list[PluginUse]:
+        listed = tier.get("plugins") if isinstance(tier, Branch) else None
+        found = []
+        for number, item in enumerate(listed.items if isinstance(listed, Series) else ()):
+            name = item.get("name") if isinstance(item, Branch) else None
+            if not isinstance(item, Branch) or not isinstance(name, Leaf):
+                continue
+            inner = (*path, "plugins", number)
+            plugin = self.plugins.get(name.text)
+            if plugin is None:
+                advice = suggest(name.text, sorted(self.plugins))
+                self._complain(name, (*inner, "name"), f"unknown plugin `{name.text}`", advice)
+                continue
+            found.append(
+                PluginUse(
+                    name=name.text,
+                    disabled=frozenset(flag for flag in FLAGS.values() if _is_off(item.get(flag))),
+                    arguments=self._arguments(item.get("arguments"), plugin, inner),
+                )
+            )
+        return found
+
+    def _arguments(self, item: Item | None, plugin: type[Plugin], path: TreePath) -> dict[str, str]:
+        given = {}
+        for key, value in (item.entries if isinstance(item, Branch) else {}).items():
+            assert isinstance(item, Branch)
+            inner = (*path, "arguments", key)
+            if key not in plugin.arguments:
+                advice = suggest(key, sorted(plugin.arguments))
+                place = item.keys[key]
+                message = f"unknown argument `{key}`"
+                self.problems.append(place.problem(show(inner), message, advice))
+            elif isinstance(value, Leaf):
+                wanted = unreadable_argument(value.text, plugin.arguments[key])
+                if wanted:
+                    message = f"`{value.text}` is not {wanted}"
+                    self._complain(value, inner, message, f"write {wanted}")
+                given[key] = value.text
+        return given
+
+
+def _is_off(item: Item | None) -> bool:
+    return isinstance(item, Leaf) and item.value() is False
 
 
 # -- building --------------------------------------------------------------------------------
@@ -356,7 +255,7 @@ def _built(
     options = options or Options()
     document = {
         "apiVersion": API_VERSION,
-        "kind": KIND,
+        "kind": BATCH_RULES,
         "metadata": {"name": name},
         "spec": {
             "actions": list(actions),
@@ -388,6 +287,6 @@ def _built(
 def _plugin_document(use: PluginUse) -> dict[str, Any]:
     return {
         "name": use.name,
-        **{flag: use.enabled(flag) for flag in FLAGS},
+        **{flag: use.enabled(flag) for flag in FLAGS.values()},
         "arguments": dict(use.arguments),
     }

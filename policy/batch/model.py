@@ -166,3 +166,11 @@ class BatchQueue:
     weight: int
     created_ms: int
     queue: Queue
+
+
+def in_queues(jobs: Iterable[Job]) -> dict[str, list[Job]]:
+    """Jobs by queue, both in key order."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        found.setdefault(job.queue, []).append(job)
+    return dict(sorted(found.items()))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
 from policy.batch.model import HOLDING, Job, Status
-from policy.batch.plugins.base import Plugin
+from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.result import GroupStatus, OpenFigures, SessionResult
@@ -29,13 +29,24 @@ def run_session(
 
     plugins: what the names in the rules stand for.
     """
-    session = Session(snapshot, rules, plugins)
+    session = Session(snapshot, rules)
+    opened = _opened(rules, plugins)
+    for plugin in opened:
+        plugin.open(session)
+    session.arrange()
     for turn, action in enumerate(rules.actions):
         session.recorder.begin(action, turn)
         session.later_actions = rules.actions[turn + 1 :]
         ACTIONS[action].run(session)
-    session.close()
+    for plugin in opened:
+        plugin.close(session)
     return _result(session)
+
+
+def _opened(rules: BatchRules, known: Mapping[str, type[Plugin]]) -> list[Plugin]:
+    """Listed twice, a plugin is opened once, and the last arguments win."""
+    arguments = {use.name: Arguments(use.arguments) for tier in rules.tiers for use in tier}
+    return [known[name](given) for name, given in arguments.items()]
 
 
 def _result(session: Session) -> SessionResult:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.model import Job, Status, Task
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 from policy.cluster.tables import Bools
 
 
-def may_grow(session: Session, task: Task) -> bool:
+def may_grow(session: ActionView, task: Task) -> bool:
     """May the task's queue take room that nobody of it gives up?"""
     return not session.overused(session.queue_of(session.jobs[task.job]))
 
 
-def idle_node(session: Session, task: Task, passing: Bools) -> int | None:
+def idle_node(session: ActionView, task: Task, passing: Bools) -> int | None:
     """The best node that has idle room for the task, where rules ask to look for one first."""
     if not session.options.fit_first or not may_grow(session, task):
         return None
@@ -27,7 +27,7 @@ def idle_node(session: Session, task: Task, passing: Bools) -> int | None:
     return session.best(nodes, session.scores(task, nodes))
 
 
-def roll_back(session: Session, job: Job) -> None:
+def roll_back(session: ActionView, job: Job) -> None:
     """Takes back the job's placements of this session that were not sent and cannot be.
 
     Kept are those of a job that only waits for releases, or for tasks without requests that a
@@ -44,7 +44,7 @@ def roll_back(session: Session, job: Job) -> None:
                 session.recorder.taken_back(task)
 
 
-def _awaits_backfill(session: Session, job: Job) -> bool:
+def _awaits_backfill(session: ActionView, job: Job) -> bool:
     """Would the job be ready if a later backfill placed its tasks without requests?"""
     if "backfill" not in session.later_actions:
         return False

@@ -7,43 +7,20 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policy.batch.cache import World, load
 from policy.batch.figures import Figures
+from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
 from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
 from policy.batch.nodes import Refusal
-from policy.batch.plugins.base import FLAGS, Arguments, Plugin
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
 from policy.batch.rules import BatchRules
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
-
-Scores: TypeAlias = NDArray[np.float64]
-Event: TypeAlias = Callable[[Task], None]
-
-KINDS: Final = frozenset(FLAGS) | {"overused"}
-"""Functions that a plugin may register: they decide."""
-
-HINTS: Final = frozenset(
-    {"predicate_reasons", "preemptable_jobs", "preemptable_tasks", "reclaimable_jobs"}
-    | {"reclaimable_tasks"}
-)
-"""Functions that a plugin may register beside: they explain, or spare work, and decide nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Consulted:
-    """One function at its place in the tiers."""
-
-    tier: int
-    plugin: str
-    function: Callable[..., Any]
 
 
 class Session:
@@ -52,11 +29,11 @@ class Session:
     jobs and queues are in key order; nodes in name order, as in the snapshot.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, rules: BatchRules, plugins: Mapping[str, type[Plugin]]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, rules: BatchRules) -> None:
+        """Plugins register their functions next; then `arrange` puts these in order."""
         self.rules = rules
         self.options = rules.options
+        self.recorded_nodes = rules.recorded_nodes
         self.snapshot = snapshot
         world: World = load(snapshot, rules.naming, promise_idle=rules.options.count_room)
         self.world = world
@@ -79,14 +56,17 @@ class Session:
         self._task_amounts: dict[str, Scores] = {}
         self._on_allocate: list[Event] = []
         self._on_deallocate: list[Event] = []
-        self.plugins = self._open_plugins(plugins)
+        self.arrange()
+
+    # --- opening -------------------------------------------------------------------------------
+
+    def arrange(self) -> None:
+        """Puts the functions that are registered by now in the order of the tiers."""
         self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
         # Heaps compare often enough that looking the functions up would show.
         self._job_orders = self._functions("job_order")
         self._queue_orders = self._functions("queue_order")
         self._task_orders = self._functions("task_order")
-
-    # --- opening -------------------------------------------------------------------------------
 
     def _order_jobs(self) -> None:
         """Columns over tasks and jobs, for questions about all of them at once."""
@@ -104,17 +84,6 @@ class Session:
         for job in jobs.values():
             for task in job.in_statuses(HOLDING):
                 self.existing[task.row] = self.nodes.index_of(task.node)
-
-    def _open_plugins(self, known: Mapping[str, type[Plugin]]) -> list[Plugin]:
-        arguments: dict[str, Arguments] = {}
-        for tier in self.rules.tiers:
-            for use in tier:
-                # Listed twice, a plugin is opened once, and the last arguments win.
-                arguments[use.name] = Arguments(use.arguments)
-        opened = [known[name](given) for name, given in arguments.items()]
-        for plugin in opened:
-            plugin.open(self)
-        return opened
 
     def register(self, plugin: str, **functions: Callable[..., Any]) -> None:
         """Names the functions of a plugin: any of KINDS and HINTS.
@@ -136,10 +105,10 @@ class Session:
         self._on_allocate.append(allocate)
         self._on_deallocate.append(deallocate)
 
-    def _chain(self, kind: str) -> tuple[_Consulted, ...]:
+    def _chain(self, kind: str) -> tuple[Consulted, ...]:
         flag = FLAGS.get(kind)
         return tuple(
-            _Consulted(number, use.name, self._registered[kind][use.name])
+            Consulted(number, use.name, self._registered[kind][use.name])
             for number, tier in enumerate(self.rules.tiers)
             for use in tier
             if use.name in self._registered[kind] and (flag is None or use.enabled(flag))
@@ -147,10 +116,6 @@ class Session:
 
     def _functions(self, kind: str) -> tuple[Callable[..., Any], ...]:
         return tuple(consulted.function for consulted in self._chains[kind])
-
-    def close(self) -> None:
-        for plugin in self.plugins:
-            plugin.close(self)
 
     # --- orders --------------------------------------------------------------------------------
 
@@ -233,7 +198,7 @@ class Session:
 
     # --- victims -------------------------------------------------------------------------------
 
-    def deciding(self, kind: str) -> tuple[_Consulted, ...]:
+    def deciding(self, kind: str) -> tuple[Consulted, ...]:
         """The functions of the one tier that decides about victims: the first with any.
 
         The original goes on to later tiers where a tier yields nothing, but intersects with what
@@ -354,11 +319,3 @@ class Session:
         order = np.lexsort((-nodes, -scores))
         found: list[int] = nodes[order].tolist()
         return found
-
-
-def in_queues(jobs: Iterable[Job]) -> dict[str, list[Job]]:
-    """Jobs by queue, both in key order."""
-    found: dict[str, list[Job]] = {}
-    for job in jobs:
-        found.setdefault(job.queue, []).append(job)
-    return dict(sorted(found.items()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from policy.batch.model import Job, Status, Task
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Done:
 class Statement:
     """What one job tries."""
 
-    def __init__(self, session: Session, job: Job) -> None:
+    def __init__(self, session: ActionView, job: Job) -> None:
         self._session = session
         self._job = job
         self._done: list[_Done] = []

@@ -25,7 +25,7 @@ from policy.batch.resources import (
     Resource,
     total,
 )
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 
@@ -49,7 +49,7 @@ class Hunt:
 
     def __init__(
         self,
-        session: Session,
+        session: ActionView,
         kind: str,
         claimant: Task,
         *,
@@ -239,11 +239,11 @@ class Hunt:
         for plugin, accepted in self._hints:
             _count(vetoes, plugin, int((~accepted[potential]).sum()))
         answers = tuple(self._exact[node] for node in sorted(self._exact))
-        wanted = session.rules.recorded_nodes
+        wanted = session.recorded_nodes
         return Rejection(nodes=counts, vetoes=vetoes, answers=answers[:wanted])
 
     def _told(self, nodes: Ints, best: Callable[[Ints], Iterable[int]]) -> list[int]:
-        missing = self._session.rules.recorded_nodes - len(self._exact)
+        missing = self._session.recorded_nodes - len(self._exact)
         if missing <= 0:
             return []
         return list(islice((node for node in best(nodes) if node not in self._exact), missing))

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from policy.batch.loading import is_batch, shipped_batch_names
 from policy.cases.model import Case
 from policy.cases.reading import read_cases
-from policy.rules.loading import (
+from policy.rules.files import (
+    BATCH_RULES,
+    is_of_kind,
+    require_within,
+    shipped,
     shipped_environments,
-    shipped_file,
     shipped_folder,
     shipped_names,
     shipped_rules,
+    text_of,
 )
 from policy.rules.problems import Problem, RulesError
 
@@ -32,23 +35,30 @@ class Suite:
     rules: str | Path  #: as `RuleSet.load` takes it, or `BatchRules.load`
     file: Traversable
     shown: str  #: name of the file of cases, as messages give it
+    within: Path | None = None  #: no file outside of this folder is read
 
     @property
     def batch(self) -> bool:
         """Rules of batch sessions, whose cases `policy.cases.sessions` reads."""
-        return is_batch(self.rules)
+        return is_of_kind(self.rules, BATCH_RULES, within=self.within)
 
     def cases(self) -> tuple[Case, ...]:
         """Raises RulesError with every problem found."""
-        return read_cases(self.file, self.shown)
+        return read_cases(self.text(), self.shown)
+
+    def text(self) -> str:
+        """The text of the file of cases. Raises RulesError."""
+        if isinstance(self.file, Path):
+            return text_of(self.file, self.shown, self.within)
+        return self.file.read_text("utf-8")
 
 
-def beside(rules: str) -> Suite | None:
+def beside(rules: str, *, within: Path | None = None) -> Suite | None:
     """The cases beside a shipped rule set or a rule file; None where there are none."""
-    return _shipped(rules) if shipped_file(rules) is not None else _beside_file(Path(rules))
+    return _shipped(rules) if rules in shipped() else _beside_file(Path(rules), within)
 
 
-def suites(targets: Sequence[str]) -> list[Suite]:
+def suites(targets: Sequence[str], *, within: Path | None = None) -> list[Suite]:
     """The cases beside the named rule sets, files, and all files of folders.
 
     Without targets: those beside the shipped rules. Raises RulesError for a target without any.
@@ -56,14 +66,14 @@ def suites(targets: Sequence[str]) -> list[Suite]:
     if not targets:
         names = (
             *shipped_names(),
-            *shipped_batch_names(),
+            *shipped_names(BATCH_RULES),
             *shipped_rules(),
             *shipped_environments(),
         )
         return [suite for name in names if (suite := _shipped(name)) is not None]
     found: dict[str, Suite] = {}
     for target in targets:
-        here = list(_of(target))
+        here = list(_of(target, within))
         if not here:
             message = "there are no cases beside these rules"
             advice = f"write them to `{_expected(target)}`"
@@ -74,20 +84,22 @@ def suites(targets: Sequence[str]) -> list[Suite]:
     return list(found.values())
 
 
-def _of(target: str) -> Iterator[Suite]:
+def _of(target: str, within: Path | None) -> Iterator[Suite]:
     path = Path(target)
-    if shipped_file(target) is None and path.is_dir() and not (path / "rules.yaml").is_file():
+    if target not in shipped():
+        require_within(path, within)
+    if target not in shipped() and path.is_dir() and not (path / "rules.yaml").is_file():
         for file in sorted([*path.rglob("rules.yaml"), *path.rglob(f"*{_SUFFIX}")]):
             rules = file.with_name(file.name.removesuffix(_SUFFIX) + ".yaml")
-            suite = _beside_file(file if file.name == "rules.yaml" else rules)
+            suite = _beside_file(file if file.name == "rules.yaml" else rules, within)
             if suite is not None:
                 yield suite
         return
-    if shipped_file(target) is None and not path.exists():
+    if target not in shipped() and not path.exists():
         from policy.rules.ruleset import RuleSet
 
-        RuleSet.load(target)  # says what is wrong with the name
-    suite = beside(target)
+        RuleSet.load(target, within=within)  # says what is wrong with the name
+    suite = beside(target, within=within)
     if suite is not None:
         yield suite
 
@@ -100,7 +112,7 @@ def _expected(target: str) -> str:
 
 
 def _shipped(name: str) -> Suite | None:
-    file = shipped_file(name)
+    file = shipped().get(name)
     if file is None:
         return None
     inside = f"{name}/cases.yaml" if file.name == "rules.yaml" else f"{name}{_SUFFIX}"
@@ -108,9 +120,11 @@ def _shipped(name: str) -> Suite | None:
     return Suite(rules=name, file=cases, shown=f"rules/{inside}") if cases.is_file() else None
 
 
-def _beside_file(rules: Path) -> Suite | None:
+def _beside_file(rules: Path, within: Path | None) -> Suite | None:
     if rules.is_dir():
         rules = rules / "rules.yaml"
     name = "cases.yaml" if rules.name == "rules.yaml" else rules.stem + _SUFFIX
     cases = rules.with_name(name)
-    return Suite(rules=rules, file=cases, shown=str(cases)) if cases.is_file() else None
+    return (
+        Suite(rules=rules, file=cases, shown=str(cases), within=within) if cases.is_file() else None
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from importlib.resources.abc import Traversable
 from typing import Final
 
 from policy.cases.fields import Fields, known, seconds
@@ -35,7 +34,7 @@ from policy.cluster.objects import (
 )
 from policy.decision.model import Outcome
 from policy.preemption.columns import history_key
-from policy.rules.documents import MAX_BYTES, Item, Leaf, Series, parse_any
+from policy.rules.documents import Item, Leaf, Series, parse_any
 from policy.rules.expressions.variables import HISTORY_FUNCTIONS
 from policy.rules.problems import Problem, RulesError
 
@@ -49,30 +48,16 @@ _TAINT: Final = re.compile(r"([^=:]+)(?:=([^=:]*))?:(NoSchedule|PreferNoSchedule
 _FIGURE: Final = re.compile(r"([A-Za-z]+)(?:\(([0-9a-z]+)\))?")
 
 
-def read_cases(file: Traversable, shown: str) -> tuple[Case, ...]:
+def read_cases(text: str, shown: str) -> tuple[Case, ...]:
     """The cases of a file. Raises RulesError with every problem found."""
     problems: list[Problem] = []
-    root = parse_any(text_of(file, shown), shown, problems)
+    root = parse_any(text, shown, problems)
     if not isinstance(root, Series):
         raise RulesError([root.place.problem("", "a file of cases is a list of cases")])
     cases = [case for i, item in enumerate(root.items) if (case := _case(item, i, problems))]
     if problems:
         raise RulesError(problems)
     return tuple(cases)
-
-
-def text_of(file: Traversable, shown: str) -> str:
-    """The text of a file of cases. Raises RulesError."""
-    try:
-        raw = file.read_bytes()
-    except OSError as exc:
-        raise _refused(shown, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
-    if len(raw) > MAX_BYTES:
-        raise _refused(shown, f"larger than {MAX_BYTES} bytes")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise _refused(shown, f"not UTF-8: byte {exc.start + 1}") from exc
 
 
 def _refused(shown: str, message: str) -> RulesError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from policy.cases.finding import Suite, beside
 from policy.cases.model import Case, Mismatch
@@ -26,13 +27,13 @@ def run(case: Case, rules: RuleSet) -> Mismatch | None:
 
 def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:
     """The cases of a suite that fail, under its rules or others. Raises RulesError."""
-    chosen = RuleSet.load(suite.rules) if rules is None else rules
+    chosen = RuleSet.load(suite.rules, within=suite.within) if rules is None else rules
     return [failed for case in suite.cases() if (failed := run(case, chosen)) is not None]
 
 
-def run_beside(rules: str) -> list[Mismatch]:
+def run_beside(rules: str, *, within: Path | None = None) -> list[Mismatch]:
     """The cases beside a rule set that fail; none where there are no cases. Raises RulesError."""
-    suite = beside(rules)
+    suite = beside(rules, within=within)
     return [] if suite is None else run_suite(suite)
 
 

@@ -26,7 +26,6 @@ from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
 from policy.cases import Mismatch, Suite
 from policy.cases.fields import Fields
-from policy.cases.reading import text_of
 from policy.cluster import times
 from policy.cluster.objects import (
     ClusterObject,
@@ -92,8 +91,8 @@ def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
     The rules that the cases lie beside, and shipped ones that they are compared with. Raises
     RulesError.
     """
-    own = BatchRules.load(suite.rules)
-    for case in read_cases(text_of(suite.file, suite.shown), suite.shown):
+    own = BatchRules.load(suite.rules, within=suite.within)
+    for case in read_cases(suite.text(), suite.shown):
         for name in dict.fromkeys((own.name, *case.want)):
             if name in case.want:
                 rules = own if name == own.name else BatchRules.load(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def group() -> None:
     show_default=True,
     help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
 )
+@rule_files.rules_root_option
 @click.option(
     "--until-settled",
     is_flag=True,
@@ -93,12 +94,11 @@ def run(
       policy batch run --rules kube-batch-sample --until-settled
       policy batch run --rules batch-safe --dry-run --output json
     """
-    from policy.batch.rules import BatchRules
     from policy.cli.batch_view import shown_now
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 
-    found = BatchRules.load(rules)
+    found = rule_files.batch_rules(rules)
     for notice in found.notices:
         output.say(str(notice))
     clock = session.deciding_at(now)

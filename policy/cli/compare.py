@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
     required=True,
     help="The other rules: a shipped rule set, or a rule file.",
 )
+@rule_files.rules_root_option
 @options.db_option
 @options.cluster_option
 @click.option(
@@ -76,9 +77,8 @@ def command(
     from policy.audit import processes
     from policy.audit.compare import Comparison, summarise
     from policy.audit.recorded import Comparing
-    from policy.rules import RuleSet
 
-    other = RuleSet.load(rules)
+    other = rule_files.rule_set(rules)
     with session.open_store(db) as store:
         if show is not None:
             return _show(store, show, other, form)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output
+from policy.cli import options, output, rule_files
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -107,11 +107,9 @@ def _rule_set(source: str) -> RuleSet | None:
     from policy.rules.ruleset import RuleSet
 
     try:
-        return RuleSet.load(source, overrides=OVERRIDES)
+        return RuleSet.load(source, overrides=OVERRIDES, within=rule_files.within())
     except RulesError:
-        from policy.batch.rules import BatchRules
-
         with suppress(RulesError):
-            BatchRules.load(source)
+            rule_files.batch_rules(source)
             return None
         raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chose
     from policy.rules import RuleSet
 
     if not environment:
-        return Chosen(cluster=cluster, rules=RuleSet.load(rules), environment="")
+        return Chosen(cluster=cluster, rules=rule_files.rule_set(rules), environment="")
     ctx = click.get_current_context()
     for option in ("cluster", "rules"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
@@ -170,6 +170,7 @@ def use(name: str, db: str) -> int:
 @group.command("activate")
 @_NAME
 @click.argument("rules", metavar="RULES")
+@rule_files.rules_root_option
 @_REASON
 @options.db_option
 @options.output_option
@@ -186,11 +187,10 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
       policy env activate prod environments/prod --reason "budgets are hard limits from now on"
     """
     from policy.cases import run_beside
-    from policy.rules import RuleSet
 
-    rule_set = RuleSet.load(rules)
+    rule_set = rule_files.rule_set(rules)
     _need_reason(reason)
-    failures = run_beside(rules)
+    failures = run_beside(rules, within=rule_files.within())
     if failures:
         for failure in failures:
             click.echo(str(failure), err=True)

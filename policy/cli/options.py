@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from policy.cli import rule_files
 from policy.cluster import times
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -57,14 +58,14 @@ def output_option(function: _Function) -> _Function:
 
 
 def rules_option(function: _Function) -> _Function:
-    """`--rules NAME|PATH`"""
+    """`--rules NAME|PATH` and `--rules-root DIR`"""
     return click.option(
         "--rules",
         metavar="NAME|PATH",
         default=DEFAULT_RULES,
         show_default=True,
         help="A shipped rule set, or a rule file.",
-    )(function)
+    )(rule_files.rules_root_option(function))
 
 
 def seed_option(function: _Function) -> _Function:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def list_(form: str) -> int:
     """
     from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
-    from policy.rules.loading import shipped_environments, shipped_rules
+    from policy.rules.files import shipped_environments, shipped_rules
 
     kinds = (
         ("rule set", RuleSet.names()),
@@ -61,6 +61,7 @@ def list_(form: str) -> int:
 
 @group.command("show")
 @_RULES
+@rule_files.rules_root_option
 @click.option(
     "-o",
     "--output",
@@ -81,11 +82,7 @@ def show(rules: str, form: str) -> int:
     """
     import json
 
-    from policy.batch.loading import is_batch
-    from policy.batch.rules import BatchRules
-    from policy.rules import RuleSet
-
-    rule_set = BatchRules.load(rules) if is_batch(rules) else RuleSet.load(rules)
+    rule_set = rule_files.rules_of_any_kind(rules)
     if form == "json":
         click.echo(rule_set.canonical)
     else:
@@ -96,6 +93,7 @@ def show(rules: str, form: str) -> int:
 
 @group.command("explain")
 @_RULES
+@rule_files.rules_root_option
 @options.output_option
 def explain(rules: str, form: str) -> int:
     """List every rule that takes effect, with its reason and the line that it comes from.
@@ -106,10 +104,9 @@ def explain(rules: str, form: str) -> int:
     """
     from dataclasses import asdict
 
-    from policy.rules import RuleSet
     from policy.rules.explain import effective_rules
 
-    rows = [asdict(rule) for rule in effective_rules(RuleSet.load(rules))]
+    rows = [asdict(rule) for rule in effective_rules(rule_files.rule_set(rules))]
     columns = ("section", "position", "id", "text", "why", "origin")
     output.rows(rows, form, columns=columns, right=("position",))
     return Exit.OK
@@ -117,6 +114,7 @@ def explain(rules: str, form: str) -> int:
 
 @group.command("lint")
 @_RULES
+@rule_files.rules_root_option
 @options.output_option
 def lint(rules: str, form: str) -> int:
     """Report what a rule set allows but hardly means.
@@ -131,10 +129,9 @@ def lint(rules: str, form: str) -> int:
     """
     from dataclasses import asdict
 
-    from policy.rules import RuleSet
     from policy.rules.lint import lint as run
 
-    found = run(RuleSet.load(rules))
+    found = run(rule_files.rule_set(rules))
     if form == "table":
         for warning in found:
             click.echo(str(warning))
@@ -148,6 +145,7 @@ def lint(rules: str, form: str) -> int:
 
 @group.command("test")
 @click.argument("targets", metavar="[NAME|PATH]...", nargs=-1)
+@rule_files.rules_root_option
 @options.output_option
 def test(targets: tuple[str, ...], form: str) -> int:
     """Run the cases beside rules: a small cluster each, and what has to be decided on it.
@@ -164,7 +162,7 @@ def test(targets: tuple[str, ...], form: str) -> int:
     """
     from policy.cases import suites
 
-    found = suites(targets)
+    found = suites(targets, within=rule_files.within())
     rows = []
     for suite in found:
         for rules, case, failed in _results(suite):
@@ -198,7 +196,7 @@ def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | N
 
         yield from ((name, case, failed) for case, name, failed in run_suite(suite))
         return
-    rules = RuleSet.load(suite.rules)
+    rules = RuleSet.load(suite.rules, within=suite.within)
     for case in suite.cases():
         yield str(suite.rules), case, run(case, rules)
 
@@ -206,6 +204,7 @@ def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | N
 @group.command("diff")
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
+@rule_files.rules_root_option
 @options.output_option
 def diff(old: str, new: str, form: str) -> int:
     """Say what differs between two rule sets, rule by rule and in words.
@@ -219,11 +218,10 @@ def diff(old: str, new: str, form: str) -> int:
     """
     from dataclasses import asdict
 
-    from policy.rules import RuleSet
     from policy.rules.diff import compare
     from policy.rules.diff_table import diff_rows
 
-    before, after = RuleSet.load(old), RuleSet.load(new)
+    before, after = rule_files.rule_set(old), rule_files.rule_set(new)
     changes = compare(before, after)
     if form == "table" and changes:
         names = (before.name, after.name) if before.name != after.name else ("old", "new")

@@ -86,9 +86,8 @@ def command(
 
     With --watch the command stays and decides pods as they appear; failed ones are tried again when
     a change of the cluster may help them, after the backoff that the rule file's `queue` names.
-    Several of them share the work of one cluster. SIGINT and SIGTERM
-    end it after the decision that is being made, with exit status 0 (3 where decisions ended in
-    an error).
+    Several of them share the work of one cluster. SIGINT and SIGTERM end it after the decision that
+    is being made, with exit status 0, or 3 as above.
 
     \b
     Example:

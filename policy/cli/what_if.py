@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 from policy.cli.state import at_option, revision_at
 
@@ -114,9 +114,8 @@ def command(
       policy what-if --priority-class high=100 --at 1 --output json
     """
     from policy.audit.what_if import Supposition, foresee, suppose
-    from policy.rules import RuleSet
 
-    rule_set = RuleSet.load(rules)
+    rule_set = rule_files.rule_set(rules)
     with session.open_store(db, write=record) as store:
         revision = revision_at(store, cluster, at)
         snapshot = _snapshot(store, cluster, revision, rule_set, now, past=at is not None)

@@ -14,9 +14,7 @@ from policy.rules.checks import (
     IMPORTANCE,
     RANKING,
     Checker,
-    Path,
     Registry,
-    find,
 )
 from policy.rules.documents import Branch, Item, Series
 from policy.rules.expressions import Expression
@@ -50,6 +48,7 @@ from policy.rules.schema import (
     RuleFileModel,
     ScorerModel,
 )
+from policy.rules.shape import Path, find
 
 
 def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> RuleSet:

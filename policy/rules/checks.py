@@ -6,13 +6,9 @@ its place. Pydantic's own findings are translated here too.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, get_args
-
-from pydantic import BaseModel, ValidationError
+from typing import Protocol
 
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, place_within, plain
 from policy.rules.expressions import (
@@ -29,8 +25,15 @@ from policy.rules.overlays import implied_id
 from policy.rules.problems import Problem
 from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
-
-Path = tuple[str | int, ...]
+from policy.rules.shape import (
+    TYPE_WORDS,
+    Path,
+    Shape,
+    find,
+    found_in,
+    show,
+    suggest,
+)
 
 ELIGIBILITY: Path = ("spec", "eligibility")
 ELIGIBLE: Path = ("spec", "victims", "eligible")
@@ -69,26 +72,6 @@ class Parametrised(Protocol):
 Registry = Mapping[str, Parametrised]
 
 
-def show(path: Iterable[str | int]) -> str:
-    """`spec.victims.eligible[1].when`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def find(root: Item, path: Iterable[str | int]) -> Item | None:
-    """The item at a path, None where there is none."""
-    item: Item | None = root
-    for part in path:
-        if isinstance(part, int):
-            found = isinstance(item, Series) and part < len(item.items)
-            item = item.items[part] if isinstance(item, Series) and found else None
-        else:
-            item = item.get(part) if isinstance(item, Branch) else None
-    return item
-
-
 @dataclass(slots=True)
 class Checker:
     """Collects the problems of one merged rule file, and its compiled expressions."""
@@ -101,7 +84,9 @@ class Checker:
 
     def run(self) -> RuleFileModel | None:
         """All checks; the validated model where pydantic found nothing."""
-        model = self._shape()
+        shape = Shape(self.root, RuleFileModel, _shape_words, _MISSING)
+        model = shape.validate()
+        self.problems += shape.problems
         for path, keys, context, expected in _EXPRESSIONS:
             for index, rule in self._rules(path):
                 for key in keys:
@@ -126,44 +111,6 @@ class Checker:
             for index, item in enumerate(series.items):
                 if isinstance(item, Branch):
                     yield index, item
-
-    # -- shape ---------------------------------------------------------------------------
-
-    def _shape(self) -> RuleFileModel | None:
-        try:
-            return RuleFileModel.model_validate(_data(self.root), by_alias=True)
-        except ValidationError as exc:
-            for error in exc.errors(include_url=False):
-                self._shape_problem(dict(error))
-            return None
-
-    def _shape_problem(self, error: dict[str, Any]) -> None:
-        path: Path = error["loc"]
-        # `audit.candidates` may be a number or a word: pydantic reports each alternative.
-        if path[:3] == ("spec", "audit", "candidates"):
-            path = path[:3]
-        kind = error["type"]
-        if kind == "extra_forbidden":
-            self._unknown_key(path)
-            return
-        item = find(self.root, path)
-        if kind == "missing":
-            owner = find(self.root, path[:-1]) or self.root
-            self.complain(owner.place, path, f"missing key `{path[-1]}`", _MISSING.get(path[-1]))
-            return
-        place = item.place if item is not None else self.root.place
-        message, advice = _shape_message(error, item, path)
-        problem = place.problem(show(path), message, advice)
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def _unknown_key(self, path: Path) -> None:
-        owner = find(self.root, path[:-1])
-        key = str(path[-1])
-        assert isinstance(owner, Branch)
-        known = _known_keys(path[:-1])
-        where = f" in `{show(path[:-1])}`" if path[:-1] else ""
-        self.complain(owner.keys[key], path, f"unknown key `{key}`{where}", _suggest(key, known))
 
     # -- expressions ---------------------------------------------------------------------
 
@@ -277,7 +224,7 @@ class Checker:
             seen.setdefault(leaf.text, leaf.place)
             info = registry.get(leaf.text)
             if info is None:
-                advice = _suggest(leaf.text, registry)
+                advice = suggest(leaf.text, registry)
                 self.complain(leaf.place, where, f"unknown {key} `{leaf.text}`", advice)
                 continue
             reserved = {key, "weight"} if key == "scorer" else {key}
@@ -291,22 +238,20 @@ class Checker:
         name = str(path[-1])
         parameter = info.parameters.get(name)
         if parameter is None:
-            advice = _suggest(name, info.parameters)
+            advice = suggest(name, info.parameters)
             self.complain(place, path, f"`{owner}` has no parameter `{name}`", advice)
             return
         value = plain(item)
         if type(value) is not parameter.type:
-            wanted = _TYPE_WORDS.get(parameter.type, parameter.type.__name__)
-            message = f"`{name}` of `{owner}` must be {wanted}, not {_found(item)}"
+            wanted = TYPE_WORDS.get(parameter.type, parameter.type.__name__)
+            message = f"`{name}` of `{owner}` must be {wanted}, not {found_in(item)}"
             self.complain(item.place, path, message)
         elif parameter.choices is not None and value not in parameter.choices:
-            advice = _suggest(str(value), parameter.choices)
+            advice = suggest(str(value), parameter.choices)
             self.complain(item.place, path, f"unknown `{name}` `{value}` of `{owner}`", advice)
 
 
-# -- words -----------------------------------------------------------------------------------
-
-_MISSING: Mapping[str | int, str] = {
+_MISSING: Mapping[str, str] = {
     "apiVersion": "write `apiVersion: policy/v1`",
     "kind": "write `kind: PreemptionRules`",
     "metadata": "write `metadata: {name: my-rules}`",
@@ -317,107 +262,6 @@ _MISSING: Mapping[str | int, str] = {
     "victims": "give it, or `extends` a rule set that does",
     "ranking": "give it, or `extends` a rule set that does",
 }
-_TYPE_WORDS: Mapping[type, str] = {int: "a whole number", str: "text", bool: "true or false"}
-_KIND_WORDS: Mapping[str, str] = {
-    "int_type": "a whole number",
-    "string_type": "text",
-    "bool_type": "`true` or `false`",
-    "list_type": "a list",
-    "model_type": "a mapping",
-    "dict_type": "a mapping",
-    "model_attributes_type": "a mapping",
-}
-
-
-def _data(item: Item, key: str = "") -> Any:
-    """Ordinary values; expressions stay the text that they are."""
-    if isinstance(item, Leaf):
-        return item.text if key in _TEXT_KEYS else item.value()
-    if isinstance(item, Series):
-        return [_data(part) for part in item.items]
-    return {name: _data(value, name) for name, value in item.entries.items()}
-
-
-# `when: true` and `maximize: 1` are expressions, not YAML's truth values and numbers.
-_TEXT_KEYS = frozenset({"when", "ascending", "descending", "minimize", "maximize"})
-
-
-def _shape_message(error: dict[str, Any], item: Item | None, path: Path) -> tuple[str, str | None]:
-    kind = error["type"]
-    name = str(path[-1]) if isinstance(path[-1], str) else show(path[-2:])
-    if path == ("spec", "audit", "candidates"):
-        return "`candidates` must be `all`, `chosen` or a whole number from 1", None
-    if kind in _KIND_WORDS:
-        advice = None
-        if name in _TEXT_KEYS:
-            advice = "YAML reads signs of the expression as its own: quote it, or use `>-`"
-        elif kind == "string_type" and isinstance(item, Leaf):
-            advice = f"quote it: `'{item.text}'`"
-        return f"`{name}` must be {_KIND_WORDS[kind]}, not {_found(item)}", advice
-    context = error.get("ctx", {})
-    found = item.text if isinstance(item, Leaf) else ""
-    if kind in ("enum", "literal_error"):
-        choices = re.findall(r"'([^']*)'", str(context.get("expected", "")))
-        return f"unknown `{name}` `{found}`", _suggest(found, choices)
-    if kind == "string_pattern_mismatch" and name == "urlPrefix":
-        return f"`{found}` is no address", "it starts with `http://` or `https://`"
-    if kind == "string_pattern_mismatch":
-        return f"`{found}` is no {name}", "use lower-case words with `-` between them"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        limit = context.get("ge", context.get("le"))
-        side = "at least" if kind.startswith("greater") else "at most"
-        return f"`{name}` must be {side} {limit}, not {found}", None
-    if kind in ("too_short", "string_too_short"):
-        return f"`{name}` must not be empty", None
-    if kind == "string_too_long":
-        return f"`{name}` is longer than {context.get('max_length')} characters", None
-    return f"`{name}`: {error['msg'][:1].lower()}{error['msg'][1:]}", None
-
-
-def _found(item: Item | None) -> str:
-    if isinstance(item, Series):
-        return "a list"
-    if isinstance(item, Branch):
-        return "a mapping"
-    if item is None:
-        return "nothing"
-    value = item.value()
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"the truth value `{item.text}`"
-    if isinstance(value, int | float):
-        return f"the number {item.text}"
-    return f"the text `{item.text}`"
-
-
-def _known_keys(path: Path) -> list[str]:
-    """Keys of the model at a path, read from the models' annotations."""
-    model: Any = RuleFileModel
-    for part in path:
-        if isinstance(part, int):
-            continue
-        annotation = model.model_fields[part].annotation
-        model = next(m for m in _models(annotation))
-    return list(model.model_fields)
-
-
-def _models(annotation: Any) -> Iterable[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)
-
-
-def _suggest(wanted: str, known: Iterable[str]) -> str:
-    names = list(known)
-    lowered = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean `{lowered[close[0]]}`?"
-    if not names:
-        return "there is none"
-    return "known: " + ", ".join(f"`{name}`" for name in names)
 
 
 def _rule_label(root: Branch, path: Path) -> str:
@@ -436,4 +280,13 @@ def _eaten_comment(leaf: Leaf) -> str | None:
     rest = line[leaf.end.column :]
     if rest.lstrip().startswith("#") and rest[:1].isspace():
         return "YAML takes ` #` and what follows for a comment: quote the expression or use `>-`"
+    return None
+
+
+def _shape_words(kind: str, path: Path, found: str) -> tuple[str, str | None] | None:
+    """What is particular to rule files about a finding of pydantic; None where nothing is."""
+    if path == ("spec", "audit", "candidates"):
+        return "`candidates` must be `all`, `chosen` or a whole number from 1", None
+    if kind == "string_pattern_mismatch" and path[-1] == "urlPrefix":
+        return f"`{found}` is no address", "it starts with `http://` or `https://`"
     return None

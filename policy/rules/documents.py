@@ -151,8 +151,6 @@ def parse_any(text: str, file: str, problems: list[Problem]) -> Item:
         message = f"file of {size} bytes, more than {MAX_BYTES}"
         problem = Problem(file=file, line=0, column=0, path="", message=message)
         raise RulesError([problem])
-    if file.endswith(".json"):
-        text = _SURROGATE_PAIR.sub(_joined, text)
     _check_depth(text, source)
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
@@ -184,17 +182,6 @@ def _escape(match: re.Match[str]) -> str:
     # YAML has no surrogate pairs, and folds U+2028 and its like.
     code = ord(match[0])
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
-
-
-# The one thing in JSON that YAML does not read: characters escaped in two halves.
-_SURROGATE_PAIR = re.compile(
-    r"(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE
-)
-
-
-def _joined(match: re.Match[str]) -> str:
-    code = 0x10000 + ((int(match[2], 16) & 0x3FF) << 10) + (int(match[3], 16) & 0x3FF)
-    return f"{match[1]}\\U{code:08x}"
 
 
 def _check_depth(text: str, source: Source) -> None:

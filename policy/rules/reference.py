@@ -15,7 +15,7 @@ from policy.rules.expressions.variables import (
     VARIABLES,
     Context,
 )
-from policy.rules.loading import shipped_environments, shipped_names, shipped_rules
+from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 from policy.rules.ruleset import RuleSet
 from policy.scoring.registry import SCORERS
 

@@ -242,16 +242,20 @@ class RuleSet:
 
     @staticmethod
     def load(
-        source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+        source: str | Path | Mapping[str, Any],
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        within: Path | None = None,
     ) -> RuleSet:
-        """Read a shipped rule set by name, a file by path, or a mapping.
+        """Read a shipped rule set by name, a file by path, a mapping, or the text of a file.
 
         `overrides` is merged into `spec` as an overlay's would be, and checked the same.
-        Raises `RulesError` with every problem found.
+        within: a folder outside of which no file is read, symbolic links followed. Raises
+        `RulesError` with every problem found.
         """
         from policy.rules.loading import load_rule_set
 
-        return load_rule_set(source, overrides)
+        return load_rule_set(source, overrides, within=within)
 
     @staticmethod
     def from_canonical(text: str) -> RuleSet:
@@ -263,7 +267,7 @@ class RuleSet:
     @staticmethod
     def names() -> tuple[str, ...]:
         """Names of the shipped rule sets, sorted."""
-        from policy.rules.loading import shipped_names
+        from policy.rules.files import shipped_names
 
         return shipped_names()
 

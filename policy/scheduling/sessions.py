@@ -128,7 +128,8 @@ class SessionScheduler:
         """Sessions until one leaves no pod that is leaving and none that has yet to start.
 
         Between two of them leaving pods go and placed pods start; no new pods are made in their
-        stead, so it comes to an end where others add none: what they change meanwhile takes part. Raises Contended.
+        stead, so it comes to an end where others add none. What they change meanwhile takes part.
+        Raises Contended.
         """
         while True:
             yield self.run()

@@ -32,6 +32,7 @@ LOADED = COMMANDS | {
     "policy.cli.exits",
     "policy.cli.options",
     "policy.cli.output",
+    "policy.cli.rule_files",
     "policy.cli.session",
     "policy.cluster",
     "policy.cluster.times",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from policy.batch import BatchRules
 from policy.batch.registry import ACTIONS, PLUGINS
-from policy.batch.rules import OPTION_KEYS
+from policy.batch.settings import OPTION_KEYS
 from tests.support.batch import a_class, a_gang, a_node, a_queue, cluster
 
 PAGE = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()

@@ -143,26 +143,38 @@ def test_comments_and_spelling_do_not_change_the_digest() -> None:
     [
         ("allocate, preempt", "allocate, prempt", "5:23 unknown action `prempt`"),
         ("allocate, preempt", "", "5:12 no action is left"),
-        ("[allocate, preempt]", "{a: b}", "5:12 `spec.actions` must be names"),
+        ("[allocate, preempt]", "{a: b}", "5:12 `actions` must be a list of names"),
         ("name: gang", "name: gong", "8:18 unknown plugin `gong`"),
         ("enablePreemptable", "enablePreempt", "8:24 unknown key `enablePreempt`"),
         ("enablePreemptable", "disableJobOrder", "8:24 unknown key `disableJobOrder`"),
         ("false", "no", "8:43 YAML reads `no` as false"),
-        ("false", "'false'", "8:43 `spec.tiers[0].plugins[0].enablePreemptable` must be"),
+        ("false", "'false'", "8:43 `enablePreemptable` must be `true` or `false`"),
         ("weight: 3", "weights: 3", "9:41 unknown argument `leastrequested.weights`"),
         ("weight: 3", "weight: many", "9:64 `many` is not a whole number"),
         ("weight: 3", "weight: [3]", "9:64 `leastrequested.weight` must be a single value"),
-        ("plugins:\n    ", "plugin:\n    ", "7:7 a tier holds `plugins`"),
-        ("{name: mine}", "{name: Mine}", "3:18 `Mine` is not a name"),
-        ("policy/v1", "policy/v2", "1:13 `apiVersion` must be `policy/v1`"),
-        ("  actions: [allocate, preempt]\n", "", "1:1 `spec.actions` is missing"),
+        ("plugins:\n    ", "plugin:\n    ", "7:7 missing key `plugins`"),
+        ("{name: mine}", "{name: Mine}", "3:18 `Mine` is no name"),
+        ("policy/v1", "policy/v2", "1:13 unknown `apiVersion` `policy/v2`"),
+        ("  actions: [allocate, preempt]\n", "", "5:3 missing key `actions`"),
         ("spec:\n", "spec:\n  option: {}\n", "5:3 unknown key `option`"),
         ("spec:\n", "spec:\n  options: {keepGang: true}\n", "5:13 unknown key `keepGang`"),
-        ("spec:\n", "spec:\n  options: {keepGangs: 1}\n", "5:24 `spec.options.keepGangs` must be"),
-        ("spec:\n", "spec:\n  audit: {nodes: -1}\n", "5:18 `nodes` must be a number"),
-        ("spec:\n", "spec:\n  naming: {schedulerName: ''}\n", "5:27 `schedulerName` must be"),
-        ("spec:\n", "extends: kube-botch\nspec:\n", "0:0 no shipped batch rules `kube-botch`"),
-        ("  tiers:\n", "  tiers: 3\n  more:\n", "6:10 `spec.tiers` must be a list of tiers"),
+        (
+            "spec:\n",
+            "spec:\n  options: {keepGangs: 1}\n",
+            "5:24 `keepGangs` must be `true`",
+        ),
+        ("spec:\n", "spec:\n  audit: {nodes: -1}\n", "5:18 `nodes` must be at least 0, not -1"),
+        (
+            "spec:\n",
+            "spec:\n  naming: {schedulerName: ''}\n",
+            "5:27 `schedulerName` must",
+        ),
+        (
+            "spec:\n",
+            "extends: kube-botch\nspec:\n",
+            "4:10 cannot extend `kube-botch`: no shipped",
+        ),
+        ("  tiers:\n", "  tiers: 3\n  more:\n", "6:10 `tiers` must be a list, not the number 3"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(old: str, new: str, expected: str) -> None:
@@ -195,7 +207,7 @@ def test_a_file_that_extends_itself_is_refused(tmp_path: Path) -> None:
     for name, other in (("a", "b"), ("b", "a")):
         text = OWN.replace("spec:", f"extends: ./{other}.yaml\nspec:")
         (tmp_path / f"{name}.yaml").write_text(text)
-    with pytest.raises(RulesError, match="extends itself"):
+    with pytest.raises(RulesError, match="extends this file in turn, in a circle"):
         BatchRules.load(tmp_path / "a.yaml")
 
 

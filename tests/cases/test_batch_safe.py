@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from policy.batch import BatchRules, run_session
-from policy.batch.rules import Options
+from policy.batch.settings import Options
 from policy.cases.sessions import BatchCase, read_cases, run_case
 from policy.cli.app import cli
 from policy.rules.problems import RulesError

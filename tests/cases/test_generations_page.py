@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.support.generations import document
 
-PAGE = Path(__file__).parents[2] / "docs" / "generations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "generated" / "generations.md"
 
 
 def test_the_page_is_what_deciding_its_clusters_gives() -> None:
-    """`docs/generations.md` is current: made again, it is the same."""
+    """`docs/generated/generations.md` is current: made again, it is the same."""
     assert PAGE.read_text() == document()

@@ -176,7 +176,7 @@ def test_a_broken_case_is_refused_with_its_place(name: str, tmp_path: Path) -> N
     file = tmp_path / "c.yaml"
     file.write_text(text)
     with pytest.raises(RulesError) as refused:
-        read_cases(file, "c.yaml")
+        read_cases(file.read_text(), "c.yaml")
     assert str(refused.value).startswith(message)
 
 
@@ -185,7 +185,7 @@ def test_all_problems_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(BROKEN["no-quantity"][0] + BROKEN["no-number"][0])
     with pytest.raises(RulesError) as refused:
-        read_cases(file, "c.yaml")
+        read_cases(file.read_text(), "c.yaml")
     assert len(refused.value.problems) == 2
 
 
@@ -216,7 +216,7 @@ def test_every_part_of_a_case_reaches_the_decision(tmp_path: Path) -> None:
           want: {outcome: bind}
         """)
     )
-    (case,) = read_cases(file, "c.yaml")
+    (case,) = read_cases(file.read_text(), "c.yaml")
     snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
     web, high = snapshot.pod("shop/web"), snapshot.pod("default/high")
     assert web is not None
@@ -269,7 +269,7 @@ def test_each_denied_pod_has_its_rule(tmp_path: Path) -> None:
     """No rule allows it, a rule denies it, or a budget holds it back: each is told apart."""
     file = tmp_path / "c.yaml"
     file.write_text(GUARDED)
-    (case,) = read_cases(file, "c.yaml")
+    (case,) = read_cases(file.read_text(), "c.yaml")
     rules = RuleSet.load("environments/prod")
     assert run(case, rules) is None
     snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
@@ -285,7 +285,7 @@ def test_the_trace_counts_what_forbidding_rules_hold_back(tmp_path: Path) -> Non
     """Beside the rules that allowed or denied stand those that forbade, each with its pods."""
     file = tmp_path / "c.yaml"
     file.write_text(GUARDED)
-    (case,) = read_cases(file, "c.yaml")
+    (case,) = read_cases(file.read_text(), "c.yaml")
     snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
     decision = decide(snapshot, RuleSet.load("environments/prod"), case.preemptor)
     counted = [

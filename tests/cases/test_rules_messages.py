@@ -43,7 +43,7 @@ def test_the_corpus_is_large_and_without_strays() -> None:
 GENERATED: dict[str, tuple[Callable[[], bytes], str]] = {
     "ten-megabytes": (
         lambda: b"# filler\n" * (10_000_000 // 9),
-        "f.yaml: larger than 1048576 bytes",
+        "f.yaml: is larger than 1048576 bytes, the limit of a rule file",
     ),
     "not-utf-8": (lambda: b"kind: \xff\xfe\n", "f.yaml: not UTF-8: byte 7"),
     "binary": (

@@ -13,8 +13,8 @@ import yaml
 
 from policy.cases import Case, Suite, run, run_suite, suites
 from policy.rules import RuleSet
+from policy.rules.files import shipped_environments, shipped_rules
 from policy.rules.lint import lint
-from policy.rules.loading import shipped_environments, shipped_rules
 
 FOLDER = Path(__file__).parents[2] / "rules"
 SUITES = {suite.shown: suite for suite in suites([]) if not suite.batch}

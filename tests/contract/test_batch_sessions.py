@@ -21,7 +21,7 @@ from policy.cluster.objects import (
     QueueSpec,
     encode,
 )
-from policy.rules.loading import shipped_folder
+from policy.rules.files import shipped_folder
 from policy.scheduling.sessions import SessionScheduler
 from policy.scheduling.state import ATTEMPTS, Contended, StateMoved
 from policy.store import Cause, NotFound, Store

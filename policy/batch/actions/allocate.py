@@ -13,14 +13,14 @@ from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.recording import Reason, Rejection
 from policy.batch.safe import roll_back
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 
 
 class Allocate(Action):
     name = "allocate"
     doc = "Gives waiting tasks idle room; promises them room that is being released."
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ActionView) -> None:
         queues: Heap[BatchQueue] = Heap(session.queue_less)
         jobs: dict[str, Heap[Job]] = {}
         for job in session.jobs.values():
@@ -46,7 +46,7 @@ class Allocate(Action):
             queues.push(queue)
 
 
-def _waiting(session: Session, job: Job) -> Heap[Task]:
+def _waiting(session: ActionView, job: Job) -> Heap[Task]:
     tasks: Heap[Task] = Heap(session.task_less)
     for task in job.having(Status.PENDING):
         if not task.best_effort:
@@ -54,7 +54,7 @@ def _waiting(session: Session, job: Job) -> Heap[Task]:
     return tasks
 
 
-def _turn(session: Session, job: Job, tasks: Heap[Task]) -> bool:
+def _turn(session: ActionView, job: Job, tasks: Heap[Task]) -> bool:
     """Places tasks of a job; whether the job has a further turn."""
     while tasks:
         if not _place(session, tasks.pop()):
@@ -64,7 +64,7 @@ def _turn(session: Session, job: Job, tasks: Heap[Task]) -> bool:
     return False
 
 
-def _place(session: Session, task: Task) -> bool:
+def _place(session: ActionView, task: Task) -> bool:
     """Finds the task a node; False where there is none."""
     nodes, need = session.nodes, task.start_request
     idle = nodes.idle.covering(need)
@@ -84,7 +84,7 @@ def _place(session: Session, task: Task) -> bool:
     return True
 
 
-def _rejection(session: Session, task: Task) -> Rejection:
+def _rejection(session: ActionView, task: Task) -> Rejection:
     nodes, need = session.nodes, task.start_request
     room = nodes.idle.covering(need) | nodes.releasing.covering(need)
     full = int((nodes.present & ~room).sum())

@@ -12,14 +12,14 @@ from policy.batch.actions.base import Action
 from policy.batch.model import Status, Task
 from policy.batch.recording import Rejection
 from policy.batch.safe import roll_back
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 
 
 class Backfill(Action):
     name = "backfill"
     doc = "Places tasks without requests on the first node that may take them."
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ActionView) -> None:
         for job in session.jobs.values():
             for task in job.having(Status.PENDING):
                 if task.start_request.is_empty and not _place(session, task):
@@ -27,7 +27,7 @@ class Backfill(Action):
             roll_back(session, job)
 
 
-def _place(session: Session, task: Task) -> bool:
+def _place(session: ActionView, task: Task) -> bool:
     node = 0
     while True:
         # Asked again after every refusal: it may have changed what predicates look at.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from policy.batch.session import Session
+from policy.batch.views import ActionView
 
 
 class Action:
@@ -13,6 +13,6 @@ class Action:
     name: ClassVar[str]  #: as rule files write it
     doc: ClassVar[str]  #: one sentence: what it does
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ActionView) -> None:
         """Changes the session."""
         raise NotImplementedError

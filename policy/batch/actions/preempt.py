@@ -13,12 +13,12 @@ import numpy as np
 
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
-from policy.batch.model import Job, Status, Task
+from policy.batch.model import Job, Status, Task, in_queues
 from policy.batch.resources import Amounts
 from policy.batch.safe import idle_node, may_grow, roll_back
-from policy.batch.session import Session, in_queues
 from policy.batch.statement import Statement
 from policy.batch.victims import Hunt
+from policy.batch.views import ActionView
 from policy.cluster.tables import Bools, Ints
 
 
@@ -26,12 +26,12 @@ class Preempt(Action):
     name = "preempt"
     doc = "Evicts tasks of the same queue, then of the same job, for tasks that wait."
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ActionView) -> None:
         _Preemption(session).run()
 
 
 class _Preemption:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ActionView) -> None:
         self._session = session
         #: every job that waits for something, in order of uid
         self._waiting = [j for j in session.jobs.values() if j.count(Status.PENDING)]

@@ -14,15 +14,15 @@ from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.resources import Amounts, Resource
 from policy.batch.safe import idle_node, roll_back
-from policy.batch.session import Session
 from policy.batch.victims import Hunt
+from policy.batch.views import ActionView
 
 
 class Reclaim(Action):
     name = "reclaim"
     doc = "Evicts tasks of other queues for one task of each job that waits."
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ActionView) -> None:
         queues: Heap[BatchQueue] = Heap(session.queue_less)
         jobs: dict[str, Heap[Job]] = {}
         tasks: dict[str, Heap[Task]] = {}
@@ -49,7 +49,7 @@ class Reclaim(Action):
             roll_back(session, job)
 
 
-def _reclaim(session: Session, queue: BatchQueue, task: Task) -> bool:
+def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
     """Evicts tasks of other queues for one task; whether there was a node for it."""
     passing = session.passing(task)
     idle = idle_node(session, task, passing)

@@ -7,25 +7,10 @@ set say in which order, and whether, they are consulted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
+from policy.batch.views import PluginView
 from policy.cluster.selectors import go_integer
-
-if TYPE_CHECKING:
-    from policy.batch.session import Session
-
-FLAGS: Final[Mapping[str, str]] = {
-    "job_order": "enableJobOrder",
-    "job_ready": "enableJobReady",
-    "job_pipelined": "enableJobPipelined",
-    "task_order": "enableTaskOrder",
-    "preemptable": "enablePreemptable",
-    "reclaimable": "enableReclaimable",
-    "queue_order": "enableQueueOrder",
-    "predicate": "enablePredicate",
-    "node_order": "enableNodeOrder",
-}
-"""The function that each flag of a rule file switches off; `overused` has none."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -34,6 +19,16 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 def go_boolean(text: str) -> bool | None:
     """`strconv.ParseBool`; None where it fails."""
     return True if text in _TRUE else False if text in _FALSE else None
+
+
+def unreadable_argument(text: str, default: bool | int) -> str:
+    """What an argument should be where its text cannot be read as that; "" where it can.
+
+    An empty text leaves the default, and so does what the original cannot read.
+    """
+    if isinstance(default, bool):
+        return "" if not text or go_boolean(text) is not None else "`true` or `false`"
+    return "" if not text or go_integer(text) is not None else "a whole number"
 
 
 class Arguments(dict[str, str]):
@@ -59,8 +54,8 @@ class Plugin:
     def __init__(self, arguments: Arguments) -> None:
         """Reads the arguments; nothing of the session exists yet."""
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         """Registers the plugin's functions and event handlers with the session."""
 
-    def close(self, session: Session) -> None:
+    def close(self, session: PluginView) -> None:
         """Says what is left to say when all actions are done."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from policy.batch.model import Task
 from policy.batch.plugins.base import Plugin
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
 CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -23,7 +23,7 @@ class Conformance(Plugin):
     name = "conformance"
     doc = "Spares pods of the two system-critical classes and of namespace kube-system."
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._free = np.array([not _critical(t) for t in session.tasks], dtype=np.bool_)
         session.register(
             self.name,

@@ -16,7 +16,7 @@ from policy.batch.model import Job, Task
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, dominant_share
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
 DELTA: Final = 0.000001
@@ -27,7 +27,7 @@ class Drf(Plugin):
     name = "drf"
     doc = "Orders jobs by dominant share; evicts only from jobs that keep no smaller share."
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._session = session
         self._total = session.nodes.total
         self._allocated = allocated(session.jobs.values())

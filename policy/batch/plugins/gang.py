@@ -14,7 +14,7 @@ import numpy as np
 from policy.batch.model import Job, Task
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
 
@@ -22,7 +22,7 @@ class Gang(Plugin):
     name = "gang"
     doc = "Sends a job's tasks when its minimum is ready; spares tasks that a job needs for it."
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._session = session
         self._minimum = np.array([j.minimum for j in session.jobs.values()], dtype=np.int64)
         session.register(
@@ -36,7 +36,7 @@ class Gang(Plugin):
             reclaimable_jobs=self.evictable_jobs,
         )
 
-    def close(self, session: Session) -> None:
+    def close(self, session: PluginView) -> None:
         for job in session.jobs.values():
             if job.is_ready:
                 continue

@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.batch.functions import Scores
 from policy.batch.model import Task
 from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.plugins.pod_affinity import PodAffinityScores
-from policy.batch.session import Scores, Session
+from policy.batch.views import PluginView
 from policy.cluster import quantities
 from policy.cluster.objects import NodeSelectorTerm, Pod
 from policy.cluster.requests import CPU, MEMORY
@@ -47,7 +48,7 @@ class NodeOrder(Plugin):
             for name, default in self.arguments.items()
         }
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._session = session
         size = len(session.nodes.names)
         allocatable = session.nodes.allocatable

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from policy.batch.model import Task
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.objects import Pod, PodAffinity, PodAffinityTerm
 from policy.cluster.tables import NOWHERE, Ints, LabelSet
 from policy.filters.affinity_terms import Term, compile_term
@@ -43,7 +43,7 @@ class _Carriers:
 class PodAffinityScores:
     """Scores of one session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PluginView) -> None:
         self._session = session
         self._nodes = session.snapshot.nodes
         self._rows = np.array([t.row for t in session.tasks], dtype=np.int64)

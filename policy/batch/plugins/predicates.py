@@ -15,7 +15,7 @@ import numpy as np
 
 from policy.batch.model import Task
 from policy.batch.plugins.base import Arguments, Plugin
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import NodeIndex, Snapshot
 from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, host_ports
@@ -61,7 +61,7 @@ class Predicates(Plugin):
             )
         }
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._session = session
         self._snapshot = session.snapshot
         self._all = np.arange(len(session.nodes.names), dtype=np.int64)

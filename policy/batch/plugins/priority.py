@@ -8,7 +8,7 @@ import numpy as np
 
 from policy.batch.model import Job, Task
 from policy.batch.plugins.base import Plugin
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
 
@@ -16,7 +16,7 @@ class Priority(Plugin):
     name = "priority"
     doc = "Orders tasks by pod priority and jobs by class; spares jobs of no lower priority."
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._jobs = session.jobs
         self._priority = np.array([j.priority for j in session.jobs.values()], dtype=np.int64)
         session.register(

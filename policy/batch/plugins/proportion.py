@@ -17,7 +17,7 @@ from policy.batch.model import BatchQueue, Status, Task
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, difference, minimum, share, total
-from policy.batch.session import Session
+from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
 
@@ -43,7 +43,7 @@ class Proportion(Plugin):
     name = "proportion"
     doc = "Gives queues parts of the cluster by weight; reclaims from queues above their part."
 
-    def open(self, session: Session) -> None:
+    def open(self, session: PluginView) -> None:
         self._session = session
         self._accounts = self._open_accounts()
         self._divide(session.nodes.total.copy())

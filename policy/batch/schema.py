@@ -1,0 +1,106 @@
+"""The shape of a file of batch rules, as pydantic models: the edge, and nothing behind it.
+
+Which actions, plugins and arguments there are is checked by `loading.py`, against the registry.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from policy.batch.settings import RECORDED_NODES, Naming, Options
+from policy.rules.schema import MetadataModel, Model
+
+_NAMES: Final = Naming()
+_OPTIONS: Final = Options()
+_Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+def _listed(value: Any) -> Any:
+    """`allocate, backfill` as the list that it stands for, as schedulers' own files write it."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+class PluginModel(Model):
+    """A plugin at its place in a tier; each of its functions can be switched off."""
+
+    name: str
+    arguments: dict[str, str | int | bool] = Field(default_factory=dict)
+    enableJobOrder: bool = True  # noqa: N815
+    enableJobReady: bool = True  # noqa: N815
+    enableJobPipelined: bool = True  # noqa: N815
+    enableTaskOrder: bool = True  # noqa: N815
+    enablePreemptable: bool = True  # noqa: N815
+    enableReclaimable: bool = True  # noqa: N815
+    enableQueueOrder: bool = True  # noqa: N815
+    enablePredicate: bool = True  # noqa: N815
+    enableNodeOrder: bool = True  # noqa: N815
+
+
+class TierModel(Model):
+    """Plugins of which the functions are consulted together."""
+
+    plugins: list[PluginModel]
+
+
+class NamingModel(Model):
+    """How pods, queues and priorities of the session are told from others."""
+
+    schedulerName: _Name = _NAMES.scheduler  # noqa: N815
+    defaultQueue: _Name = _NAMES.default_queue  # noqa: N815
+    priorityClasses: bool = Field(  # noqa: N815
+        _NAMES.priority_classes, description="pod groups get the priority of their class"
+    )
+
+    def value(self) -> Naming:
+        return Naming(
+            scheduler=self.schedulerName,
+            default_queue=self.defaultQueue,
+            priority_classes=self.priorityClasses,
+        )
+
+
+class OptionsModel(Model):
+    """What kube-batch is known to get wrong; off where a file does not say otherwise."""
+
+    keepGangs: bool = _OPTIONS.keep_gangs  # noqa: N815
+    fitFirst: bool = _OPTIONS.fit_first  # noqa: N815
+    rollBack: bool = _OPTIONS.roll_back  # noqa: N815
+    countRoom: bool = _OPTIONS.count_room  # noqa: N815
+
+    def value(self) -> Options:
+        return Options(
+            keep_gangs=self.keepGangs,
+            fit_first=self.fitFirst,
+            roll_back=self.rollBack,
+            count_room=self.countRoom,
+        )
+
+
+class BatchAuditModel(Model):
+    """What is stored of a session."""
+
+    nodes: Annotated[int, Field(ge=0)] = Field(
+        RECORDED_NODES,
+        description="nodes of which the plugins' answers are kept where a task finds no victims",
+    )
+
+
+class BatchSpecModel(Model):
+    """The rules of a session."""
+
+    actions: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+    tiers: list[TierModel]
+    naming: NamingModel = NamingModel.model_validate({})
+    options: OptionsModel = OptionsModel.model_validate({})
+    audit: BatchAuditModel = BatchAuditModel.model_validate({})
+
+
+class BatchFileModel(Model):
+    """A file of batch rules with everything that it extends merged in."""
+
+    apiVersion: Literal["policy/v1"]  # noqa: N815
+    kind: Literal["BatchRules"]
+    metadata: MetadataModel
+    spec: BatchSpecModel

@@ -1,0 +1,34 @@
+"""The tutorial's commands run as they are written, one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
+    """A reader who types the blocks in order sees no command fail, and the record verifies."""
+    shutil.copytree(PROJECT / "examples", tmp_path / "examples")
+    blocks = BLOCK.findall((PROJECT / "docs" / "tutorial.md").read_text())
+    environment = {name: value for name, value in os.environ.items() if "POLICY" not in name}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (len(blocks), done.returncode) == (9, 0), done.stderr
+    assert "u-124f2d/j6250420492-236 preempts 5 pods on m-336037235" in done.stdout
