@@ -7,13 +7,14 @@ not what it was, that is said, and no decision is made.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION, Decision, ExtenderCall
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
@@ -78,7 +79,7 @@ class Replayer:
         self._store = store
         self._pasts: dict[str, Past] = {}
         self._rules: dict[str, RuleSet | Incomplete] = {}
-        self._histories: dict[int, Mapping[str, Mapping[str, int]]] = {}
+        self._histories: dict[int, HistoryFigures] = {}
 
     def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
         """The decisions with these numbers; what the next ones need is read together."""

@@ -51,7 +51,6 @@ def command(
     key = pod if "/" in pod else f"default/{pod}"
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
-        revision = store.head_revision(chosen.cluster)
         journal = StoreJournal(
             store,
             chosen.cluster,
@@ -67,6 +66,7 @@ def command(
             dry_run=dry_run,
             extenders=HttpExtenders(),
         )
+        base = scheduler.state.revision
         step = scheduler.decide(key)
         if step.recording is not None:
             stored = store.decision(step.recording.decision_id)
@@ -75,7 +75,7 @@ def command(
                 step.decision,
                 cluster=chosen.cluster,
                 environment=chosen.environment,
-                revision=revision,
+                revision=base,
                 at_ms=session.clock_ms(),
                 actor=session.actor(),
             )

@@ -90,8 +90,13 @@ class Scheduler:
         self._tracker = StateTracker(journal, clock=clock, dry_run=dry_run)
 
     @property
+    def state(self) -> State:
+        """The state that the next decision is made on, with its revision."""
+        return self._tracker.state
+
+    @property
     def snapshot(self) -> Snapshot:
-        """The state that the next decision is made on."""
+        """The snapshot of `state`."""
         return self._tracker.state.snapshot
 
     def follow(self, follower: Callable[[Transition], None]) -> None:

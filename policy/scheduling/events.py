@@ -127,6 +127,8 @@ class QueueFeed:
         now_ms = self._clock()
         if freed or placed:
             self._tried.clear()
+        if freed:  # after that attempt, for all that is known
+            self._tried_elsewhere = False
         self._tried.difference_update(arrived)
         if freed:
             self.queue.move_all(now_ms=now_ms)
@@ -152,10 +154,13 @@ class QueueFeed:
         if _failed_since(before, after):
             self._failed_elsewhere(key, after)
             return
+        may_help = _placeable(before) != _placeable(after)
+        if may_help:
+            self._tried.discard(key)
         self.queue.update(
             key,
             priority=after.spec.priority or 0,
-            may_help=_placeable(before) != _placeable(after),
+            may_help=may_help,
             now_ms=self._clock(),
             nominated=after.status.nominated_node_name,
             was_nominated=before.status.nominated_node_name,
@@ -176,7 +181,7 @@ class QueueFeed:
             for p in placed
         ]
         found = set()
-        for key in self.queue.waiting():
+        for key in self.queue.unschedulable():
             pod = snapshot.pod(key)
             if pod is not None and any(_meets(pod, one, snapshot) for one in sets):
                 found.add(key)

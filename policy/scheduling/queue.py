@@ -200,6 +200,10 @@ class SchedulingQueue:
             instants += [self._timeout(e) for e in self._unschedulable.values()]
         return min(instants, default=None)
 
+    def unschedulable(self) -> Collection[str]:
+        """Pods that wait until something happens, in no order."""
+        return self._unschedulable.keys()
+
     def waiting(self) -> tuple[str, ...]:
         """Unschedulable pods, by name."""
         return tuple(sorted(self._unschedulable))

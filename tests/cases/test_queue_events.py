@@ -167,3 +167,5 @@ def test_the_pod_in_its_cycle_is_not_queued_twice() -> None:
     assert (popped in feed.queue, feed.tried_elsewhere()) == (False, False)
     follow(feed, BESIDE.condition("PodScheduled", "False", "Unschedulable"))
     assert feed.tried_elsewhere()
+    follow(feed, RUNS.ended())
+    assert not feed.tried_elsewhere()

@@ -24,7 +24,7 @@ from policy.cluster.objects import (
 from policy.rules.files import shipped_folder
 from policy.scheduling.sessions import SessionScheduler
 from policy.scheduling.state import ATTEMPTS, Contended, StateMoved
-from policy.store import Cause, NotFound, Store
+from policy.store import Cause, NotFound, SnapshotMismatch, Store
 from policy.store.journal import StoreJournal
 from policy.store.tables import PODS, RULE_SETS, SESSION_STEPS
 from tests.contract.test_ledger import tampering
@@ -165,6 +165,17 @@ def test_a_dry_run_writes_nothing(store):
     held = list(scheduler_of(store, dry_run=True).until_settled())
     assert [len(h.result.binds) for h in held] == [0, 0, 0, 0, 2, 0]
     assert (store.head_revision("default"), store.sessions()) == (1, [])
+
+
+def test_a_session_on_another_state_is_refused(store):
+    """A session that does not follow from its revision could never be replayed."""
+    held = scheduler_of(store, dry_run=True).run()
+    other = replace(held.result, snapshot_digest="sha256:" + 64 * "5")
+    with pytest.raises(SnapshotMismatch, match="the session was not made on revision 1 of"):
+        journal_of(store).record_session(
+            other, held.queues, now_ms=held.now_ms, expected_revision=1, rules=RULES
+        )
+    assert store.sessions() == []
 
 
 # --- held again --------------------------------------------------------------------------------

@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from policy.cluster.digest import GENESIS, chain_changes
+from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
 from policy.decision.model import Code
 from policy.store import (
     ChangesSince,
+    HypotheticalDecision,
     NominationRow,
     NotFound,
     QueueInfo,
+    SnapshotMismatch,
     StaleRevision,
     Store,
     StoredCandidate,
     StoredFilter,
     StoredRule,
+    StoreError,
 )
 from tests.contract.builders import (
     BY_HAND,
@@ -26,6 +29,7 @@ from tests.contract.builders import (
     RULES,
     a_cluster,
     a_decision,
+    a_node,
     a_pod,
     a_victim,
     made_on,
@@ -202,6 +206,52 @@ def test_a_stale_decision_is_refused_and_leaves_nothing(store):
     assert store.load_state("default").revision == 2
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"snapshot_digest": "sha256:" + 64 * "5"},
+        {"now_ms": NOW + 1},
+        {"history": {"preemptedCount/60": {}}},
+    ],
+)
+def test_a_decision_on_another_state_is_refused_and_leaves_nothing(store, wrong):
+    """What does not follow from the revision, the time and the figures could never be replayed."""
+    decision = replace(made_on(store, a_decision()), **wrong)
+    to = {"rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch, match="`team/urgent` was not made on revision 1 of"):
+        store.record("default", decision, [], expected_revision=1, **to)
+    with pytest.raises(SnapshotMismatch):
+        store.record_hypothetical(
+            "default", [HypotheticalDecision(decision=decision)], revision=1, **to
+        )
+    assert store.decisions(hypothetical=None) == []
+
+
+def test_hypothetical_decisions_follow_from_what_is_supposed(store):
+    """Each is checked on the state that the suppositions before it lead to; all or none is kept."""
+    node, pod = ("Node", "n9", a_node("n9")), ("Pod", "lab/x", a_pod("lab/x"))
+    state = store.load_state("default").state_digest
+    decisions = []
+    for seed, changes in enumerate(([node], [pod])):
+        state = chain_changes(state, changes)
+        decision = a_decision(snapshot_digest=snapshot_digest(state, now_ms=NOW), seed=seed)
+        decisions.append(HypotheticalDecision(decision=decision, supposed=[changes]))
+    to = {"revision": 1, "rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch):
+        store.record_hypothetical("default", [decisions[0], decisions[0]], **to)
+    assert store.decisions(hypothetical=None) == []
+    recorded = store.record_hypothetical("default", decisions, **to)
+    found = [(row.id, row.base_revision) for row in store.decisions(hypothetical=True)]
+    assert found == [(one.decision_id, 1) for one in reversed(recorded)]
+
+
+def test_a_decision_by_other_rules_is_refused(store):
+    """A decision is kept with the rule set that made it, and with no other."""
+    decision = replace(made_on(store, a_decision()), rule_set_digest="sha256:" + 64 * "0")
+    with pytest.raises(StoreError, match="was not made by rule set `by-hand`"):
+        record(store, decision)
+
+
 def test_a_decision_without_effect_makes_no_revision(store):
     """A cycle that changes nothing is recorded at the revision that it looked at."""
     recorded = record(store, changes=[])
@@ -211,8 +261,6 @@ def test_a_decision_without_effect_makes_no_revision(store):
 
 def test_a_failing_record_leaves_nothing(store):
     """A change of an object that does not exist undoes the whole transaction."""
-    from policy.store import StoreError
-
     with pytest.raises(StoreError, match="cannot be removed"):
         record(store, changes=[("Pod", "shop/nobody", None)])
     assert (store.decisions(), store.load_state("default").revision) == ([], 1)
@@ -239,8 +287,6 @@ def test_a_rule_set_is_kept_whole_under_its_digest(store):
 
 def test_a_rule_set_text_of_another_digest_is_refused(store):
     """What is kept under a digest has that digest."""
-    from policy.store import StoreError
-
     with pytest.raises(StoreError, match="does not have the digest"):
         replace(BY_HAND, canonical=RULES + " ")
 

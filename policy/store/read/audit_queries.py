@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from policy.cluster.digest import GENESIS, Change, chain_state
+from policy.cluster.digest import GENESIS, Change, HistoryFigures, chain_state
 from policy.cluster.objects import ClusterObject
 from policy.store.connection import Database
 from policy.store.ledger import rows
@@ -181,7 +181,7 @@ class AuditQueries:
                 for row in queries.decisions_by_id(connection, ids[start : start + _IDS])
             ]
 
-    def histories(self, ids: Sequence[int]) -> dict[int, Mapping[str, Mapping[str, int]]]:
+    def histories(self, ids: Sequence[int]) -> dict[int, HistoryFigures]:
         """The history figures that decisions read, by number; those that read none are left out."""
         found = {}
         with self._database.reading() as connection:
