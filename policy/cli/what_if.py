@@ -102,8 +102,8 @@ def command(
 ) -> int:
     """Show which decisions would follow from a change, down to the victims of the victims.
 
-    Asked are the named pods, those of `--pod`, and those of a removed node; without any of them
-    all pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
+    Decides the named pods, those of `--pod`, and those of a removed node; without any of them all
+    pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
     same priority and age (`web-1~2` is the second life of `web-1`). Nothing is recorded or
     changed unless `--record` is given.
 
