@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodAffinityTerm, TopologySpreadConstraint
+from policy.preemption.decide import decide
 from policy.rules.ruleset import QueueKind, QueueRules
 from policy.scheduling.events import QueueFeed
 from policy.scheduling.state import Transition
@@ -18,6 +19,7 @@ from tests.support.builders import (
     a_node,
     a_pdb,
     a_pod,
+    rule_set,
     selector,
     snapshot,
 )
@@ -65,6 +67,7 @@ def moved_by(*changes: Change) -> set[str]:
     }
 
 
+FULL = CLUSTER.apply([put(RUNS.cpu(2))])
 ALL = {"big", "beside", "spread"}
 RESIZED = RUNS.cpu("100m")
 ANOTHER = PodBuilder(replace(RUNS.pod, metadata=replace(RUNS.pod.metadata, uid="new")))
@@ -102,12 +105,12 @@ def test_whom_a_change_moves(change: Change, moved: set[str]) -> None:
 
 
 def a_feed(*, kind: QueueKind = QueueKind.PRIORITY) -> QueueFeed:
-    feed = QueueFeed(replace_kind(kind), scheduler=NAME, clock=lambda: NOW_MS)
+    feed = QueueFeed(rules_of(kind), scheduler=NAME, clock=lambda: NOW_MS)
     feed.fill(CLUSTER)
     return feed
 
 
-def replace_kind(kind: QueueKind) -> QueueRules:
+def rules_of(kind: QueueKind) -> QueueRules:
     return QueueRules(
         kind=kind, initial_backoff_seconds=0, max_backoff_seconds=0, unschedulable_seconds=300
     )
@@ -151,8 +154,7 @@ def test_a_fifo_is_not_tried_in_a_circle() -> None:
     tried = []
     while (pod := feed.pop()) is not None:
         tried.append(pod)
-        feed._tried.add(pod)
-        feed.queue.failed(pod, priority=0, now_ms=NOW_MS)
+        feed.decided(decide(FULL, rule_set("kube-1.35"), pod))
     assert (len(tried), feed.ready()) == (4, False)
     follow(feed, RUNS.ended())
     assert feed.ready()

@@ -169,8 +169,11 @@ class Beside(StoreJournal):
 @pytest.mark.parametrize(
     ("at", "expected"),
     [
-        # while `high` is decided for the first time: others have decided it
-        (1, [("high", "bind", "n1"), ("low", "no-candidate", None)]),
+        # while `high` is decided for the first time: others have decided it, and a node has come
+        (
+            1,
+            [("high", "not-eligible", None), ("high", "bind", "n1"), ("low", "no-candidate", None)],
+        ),
         # while `low` leaves
         (2, [("high", "preempt", "n1"), ("high", "bind", "n1"), ("low", "no-candidate", None)]),
         # while `high` is decided again: others have bound it
