@@ -278,7 +278,7 @@ def reason(decision: Decision, borg: Preemption) -> str:
         return ROOM if has_room(decision, borg.node) else IMPOSSIBLE
     if at == 0:
         return SAME
-    behind = decision.candidates[at].left_behind_at
+    behind = decision.candidates[at].eliminated_by
     return TIE if behind == "by-name" else BEHIND.format(behind)
 
 

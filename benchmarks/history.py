@@ -282,7 +282,7 @@ def _candidate(decision_id: int, position: int, chance: random.Random) -> Row:
         "node": _node(chance.randrange(NODES)),
         "victim_count": 2,
         "pdb_violations": 0,
-        "left_behind_at": "fewest-victims" if position else "",
+        "eliminated_by": "fewest-victims" if position else "",
         "criteria_values": f'[0,1,{position},2,1760000000000,"{_node(position)}"]',
         "victims": json.dumps(victims, separators=(",", ":")),
     }

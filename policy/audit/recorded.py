@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
-from policy.audit.replay import Incomplete, Lack, Replayer
-from policy.decision.model import Outcome
+from policy.audit.replay import Incomplete, MissingInput, Replayer
+from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Store, StoredVictim
+from policy.store import DecisionRow, Store
 from policy.store.read.history import Moment
 
 _BATCH = 500
@@ -22,7 +22,7 @@ class Skipped:
     """A decision that is not compared: its state cannot be rebuilt, or an answer is not known."""
 
     id: int
-    lacks: tuple[Lack, ...]
+    missing: tuple[MissingInput, ...]
     detail: str
 
 
@@ -40,7 +40,7 @@ class Comparing:
             try:
                 yield from compare([question], self.rules)
             except NotRecorded as exc:
-                yield Skipped(id=question.id, lacks=(Lack.EXTENDERS,), detail=str(exc))
+                yield Skipped(id=question.id, missing=(MissingInput.EXTENDERS,), detail=str(exc))
 
 
 def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Question | Skipped]:
@@ -58,11 +58,11 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
             try:
                 snapshot = replayer.snapshot(row)
             except Incomplete as exc:
-                yield Skipped(id=row.id, lacks=exc.lacks, detail=exc.detail)
+                yield Skipped(id=row.id, missing=exc.missing, detail=exc.detail)
                 continue
             if rules.extenders and row.rule_set_digest != rules.digest:
                 detail = f"nobody knows what the extenders of `{rules.name}` would have answered"
-                yield Skipped(id=row.id, lacks=(Lack.EXTENDERS,), detail=detail)
+                yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
             frozen = snapshot.history or {}
             unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
@@ -81,7 +81,7 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
             )
 
 
-def recorded_result(row: DecisionRow, victims: Sequence[StoredVictim]) -> Result:
+def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> Result:
     """What a recorded decision came to."""
     return Result.of(
         outcome=Outcome(row.outcome),

@@ -16,7 +16,7 @@ from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
 from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import ENGINE_VERSION, Decision, ExtenderCall
+from policy.decision.model import ENGINE_VERSION, Decision
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RulesError, RuleSet
@@ -25,7 +25,7 @@ from policy.store import DecisionRow, NotFound, Store, StoreError
 _BATCH: Final = 500
 
 
-class Lack(StrEnum):
+class MissingInput(StrEnum):
     """What a replay would need and does not have. Values are part of the output."""
 
     ENGINE = "engine-version"  # made by another version of the decision procedure
@@ -59,16 +59,16 @@ class Replayed:
     recorded_digest: str
     replayed_digest: str = ""  #: "" where nothing could be decided
     difference: Difference | None = None
-    lacks: tuple[Lack, ...] = ()
+    missing: tuple[MissingInput, ...] = ()
     detail: str = ""
 
 
-class Incomplete(Exception):  # what happened, with all that lacks
+class Incomplete(Exception):  # what happened, with all that is missing
     """A decision cannot be made again."""
 
-    def __init__(self, lacks: Sequence[Lack], detail: str = "") -> None:
-        super().__init__(", ".join(lacks))
-        self.lacks = tuple(lacks)
+    def __init__(self, missing: Sequence[MissingInput], detail: str = "") -> None:
+        super().__init__(", ".join(missing))
+        self.missing = tuple(missing)
         self.detail = detail
 
 
@@ -90,7 +90,7 @@ class Replayer:
             gone = set(wanted).difference(row.id for row in batch)
             if gone:
                 raise StoreError(
-                    f"decision {min(gone)} lacks rows that belong to it",
+                    f"decision {min(gone)} is missing rows that belong to it",
                     help="`policy audit verify` names what was changed",
                 )
             for row in batch:
@@ -112,41 +112,41 @@ class Replayer:
     def situation(self, row: DecisionRow) -> tuple[Snapshot, RuleSet]:
         """The snapshot and the rules that a decision was made with. Raises Incomplete."""
         rules: RuleSet | None = None
-        lacks: list[Lack] = []
+        missing: list[MissingInput] = []
         details: list[str] = []
         try:
             rules = self._rule_set(row.rule_set_digest)
         except Incomplete as exc:
-            lacks += exc.lacks
+            missing += exc.missing
             details.append(exc.detail)
         try:
             snapshot = self.snapshot(row)
         except Incomplete as exc:
-            lacks += exc.lacks
+            missing += exc.missing
             details.append(exc.detail)
-        if rules is None or lacks:
-            raise Incomplete(lacks, "; ".join(text for text in details if text))
+        if rules is None or missing:
+            raise Incomplete(missing, "; ".join(text for text in details if text))
         return snapshot, rules
 
     def snapshot(self, row: DecisionRow) -> Snapshot:
         """The snapshot that a decision was made with. Raises Incomplete."""
         if row.engine_version != ENGINE_VERSION:
             detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
-            raise Incomplete((Lack.ENGINE,), detail)
+            raise Incomplete((MissingInput.ENGINE,), detail)
         try:
             snapshot = self._past(row.cluster).at(
                 row.base_revision, now_ms=row.now_ms, history=self._histories.get(row.id)
             )
         except NotFound as exc:
-            raise Incomplete((Lack.STATE,), exc.message) from exc
+            raise Incomplete((MissingInput.STATE,), exc.message) from exc
         except (Damaged, StoreError) as exc:
-            raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
+            raise Incomplete((MissingInput.STATE_DIGEST,), str(exc)) from exc
         if snapshot.digest == row.snapshot_digest:
             return snapshot
         if row.hypothetical:
-            raise Incomplete((Lack.HYPOTHETICAL,))
-        missing = row.id not in self._histories and self._reads_history(row)
-        raise Incomplete((Lack.HISTORY if missing else Lack.SNAPSHOT,))
+            raise Incomplete((MissingInput.HYPOTHETICAL,))
+        unread = row.id not in self._histories and self._reads_history(row)
+        raise Incomplete((MissingInput.HISTORY if unread else MissingInput.SNAPSHOT,))
 
     def again(self, row: DecisionRow) -> Decision:
         """The decision made again. Raises Incomplete, DecisionError."""
@@ -161,21 +161,20 @@ class Replayer:
                 extenders=self.extenders(row, rules),
             )
         except NotRecorded as exc:
-            raise Incomplete((Lack.EXTENDERS,), str(exc)) from exc
+            raise Incomplete((MissingInput.EXTENDERS,), str(exc)) from exc
 
     def extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
         """What the extenders of its rules answered then; the network is never asked."""
         if not rules.extenders:
             return None
-        calls = self._store.decision(row.id).document.get("extenderCalls", ())
-        return RecordedExtenders(ExtenderCall(**call) for call in calls)
+        return RecordedExtenders(self._store.decision(row.id).record.trace.extender_calls)
 
     def replay(self, row: DecisionRow) -> Replayed:
         """Make a decision again and compare it with the record."""
         try:
             return self._replay(row)
         except Incomplete as exc:
-            return _replayed(row, Verdict.INCOMPLETE, lacks=exc.lacks, detail=exc.detail)
+            return _replayed(row, Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail)
 
     def _replay(self, row: DecisionRow) -> Replayed:
         try:
@@ -187,7 +186,7 @@ class Replayer:
         if decision.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=decision.digest)
         self._check_state(row)
-        difference = first_difference(self._store.decision(row.id), decision)
+        difference = first_difference(self._store.decision(row.id).record, decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
 
     def _check_state(self, row: DecisionRow) -> None:
@@ -198,9 +197,9 @@ class Replayer:
         try:
             self._past(row.cluster).check(row.base_revision)
         except NotFound as exc:
-            raise Incomplete((Lack.STATE,), exc.message) from exc
+            raise Incomplete((MissingInput.STATE,), exc.message) from exc
         except (Damaged, StoreError) as exc:
-            raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
+            raise Incomplete((MissingInput.STATE_DIGEST,), str(exc)) from exc
 
     def _rule_set(self, digest: str) -> RuleSet:
         """Raises Incomplete."""
@@ -209,7 +208,7 @@ class Replayer:
             try:
                 found = _read_rules(self._store.rule_set(digest), digest)
             except NotFound as exc:
-                found = Incomplete((Lack.RULE_SET,), exc.message)
+                found = Incomplete((MissingInput.RULE_SET,), exc.message)
             self._rules[digest] = found
         if isinstance(found, Incomplete):
             raise found
@@ -218,11 +217,13 @@ class Replayer:
 
 def _read_rules(text: str, digest: str) -> RuleSet | Incomplete:
     if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
-        return Incomplete((Lack.RULE_SET_DIGEST,), f"the stored text is not that of {digest}")
+        return Incomplete(
+            (MissingInput.RULE_SET_DIGEST,), f"the stored text is not that of {digest}"
+        )
     try:
         return RuleSet.from_canonical(text)
     except RulesError as exc:
-        return Incomplete((Lack.RULE_SET_UNREADABLE,), str(exc).partition("\n")[0])
+        return Incomplete((MissingInput.RULE_SET_UNREADABLE,), str(exc).partition("\n")[0])
 
 
 def _replayed(
@@ -231,7 +232,7 @@ def _replayed(
     *,
     digest: str = "",
     difference: Difference | None = None,
-    lacks: tuple[Lack, ...] = (),
+    missing: tuple[MissingInput, ...] = (),
     detail: str = "",
 ) -> Replayed:
     return Replayed(
@@ -242,7 +243,7 @@ def _replayed(
         recorded_digest=row.digest,
         replayed_digest=digest,
         difference=difference,
-        lacks=lacks,
+        missing=missing,
         detail=detail,
     )
 

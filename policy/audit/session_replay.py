@@ -16,7 +16,7 @@ import msgspec
 
 from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
 from policy.audit.past import Damaged, Past
-from policy.audit.replay import Incomplete, Lack, Verdict
+from policy.audit.replay import Incomplete, MissingInput, Verdict
 from policy.batch.cache import Note, Oddity
 from policy.batch.figures import QueueFigures
 from policy.batch.nodes import Crash, CrashKind
@@ -48,7 +48,7 @@ class ReplayedSession:
     recorded_digest: str
     replayed_digest: str = ""  #: "" where no session could be run
     difference: Difference | None = None
-    lacks: tuple[Lack, ...] = ()
+    missing: tuple[MissingInput, ...] = ()
     detail: str = ""
 
 
@@ -72,7 +72,7 @@ class SessionReplayer:
         try:
             return self._replay(row)
         except Incomplete as exc:
-            return _replayed(row, Verdict.INCOMPLETE, lacks=exc.lacks, detail=exc.detail)
+            return _replayed(row, Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail)
 
     def _replay(self, row: SessionRow) -> ReplayedSession:
         result = self.again(row)
@@ -89,32 +89,32 @@ class SessionReplayer:
 
     def again(self, row: SessionRow) -> SessionResult:
         """The session run again. Raises Incomplete."""
-        lacks: list[Lack] = []
+        missing: list[MissingInput] = []
         details: list[str] = []
         rules: BatchRules | None = None
         snapshot: Snapshot | None = None
         try:
             rules = self._batch_rules(row.rule_set_digest)
         except Incomplete as exc:
-            lacks += exc.lacks
+            missing += exc.missing
             details.append(exc.detail)
         try:
             snapshot = self._snapshot(row)
         except Incomplete as exc:
-            lacks += exc.lacks
+            missing += exc.missing
             details.append(exc.detail)
         if rules is None or snapshot is None:
-            raise Incomplete(lacks, "; ".join(text for text in details if text))
+            raise Incomplete(missing, "; ".join(text for text in details if text))
         return run_session(snapshot, rules)
 
     def _snapshot(self, row: SessionRow) -> Snapshot:
         if row.engine_version != ENGINE_VERSION:
             detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
-            raise Incomplete((Lack.ENGINE,), detail)
+            raise Incomplete((MissingInput.ENGINE,), detail)
         with _complete():
             snapshot = self._past(row.cluster).at(row.base_revision, now_ms=row.now_ms)
         if snapshot.digest != row.snapshot_digest:
-            raise Incomplete((Lack.SNAPSHOT,))
+            raise Incomplete((MissingInput.SNAPSHOT,))
         return snapshot
 
     def _past(self, cluster: str) -> Past:
@@ -128,7 +128,7 @@ class SessionReplayer:
             try:
                 found = _read_rules(self._store.rule_set(digest), digest)
             except NotFound as exc:
-                found = Incomplete((Lack.RULE_SET,), exc.message)
+                found = Incomplete((MissingInput.RULE_SET,), exc.message)
             self._rules[digest] = found
         if isinstance(found, Incomplete):
             raise found
@@ -141,18 +141,20 @@ def _complete() -> Iterator[None]:
     try:
         yield
     except NotFound as exc:
-        raise Incomplete((Lack.STATE,), exc.message) from exc
+        raise Incomplete((MissingInput.STATE,), exc.message) from exc
     except (Damaged, StoreError) as exc:
-        raise Incomplete((Lack.STATE_DIGEST,), str(exc)) from exc
+        raise Incomplete((MissingInput.STATE_DIGEST,), str(exc)) from exc
 
 
 def _read_rules(text: str, digest: str) -> BatchRules | Incomplete:
     if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
-        return Incomplete((Lack.RULE_SET_DIGEST,), f"the stored text is not that of {digest}")
+        return Incomplete(
+            (MissingInput.RULE_SET_DIGEST,), f"the stored text is not that of {digest}"
+        )
     try:
         return BatchRules.from_canonical(text)
     except RulesError as exc:
-        return Incomplete((Lack.RULE_SET_UNREADABLE,), str(exc).partition("\n")[0])
+        return Incomplete((MissingInput.RULE_SET_UNREADABLE,), str(exc).partition("\n")[0])
 
 
 def _replayed(
@@ -161,7 +163,7 @@ def _replayed(
     *,
     digest: str = "",
     difference: Difference | None = None,
-    lacks: tuple[Lack, ...] = (),
+    missing: tuple[MissingInput, ...] = (),
     detail: str = "",
 ) -> ReplayedSession:
     return ReplayedSession(
@@ -171,7 +173,7 @@ def _replayed(
         recorded_digest=row.digest,
         replayed_digest=digest,
         difference=difference,
-        lacks=lacks,
+        missing=missing,
         detail=detail,
     )
 

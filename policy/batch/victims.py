@@ -37,14 +37,14 @@ Ordered = Callable[[list[Task]], Iterable[Task]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NodeVictims:
     """The victims of one node in the order in which they go; empty where it yields too little."""
 
     victims: tuple[Task, ...]
     answer: NodeAnswer
 
 
-class Hunt:
+class VictimSearch:
     """The search for victims for one task."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Hunt:
 
     # --- one node ------------------------------------------------------------------------------
 
-    def at(self, node: int) -> Found:
+    def at(self, node: int) -> NodeVictims:
         """Asks the plugins about the tasks of one node."""
         session = self._session
         potential = [
@@ -167,7 +167,7 @@ class Hunt:
             verdict=verdict,
         )
         self._exact[node] = answer
-        return Found(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
+        return NodeVictims(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
 
     def _asks_about(self, task: Task) -> bool:
         job = self._session.jobs.get(task.job)

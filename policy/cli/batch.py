@@ -25,7 +25,7 @@ PREFIX: Final = "session:"
 
 _DOCUMENTS: Final = ("table", "json", "yaml", "jsonl")
 
-_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "lacks")
+_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "missing")
 
 _document_option = click.option(
     "-o",
@@ -291,7 +291,7 @@ def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: 
 
     The state and the rules are rebuilt as they were. Printed are the sessions that differ, with
     the first difference, and those that cannot be replayed; named ones always. The exit status is
-    5 where a session differs, 1 where something lacks.
+    5 where a session differs, 1 where something is missing.
 
     \b
     Example:
@@ -350,7 +350,7 @@ def _line(result: ReplayedSession) -> dict[str, Any]:
         "first_difference": difference.path if difference else None,
         "recorded": difference.recorded if difference else None,
         "replayed": difference.replayed if difference else None,
-        "lacks": [lack.value for lack in result.lacks],
+        "missing": [item.value for item in result.missing],
         "detail": result.detail,
         "recorded_digest": result.recorded_digest,
         "replayed_digest": result.replayed_digest,

@@ -100,7 +100,7 @@ def command(
 def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
-        why = first.detail or ", ".join(first.lacks)
+        why = first.detail or ", ".join(first.missing)
         output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
 
 
@@ -142,7 +142,7 @@ def _print(
                 **_document(summary),
                 "changed": [_comparison(c) for c in changed],
                 "skipped": [
-                    {"id": s.id, "lacks": list(s.lacks), "detail": s.detail} for s in skipped
+                    {"id": s.id, "missing": list(s.missing), "detail": s.detail} for s in skipped
                 ],
             },
             form,
@@ -288,7 +288,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     row = store.decision(options.decision_id(wanted)).row
     (found,) = Comparing(rules)(store, [row.id])
     if isinstance(found, Skipped):
-        output.say(f"decision {row.id} cannot be judged: {found.detail or found.lacks[0]}")
+        output.say(f"decision {row.id} cannot be judged: {found.detail or found.missing[0]}")
         return Exit.ERROR
     if form == "html":
         raise click.UsageError("`--show` prints a table or JSON")

@@ -27,7 +27,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
     session, as `policy batch explain` shows it. Shows the rule that let the pod preempt or not,
-    the filters, each candidate with its value for every criterion and where it fell behind, the
+    the filters, each candidate with its value for every criterion and what eliminated it, the
     victims and why each had to leave. As CSV or JSON Lines: the candidates.
 
     \b
@@ -77,7 +77,7 @@ def _print_answer(answer: dict[str, Any], form: str) -> None:
 
 
 def _candidate_columns(stored: StoredDecision) -> tuple[str, ...]:
-    return ("position", "node", *stored.document["criteria"], "victims", "left_behind_at")
+    return ("position", "node", *stored.record.candidates.criteria, "victims", "eliminated_by")
 
 
 def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
@@ -142,35 +142,34 @@ def _print_rules(console: Console, stored: StoredDecision) -> None:
             "reason": fired.reason,
             "looked at": inputs(fired.inputs),
         }
-        for fired in stored.rules
+        for fired in stored.record.trace.rules
     ]
     if rows:
         _section(console, "Rules that decided", rows)
 
 
 def _print_filters(console: Console, stored: StoredDecision) -> None:
-    from policy.decision.model import Code
-
-    for phase, title in (
-        ("filter", "Filters"),
-        ("dry-run", "Nodes that preemption would not help"),
+    trace = stored.record.trace
+    for statuses, title in (
+        (trace.filter_statuses, "Filters"),
+        (trace.dry_run_statuses, "Nodes that preemption would not help"),
     ):
         rows = [
             {
-                "nodes": found.node_count,
-                "status": Code(found.code).label,
+                "nodes": found.nodes,
+                "status": found.code.label,
                 "filter": found.filter,
                 "reasons": found.reasons,
             }
-            for found in stored.filters
-            if found.phase == phase
+            for found in statuses
         ]
         if rows:
             _section(console, title, rows, "nodes")
 
 
 def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) -> None:
-    if not stored.candidates:
+    found = stored.record.candidates
+    if not found.best:
         return
     row = stored.row
     times_of = _timestamps(rules)
@@ -182,22 +181,22 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
                 name: session.instant(value) if name in times_of else value
                 for name, value in candidate.values.items()
             },
-            "left behind at": candidate.left_behind_at or "chosen",
+            "eliminated by": candidate.eliminated_by or "chosen",
         }
-        for candidate in stored.candidates
+        for candidate in found.best
     ]
-    criteria = [name for name in stored.document["criteria"] if name not in times_of]
+    criteria = [name for name in found.criteria if name not in times_of]
     title = f"Candidates: {row.kept_candidates} kept of {row.candidate_count}"
     if row.decided_by:
         title += f", decided by {row.decided_by}"
     if not row.fits and not row.eligible:
         title += " (hypothetical: the pod may not preempt)"
     _section(console, title, rows, "", *criteria)
-    sampling = stored.document["sampling"]
-    if sampling is not None and sampling["examined"] < sampling["potential"]:
+    sampling = stored.record.trace.sampling
+    if sampling is not None and sampling.examined < sampling.potential:
         console.print(
-            f"examined {sampling['examined']} of {sampling['potential']} potential nodes,"
-            f" from the {_ordinal(sampling['offset'] + 1)} by name on"
+            f"examined {sampling.examined} of {sampling.potential} potential nodes,"
+            f" from the {_ordinal(sampling.offset + 1)} by name on"
         )
 
 
@@ -213,32 +212,33 @@ def _timestamps(rules: RuleSet) -> set[str]:
 def _print_victims(console: Console, stored: StoredDecision) -> None:
     from policy.cli.view import victim_rows
 
-    if stored.victims:
-        _section(console, f"Victims on {stored.victims[0].node}", victim_rows(stored), "priority")
+    victims = stored.record.victims
+    if victims:
+        _section(console, f"Victims on {victims[0].node}", victim_rows(stored), "priority")
     reprieved = [
         {
-            "pod": check["pod"],
-            "pdb violated": check["pdb_violating"],
+            "pod": check.pod,
+            "pdb violated": check.pdb_violating,
         }
-        for check in stored.document["checks"]
-        if check["reprieved"]
+        for check in stored.record.trace.checks
+        if check.reprieved
     ]
     if reprieved:
         _section(console, "Reprieved: the preemptor still fits with them back", reprieved)
 
 
 def _print_effects(console: Console, stored: StoredDecision) -> None:
-    effects = stored.document["effects"]
+    effects = stored.record.effects
     lines = [
-        f"placed on {effects['bind']}" if effects["bind"] else "",
-        _listed("evicted", effects["evict"]),
-        _listed("marked as disrupted", effects["mark_disrupted"]),
-        _listed("nominations cleared", effects["clear_nominations"]),
+        f"placed on {effects.bind}" if effects.bind else "",
+        _listed("evicted", effects.evict),
+        _listed("marked as disrupted", effects.mark_disrupted),
+        _listed("nominations cleared", effects.clear_nominations),
         {
             "set": f"nominated to {stored.row.node}",
             "clear": "own nomination cleared",
             "leave": "",
-        }[effects["nomination"]],
+        }[effects.nomination],
     ]
     told = [line for line in lines if line]
     console.print()

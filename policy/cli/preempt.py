@@ -43,8 +43,10 @@ def command(
       policy preempt default/web-1 --dry-run --rules kube-1.28 --output json
     """
     from policy.cli import view
+    from policy.decision.record import record_of
     from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
+    from policy.store import StoredDecision
     from policy.store.journal import StoreJournal
 
     clock = session.deciding_at(now)
@@ -71,11 +73,11 @@ def command(
         if step.recording is not None:
             stored = store.decision(step.recording.decision_id)
         else:
-            stored = view.unsaved(
-                step.decision,
+            stored = StoredDecision.unsaved(
+                record_of(step.decision),
                 cluster=chosen.cluster,
                 environment=chosen.environment,
-                revision=base,
+                base_revision=base,
                 at_ms=session.clock_ms(),
                 actor=session.actor(),
             )

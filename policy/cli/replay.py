@@ -23,7 +23,7 @@ _COLUMNS: Final = (
     "first_difference",
     "recorded",
     "replayed",
-    "lacks",
+    "missing",
 )
 
 
@@ -57,11 +57,11 @@ def command(
 ) -> int:
     """Make recorded decisions again and compare them with the record.
 
-    The state and the rule set are rebuilt as they were; the same seed is used. What lacks for
-    that is said, and nothing else is replayed instead. Printed are the decisions that differ,
+    The state and the rule set are rebuilt as they were; the same seed is used. What is missing for
+    that is reported, and nothing else is replayed instead. Printed are the decisions that differ,
     with the first difference, and those that cannot be replayed; named ones always. The exit
-    status is 5 where a decision differs, 1 where something lacks. `session:ID` is a batch session,
-    as `policy batch replay` replays it.
+    status is 5 where a decision differs, 1 where something is missing. `session:ID` is a batch
+    session, as `policy batch replay` replays it.
 
     \b
     Example:
@@ -129,7 +129,7 @@ def _line(result: Replayed) -> dict[str, Any]:
         "first_difference": difference.path if difference else None,
         "recorded": difference.recorded if difference else None,
         "replayed": difference.replayed if difference else None,
-        "lacks": [lack.value for lack in result.lacks],
+        "missing": [item.value for item in result.missing],
         "detail": result.detail,
         "recorded_digest": result.recorded_digest,
         "replayed_digest": result.replayed_digest,

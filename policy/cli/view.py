@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
 
 from policy.cli import output, session
 from policy.cluster import times
-from policy.decision.model import Code, Decision, NodeStatuses
+from policy.decision.record import line_of, record_of, values_of
 
 if TYPE_CHECKING:
+    from policy.decision.model import StatusCount
     from policy.scheduling.cycle import Step
     from policy.store import DecisionRow, StoredDecision
 
@@ -32,180 +34,75 @@ SUMMARY_RIGHT: Final = ("id", "priority", "victims", "pdb_violations")
 
 def summary(row: DecisionRow) -> dict[str, Any]:
     """One line of a list of decisions; id 0 means that it was not recorded."""
+    return _summary({**values_of(row), "id": row.id or None})
+
+
+def _summary(line: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "id": row.id or None,
-        "now": session.instant(row.now_ms),
-        "preemptor": row.preemptor,
-        "priority": row.preemptor_priority,
-        "outcome": row.outcome,
-        "node": row.node,
-        "victims": row.victim_count,
-        "pdb_violations": row.pdb_violations,
-        "rule_set": row.rule_set,
+        "id": line["id"],
+        "now": session.instant(line["now_ms"]),
+        "preemptor": line["preemptor"],
+        "priority": line["preemptor_priority"],
+        "outcome": line["outcome"],
+        "node": line["node"],
+        "victims": line["victim_count"],
+        "pdb_violations": line["pdb_violations"],
+        "rule_set": line["rule_set"],
     }
 
 
 def step_summary(step: Step) -> dict[str, Any]:
     """The same line for a decision that was just made."""
-    decision = step.decision
-    found = decision.candidates
-    return {
-        "id": None if step.recording is None else step.recording.decision_id,
-        "now": session.instant(decision.now_ms),
-        "preemptor": decision.preemptor,
-        "priority": decision.preemptor_priority,
-        "outcome": decision.outcome.value,
-        "node": decision.node,
-        "victims": len(decision.victims),
-        "pdb_violations": found.pdb_violations[0] if len(found) else 0,
-        "rule_set": decision.rule_set,
-    }
+    line = line_of(record_of(step.decision, keep="chosen"))
+    number = None if step.recording is None else step.recording.decision_id
+    return _summary({**line, "id": number})
 
 
 def document(stored: StoredDecision) -> dict[str, Any]:
     """Everything that is known of a decision, with the names of the tables' columns."""
-    row = stored.row
-    fields = {**asdict(row), "id": row.id or None}
+    row, record = stored.row, stored.record
+    trace = record.trace
+    line = {**values_of(row), "id": row.id or None}
     for name in ("at_ms", "now_ms", "queued_ms"):
-        fields[name.removesuffix("_ms")] = session.instant(fields.pop(name)) or None
-    rest = stored.document
-    return {
-        **fields,
-        "rules": [asdict(rule) for rule in stored.rules],
-        "filters": [{**asdict(f), "code": Code(f.code).label} for f in stored.filters],
-        "candidates": [asdict(candidate) for candidate in stored.candidates],
-        "victims": [
-            {**asdict(victim), "started": session.instant(victim.start_ms) or None}
-            for victim in stored.victims
-        ],
-        "ranking": rest["ranking"],
-        "checks": rest["checks"],
-        "sampling": rest["sampling"],
-        "effects": rest["effects"],
-    }
-
-
-def unsaved(
-    decision: Decision,
-    *,
-    cluster: str,
-    environment: str,
-    revision: int,
-    at_ms: int,
-    actor: str,
-) -> StoredDecision:
-    """A decision of a dry run in the form of a recorded one, with all its candidates."""
-    from policy.store import (
-        StoredCandidate,
-        StoredDecision,
-        StoredRule,
-        StoredVictim,
-    )
-
-    trace = decision.trace
-    return StoredDecision(
-        row=_row(
-            decision,
-            cluster=cluster,
-            environment=environment,
-            revision=revision,
-            at_ms=at_ms,
-            actor=actor,
-        ),
-        filters=(
+        line[name.removesuffix("_ms")] = session.instant(line.pop(name)) or None
+    evicted = record.evicted(hypothetical=row.hypothetical)
+    whole = {
+        **values_of(record),
+        **values_of(trace),
+        **line,
+        "criteria": record.candidates.criteria,
+        "candidates": record.candidates.best,
+        "filters": [
             *_statuses("filter", trace.filter_statuses),
             *_statuses("dry-run", trace.dry_run_statuses),
-        ),
-        rules=tuple(StoredRule(**_fields(rule)) for rule in trace.rules),
-        candidates=tuple(StoredCandidate(**_fields(c)) for c in decision.candidates),
-        victims=tuple(
-            StoredVictim(
-                **{
-                    **_fields(victim),
-                    "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
-                },
-                position=position,
-                evicted=False,
-            )
-            for position, victim in enumerate(decision.victims)
-        ),
-        document={
-            "criteria": decision.candidates.criteria,
-            "rejected": trace.rejected,
-            "potentialNodes": len(trace.potential_nodes),
-            "sampling": None if trace.sampling is None else _fields(trace.sampling),
-            "ranking": [_fields(step) for step in trace.ranking],
-            "checks": [_fields(check) for check in trace.checks],
-            "effects": _fields(decision.effects),
-        },
-    )
+        ],
+        "victims": [
+            {
+                "position": position,
+                **values_of(victim),
+                "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
+                "started": session.instant(victim.start_ms) or None,
+                "evicted": victim.pod in evicted,
+            }
+            for position, victim in enumerate(record.victims)
+        ],
+    }
+    plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
+    return plain
 
 
-def _row(
-    decision: Decision,
-    *,
-    cluster: str,
-    environment: str,
-    revision: int,
-    at_ms: int,
-    actor: str,
-) -> DecisionRow:
-    from policy.store import DecisionRow
-
-    found, trace = decision.candidates, decision.trace
-    return DecisionRow(
-        id=0,
-        cluster=cluster,
-        at_ms=at_ms,
-        now_ms=decision.now_ms,
-        actor=actor,
-        environment=environment,
-        preemptor=decision.preemptor,
-        preemptor_uid=decision.preemptor_uid,
-        preemptor_priority=decision.preemptor_priority,
-        outcome=decision.outcome.value,
-        node=decision.node,
-        victim_count=len(decision.victims),
-        pdb_violations=found.pdb_violations[0] if len(found) else 0,
-        candidate_count=len(found),
-        kept_candidates=len(found),
-        decided_by=trace.decided_by,
-        nomination=decision.effects.nomination.value,
-        eligible=trace.eligible,
-        fits=trace.fits,
-        message=trace.message,
-        rule_set=decision.rule_set,
-        rule_set_digest=decision.rule_set_digest,
-        snapshot_digest=decision.snapshot_digest,
-        base_revision=revision,
-        revision=None,
-        seed=decision.seed,
-        evaluate_all=decision.evaluate_all,
-        hypothetical=True,
-        engine_version=decision.engine_version,
-        digest=decision.digest,
-        attempt=None,
-        queued_ms=None,
-    )
+_IN_OTHER_FORM: Final = ("now_ms", "trace", "filter_statuses", "dry_run_statuses")
 
 
-def _statuses(phase: str, statuses: NodeStatuses) -> Iterable[Any]:
-    from policy.store import StoredFilter
-
-    return [
-        StoredFilter(
-            phase=phase,
-            filter=status.filter,
-            code=int(status.code),
-            reasons=status.reasons,
-            node_count=nodes,
-        )
-        for status, nodes in statuses.counts()
-    ]
-
-
-def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+def _statuses(phase: str, statuses: Iterable[StatusCount]) -> Iterator[dict[str, Any]]:
+    for status in statuses:
+        yield {
+            "phase": phase,
+            "filter": status.filter,
+            "code": status.code.label,
+            "reasons": status.reasons,
+            "node_count": status.nodes,
+        }
 
 
 # --- for people --------------------------------------------------------------------------------
@@ -237,7 +134,7 @@ def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
             "terminating": victim.already_terminating,
             "why it cannot stay": because(victim.filter, victim.reasons),
         }
-        for victim in stored.victims
+        for victim in stored.record.victims
     ]
 
 
@@ -254,10 +151,10 @@ def print_short(stored: StoredDecision) -> None:
     console.print(f"{row.preemptor} (priority {row.preemptor_priority}) {verdict(stored)}")
     if row.message and not row.fits:
         console.print(f"  {row.message}")
-    if stored.victims and row.outcome == "preempt":
+    if stored.record.victims and row.outcome == "preempt":
         columns = tuple(victim_rows(stored)[0])
         console.print(output.table(victim_rows(stored), columns=columns, right=("priority",)))
-    cleared = stored.document["effects"]["clear_nominations"]
+    cleared = stored.record.effects.clear_nominations
     if cleared:
         console.print(f"nominations cleared: {', '.join(cleared)}")
 

@@ -16,7 +16,7 @@ from policy.decision.model import Candidate, Code, Decision, Status
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
-    from policy.store import Store, StoredCandidate, StoredDecision
+    from policy.store import Store, StoredDecision
 
 
 class WhyNotError(Exception):
@@ -35,9 +35,9 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     if node == row.node:
         return _answer(node, "chosen", f"{node} was chosen")
     rules = RuleSet.from_canonical(store.rule_set(row.rule_set_digest))
-    kept = {candidate.node: candidate for candidate in stored.candidates}
+    kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
-        return _fell_behind(kept[node], stored.candidates[0], rules)
+        return _fell_behind(kept[node], stored.record.candidates.best[0], rules)
     decision, snapshot = _again(store, stored)
     answer = _from_decision(decision, node, rules)
     if answer["answer"] == "not-helped":
@@ -143,10 +143,8 @@ def _said(status: Status) -> str:
     return because(status.filter, status.reasons) or status.code.label
 
 
-def _fell_behind(
-    candidate: Candidate | StoredCandidate, best: Candidate | StoredCandidate, rules: RuleSet
-) -> dict[str, Any]:
-    name = candidate.left_behind_at
+def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[str, Any]:
+    name = candidate.eliminated_by
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)

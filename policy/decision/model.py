@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
     from policy.cluster.digest import HistoryFigures
     from policy.cluster.tables import Names
 
-ENGINE_VERSION: Final = "1"
-"""Version of the decision procedure: it changes when equal inputs may give other decisions."""
+ENGINE_VERSION: Final = "2"
+"""Version of the decision procedure and of the canonical decision.
+
+It goes up with every change after which an equal snapshot, rule set, preemptor and seed may give
+another digest: another choice, another random draw, another text, a key of the canonical decision
+renamed, added or left out. Replay then calls older decisions incomplete (`engine-version`) instead
+of different. It stays where only the speed, the tables or the output change. The committed texts
+under `tests/data/decisions` fail where it is forgotten, and are written anew when it goes up.
+"""
 
 
 class Outcome(StrEnum):
@@ -115,11 +122,6 @@ class Texts(Sequence[str]):
         return tuple, (tuple(self),)
 
 
-def _plain(names: Sequence[str]) -> Sequence[str]:
-    """The names as a list or tuple, not copied."""
-    return names.texts() if isinstance(names, Texts) else names
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """The status of one node: which filter decided it, and why."""
@@ -153,13 +155,6 @@ class NodeStatuses(Mapping[str, Status]):
         """Distinct statuses with the number of nodes that have each, in order of first use."""
         totals = Counter(self.index)
         return [(s, totals[i]) for i, s in enumerate(self.statuses) if totals[i]]
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "nodes": _plain(self.nodes),
-            "index": self.index,
-            "statuses": [[int(s.code), s.filter, s.reasons] for s in self.statuses],
-        }
 
 
 NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
@@ -215,8 +210,8 @@ class Candidate:
     victims: tuple[str, ...]  #: namespace/name, in the order in which ranking reads them
     pdb_violations: int
     values: Mapping[str, int]  #: ranking criterion id -> value
-    left_behind_at: str  #: id of the criterion that ruled it out; "" for the chosen one
-    position: int  #: 0 for the chosen, then by how late it was left behind
+    eliminated_by: str  #: id of the criterion that ruled it out; "" for the chosen one
+    position: int  #: 0 for the chosen, then by how late it was eliminated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +228,7 @@ class Candidates(Sequence[Candidate]):
     pdb_violations: Sequence[int]
     criteria: tuple[str, ...]
     values: Sequence[Sequence[int]]  #: one sequence per criterion, parallel to `nodes`
-    left_behind_at: Sequence[str]
+    eliminated_by: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -247,20 +242,9 @@ class Candidates(Sequence[Candidate]):
             victims=tuple(self.victims[self.offsets[i] : self.offsets[i + 1]]),
             pdb_violations=self.pdb_violations[i],
             values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
-            left_behind_at=self.left_behind_at[i],
+            eliminated_by=self.eliminated_by[i],
             position=i,
         )
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "nodes": _plain(self.nodes),
-            "victims": _plain(self.victims),
-            "offsets": self.offsets,
-            "pdbViolations": self.pdb_violations,
-            "criteria": self.criteria,
-            "values": self.values,
-            "leftBehindAt": self.left_behind_at,
-        }
 
 
 NO_CANDIDATES: Final = Candidates(
@@ -270,7 +254,7 @@ NO_CANDIDATES: Final = Candidates(
     pdb_violations=(),
     criteria=(),
     values=(),
-    left_behind_at=(),
+    eliminated_by=(),
 )
 
 
@@ -308,24 +292,54 @@ class ExtenderCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """How the decision came about, step by step."""
+class StatusCount(Status):
+    """How many nodes have one status."""
+
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCandidates:
+    """What a record holds of the candidates: how many there were, and the best of them."""
+
+    count: int
+    criteria: tuple[str, ...]
+    pdb_violations: int  #: of the best; 0 without any
+    best: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFields:
+    """How a decision came about, step by step: the fields, in the order of the steps.
+
+    What grows with the cluster is of one type in a decision and of another in its record.
+    """
 
     fits: bool  #: some node passes every filter
     eligible: bool
     rejected: tuple[str, ...]  #: why a filter rejected the pod for all nodes at once
-    filter_statuses: NodeStatuses  #: every node that has a status
+    filter_statuses: NodeStatuses | tuple[StatusCount, ...]  #: every node that has a status
     rules: tuple[RuleFired, ...]
-    potential_nodes: Sequence[str]
+    potential_nodes: Sequence[str] | int  #: their names, or their number
     sampling: Sampling | None
-    dry_run_statuses: NodeStatuses  #: potential nodes that are no candidate
+    #: potential nodes that are no candidate
+    dry_run_statuses: NodeStatuses | tuple[StatusCount, ...]
     ranking: tuple[RankingStep, ...]
     decided_by: str  #: id of the criterion that left one candidate; "" with fewer than two
     checks: tuple[PodCheck, ...]  #: potential victims of the best candidate's node
     message: str  #: text of the cycle's result as kube-scheduler words it
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
-    scores: tuple[tuple[str, int, int], ...] = ()
+    scores: tuple[tuple[str, int, int], ...]
     extender_calls: tuple[ExtenderCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace(TraceFields):
+    """How the decision came about."""
+
+    filter_statuses: NodeStatuses
+    potential_nodes: Sequence[str]
+    dry_run_statuses: NodeStatuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,18 +359,16 @@ NO_EFFECTS: Final = Effects(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
-    """The result of `decide`: a pure function of snapshot, rule set, preemptor and seed."""
+class DecisionFields:
+    """What a decision consists of, causes first.
+
+    What grows with the cluster is of one type in a decision and of another in its record; a field
+    that is added here is hashed, recorded, shown and compared by its name.
+    """
 
     preemptor: str  #: namespace/name
     preemptor_uid: str
     preemptor_priority: int
-    outcome: Outcome
-    node: str | None  #: bound or nominated node
-    victims: tuple[Victim, ...]  #: of the best candidate, in ranking order
-    candidates: Candidates
-    trace: Trace
-    effects: Effects
     rule_set: str  #: name
     rule_set_digest: str
     snapshot_digest: str
@@ -365,11 +377,25 @@ class Decision:
     seed: int
     evaluate_all: bool
     engine_version: str = ENGINE_VERSION
+    outcome: Outcome
+    node: str | None  #: bound or nominated node
+    victims: tuple[Victim, ...]  #: of the best candidate, in ranking order
+    candidates: Candidates | KeptCandidates
+    trace: TraceFields
+    effects: Effects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(DecisionFields):
+    """The result of `decide`: a pure function of snapshot, rule set, preemptor and seed."""
+
+    candidates: Candidates
+    trace: Trace
 
     @cached_property
     def canonical(self) -> bytes:
         """Complete canonical JSON (sorted keys, no blanks, integers and strings only)."""
-        return _ENCODER.encode(_document(self))
+        return _ENCODER.encode(document_of(self))
 
     @cached_property
     def digest(self) -> str:
@@ -379,42 +405,43 @@ class Decision:
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
+_KEYS: Final = {"rule_set_digest": "ruleSet", "snapshot_digest": "snapshot", "now_ms": "now"}
+"""Keys of the canonical decision that are not the names of their fields."""
 
-def _document(decision: Decision) -> dict[str, Any]:
-    trace = decision.trace
-    return {
-        "engineVersion": decision.engine_version,
-        "preemptor": decision.preemptor,
-        "preemptorUid": decision.preemptor_uid,
-        "preemptorPriority": decision.preemptor_priority,
-        "ruleSet": decision.rule_set_digest,
-        "snapshot": decision.snapshot_digest,
-        "now": decision.now_ms,
-        "seed": decision.seed,
-        "evaluateAll": decision.evaluate_all,
-        "outcome": decision.outcome.value,
-        "node": decision.node,
-        "victims": [_fields(v) for v in decision.victims],
-        "candidates": decision.candidates.document(),
-        "trace": {
-            "fits": trace.fits,
-            "eligible": trace.eligible,
-            "rejected": trace.rejected,
-            "filterStatuses": trace.filter_statuses.document(),
-            "rules": [_fields(r) for r in trace.rules],
-            "potentialNodes": _plain(trace.potential_nodes),
-            "sampling": None if trace.sampling is None else _fields(trace.sampling),
-            "dryRunStatuses": trace.dry_run_statuses.document(),
-            "ranking": [_fields(s) for s in trace.ranking],
-            "decidedBy": trace.decided_by,
-            "checks": [_fields(c) for c in trace.checks],
-            "message": trace.message,
-            "scores": trace.scores,
-            "extenderCalls": [_fields(c) for c in trace.extender_calls],
-        },
-        "effects": _fields(decision.effects),
-    }
+_LEFT_OUT: Final = frozenset({"rule_set", "digest", "history"})
+"""Fields that the canonical decision holds by a digest, or that are made from it."""
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+@cache
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """(field, key) of a class of this module: the parts of a decision have keys in camel case."""
+    names = tuple(field.name for field in fields(kind) if not field.name.startswith("_"))
+    if issubclass(kind, DecisionFields | TraceFields | Candidates | KeptCandidates):
+        return tuple((n, _KEYS.get(n, camel_case(n))) for n in names if n not in _LEFT_OUT)
+    return tuple(zip(names, names, strict=True))
+
+
+def camel_case(name: str) -> str:
+    """`decided_by` as `decidedBy`"""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def document_of(value: Any) -> Any:
+    """A decision, its record or a part of either in the names of the canonical decision."""
+    match value:
+        case Texts():
+            return value.texts()
+        case NodeStatuses():
+            statuses = [[int(s.code), s.filter, s.reasons] for s in value.statuses]
+            return {
+                "nodes": document_of(value.nodes),
+                "index": value.index,
+                "statuses": statuses,
+            }
+        case tuple() if value and is_dataclass(value[0]):
+            return [document_of(item) for item in value]
+        case _ if is_dataclass(value):
+            kind: type = type(value)
+            return {key: document_of(getattr(value, name)) for name, key in _names(kind)}
+    return value

@@ -41,7 +41,7 @@ from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Found:
+class SearchResult:
     """What the search for candidates gave."""
 
     potential: Rows
@@ -57,11 +57,11 @@ class Found:
     dropped: bool = False  #: extenders left no candidate
 
 
-NOTHING_SOUGHT = Found(potential=np.zeros(0, dtype=np.int64))
+NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 """The result where no search was made."""
 
 
-def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
+def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
     consult: the rule set's extenders are asked, too.
@@ -73,12 +73,12 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
         tried = filtered.codes != UNRESOLVABLE
         potential = np.flatnonzero(tried & ~((filtered.codes == SUCCESS) & filtered.filtered))
     if not potential.size:
-        return Found(potential=potential)
+        return SearchResult(potential=potential)
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
     fired = (*_victim_rules(context, examined), *_forbidding_rules(context, found))
     if not found.nodes.size:
-        return Found(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
+        return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
     if consult and context.consultation is not None:
         failure = ""
         try:
@@ -86,7 +86,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
         except ExtenderFailed as exc:
             failure = str(exc)
         if failure or not found.nodes.size:
-            return Found(
+            return SearchResult(
                 potential=potential,
                 sampling=sampling,
                 statuses=statuses,
@@ -111,7 +111,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> Found:
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
     here = found.potential.at(int(found.nodes[best]))
     told = attempts(context.pipeline, here, rows)
-    return Found(
+    return SearchResult(
         potential=potential,
         sampling=sampling,
         candidates=_candidates(context, found, ranked),
@@ -263,7 +263,7 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
         pdb_violations=found.pdb_violations[order].tolist(),
         criteria=ranked.criteria,
         values=tuple(v[order].tolist() for v in ranked.values),
-        left_behind_at=behind[ranked.left_behind[order]].tolist(),
+        eliminated_by=behind[ranked.eliminated_at[order]].tolist(),
     )
 
 

@@ -27,7 +27,7 @@ from policy.extenders.protocol import Extenders
 from policy.extenders.recorded import NotRecorded
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
-from policy.preemption.candidates import NOTHING_SOUGHT, Found, search
+from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
 from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
@@ -203,6 +203,7 @@ def _failed(question: _Question, message: str) -> Decision:
         decided_by="",
         checks=(),
         message=message,
+        scores=(),
         extender_calls=_calls(question),
     )
     return _decision(
@@ -224,7 +225,7 @@ def _decision(
     *,
     outcome: Outcome,
     node: str | None,
-    found: Found,
+    found: SearchResult,
     effects: Effects,
     trace: Trace,
 ) -> Decision:

@@ -19,7 +19,7 @@ NAME: Final = "extender"
 """Stands for a filter's name where an extender decided a status."""
 
 
-_WITHOUT_A_WORD: Final = Status(code=Code.UNRESOLVABLE, filter="", reasons=())
+_UNMENTIONED: Final = Status(code=Code.UNRESOLVABLE, filter="", reasons=())
 
 
 def ask_filters(
@@ -37,7 +37,7 @@ def ask_filters(
     silence_is_hopeless: a node that is left out without a word is no potential node (1.32 and
     later); before, it had no status at all, and was dry-run.
     """
-    absent = _WITHOUT_A_WORD if silence_is_hopeless else None
+    absent = _UNMENTIONED if silence_is_hopeless else None
     passing = filtered.passing
     if nominated != NOWHERE and nominated in passing:
         alone = np.array([nominated], dtype=np.int64)

@@ -18,7 +18,7 @@ from policy.decision.model import (
     Victim,
 )
 from policy.preemption import messages
-from policy.preemption.candidates import Found
+from policy.preemption.candidates import SearchResult
 from policy.preemption.context import Context
 from policy.preemption.eligibility import Eligibility
 from policy.preemption.placing import Placement, place
@@ -29,7 +29,7 @@ def conclude(
     context: Context,
     placement: Placement | None,
     eligibility: Eligibility,
-    found: Found,
+    found: SearchResult,
     *,
     rejected: bool,
 ) -> tuple[Outcome, str | None, Effects, str]:

@@ -123,7 +123,7 @@ class Ranked:
     order: Rows  #: candidates, best first
     criteria: tuple[str, ...]
     values: tuple[Ints, ...]  #: per criterion, in the order of the field
-    left_behind: Rows  #: (candidates,) step at which each fell behind; -1 for the best
+    eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
 
@@ -146,7 +146,7 @@ def rank(
     variables = candidate_variables(snapshot, field).also(shared)
     columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
     alive = np.ones(size, dtype=np.bool_)
-    left_behind = np.full(size, -1, dtype=np.int64)
+    eliminated_at = np.full(size, -1, dtype=np.int64)
     names, values, sort_keys, steps = [], [], [], []
     decided_by = ""
     best_first = np.arange(size)
@@ -166,7 +166,7 @@ def rank(
             sort_keys.append(found if lowest else ~found)
             best = int(found[alive].min() if lowest else found[alive].max())
             kept = alive & (found == best)
-        left_behind[alive & ~kept] = step
+        eliminated_at[alive & ~kept] = step
         alive = kept
         after = int(alive.sum())
         if before > 1:
@@ -190,7 +190,7 @@ def rank(
         order=best_first,
         criteria=tuple(names),
         values=tuple(values),
-        left_behind=left_behind,
+        eliminated_at=eliminated_at,
         steps=tuple(steps),
         decided_by=decided_by,
     )

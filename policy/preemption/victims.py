@@ -84,7 +84,7 @@ class Potential:
     nodes: Rows  #: node indexes, ascending
     counts: Rows  #: (nodes,) potential victims of each
     violating: Bools  #: (rows,)
-    put_back: Rows  #: (rows,) positions in the order of the reprieve, node by node
+    reprieve_order: Rows  #: (rows,) positions in the order of the reprieve, node by node
     reprieved: Rows  #: (rows,) pods in that order
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
 
@@ -100,7 +100,7 @@ class Potential:
             nodes=self.nodes[place : place + 1],
             counts=self.counts[place : place + 1],
             violating=self.violating[here],
-            put_back=self.put_back[here] - start,
+            reprieve_order=self.reprieve_order[here] - start,
             reprieved=self.reprieved[here],
         )
 
@@ -158,15 +158,15 @@ def potential_victims(
         rows, group = rows[~forbidden], group[~forbidden]
     counts = np.bincount(group, minlength=nodes.size)
     broken = violating[rows]
-    put_back = _reprieve_order(group, counts, broken, rules.reprieve)
+    reprieve_order = _reprieve_order(group, counts, broken, rules.reprieve)
     return Potential(
         rows=rows,
         group=group,
         nodes=nodes,
         counts=counts,
         violating=broken,
-        put_back=put_back,
-        reprieved=rows[put_back],
+        reprieve_order=reprieve_order,
+        reprieved=rows[reprieve_order],
         held=tuple(held),
     )
 
@@ -210,10 +210,10 @@ def dry_run(
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
     if ceiling is None:
-        evicted = _put_back(pipeline, load, demand, nodes, counts, active)
+        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
     else:
-        evicted = _put_back_below(ceiling - load[active], demand, leaving, counts, active)
-    listed = potential.put_back[np.flatnonzero(evicted)]
+        evicted = _reprieve_within(ceiling - load[active], demand, leaving, counts, active)
+    listed = potential.reprieve_order[np.flatnonzero(evicted)]
     if rules.relist:
         again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
         some = listed[again]
@@ -230,7 +230,7 @@ def _crossed(listed: Rows, group: Rows) -> Rows:
     return np.flatnonzero(crossed[node])
 
 
-def _put_back(
+def _reprieve(
     pipeline: Pipeline,
     load: Ints,
     demand: Ints,
@@ -259,8 +259,8 @@ def _put_back(
     return evicted
 
 
-def _put_back_below(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, active: Rows) -> Bools:
-    """`_put_back` where staying means no more than keeping every load within `slack`.
+def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, active: Rows) -> Bools:
+    """`_reprieve` where staying means no more than keeping every load within `slack`.
 
     slack: (active, width); leaving: (nodes, width), the demand of all pods of a node. Loads only
     grow, so the pods up to the first that does not fit all stay: running sums tell who that is
@@ -368,7 +368,7 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     before = load + np.cumsum(kept, axis=0) - kept
     judged = pipeline.judge(before + demand, node)
     told = []
-    for i, position in enumerate(potential.put_back.tolist()):
+    for i, position in enumerate(potential.reprieve_order.tolist()):
         _, name, reasons = judged.statuses[int(judged.index[i])]
         told.append(
             Attempt(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from policy.decision.record import Keep
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.ledger.entries import LedgerHead
 from policy.store.ledger.pruning import PrunedCluster, PrunePlan
@@ -32,17 +33,13 @@ from policy.store.model import (
     SessionRecord,
     SessionRow,
     SessionStep,
-    StoredCandidate,
     StoredDecision,
-    StoredFilter,
-    StoredRule,
     StoredSession,
-    StoredVictim,
 )
 from policy.store.read.sql import SqlResult
 from policy.store.record.basis import SnapshotMismatch
-from policy.store.record.decisions import HypotheticalDecision, Keep
-from policy.store.state.importing import Progress
+from policy.store.record.decisions import HypotheticalDecision
+from policy.store.record.importing import Progress
 from policy.store.store import Store
 
 __all__ = [
@@ -84,12 +81,8 @@ __all__ = [
     "StaleRevision",
     "Store",
     "StoreError",
-    "StoredCandidate",
     "StoredDecision",
-    "StoredFilter",
-    "StoredRule",
     "StoredSession",
-    "StoredVictim",
     "VerifyResult",
     "check",
     "current",

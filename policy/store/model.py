@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
+from policy.decision.record import DecisionRecord, line_of
 
 __all__ = ["Change"]
 
@@ -178,61 +179,10 @@ class DecisionRow:
     attempt: int | None
     queued_ms: int | None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFilter:
-    """How many nodes got one status: from the filters, or from the dry run."""
-
-    phase: str  #: `filter` or `dry-run`
-    filter: str
-    code: int
-    reasons: tuple[str, ...]
-    node_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRule:
-    """A rule that decided a question."""
-
-    section: str
-    rule: str
-    verdict: str
-    reason: str
-    inputs: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCandidate:
-    """A node on which the preemptor would have fitted."""
-
-    position: int
-    node: str
-    victims: tuple[str, ...]
-    pdb_violations: int
-    values: Mapping[str, int]
-    left_behind_at: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredVictim:
-    """A pod that left, or would have left, for the preemptor."""
-
-    position: int
-    pod: str
-    uid: str
-    node: str
-    priority: int
-    priority_class: str
-    owner: str
-    start_ms: int | None
-    run_seconds: int
-    cpu_milli: int
-    memory_bytes: int
-    pdb_violating: bool
-    already_terminating: bool
-    evicted: bool
-    filter: str
-    reasons: tuple[str, ...]
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> DecisionRow:
+        """The row out of values by name; there may be others among them."""
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,11 +190,34 @@ class StoredDecision:
     """Everything that the database keeps of a decision."""
 
     row: DecisionRow
-    filters: tuple[StoredFilter, ...]
-    rules: tuple[StoredRule, ...]
-    candidates: tuple[StoredCandidate, ...]
-    victims: tuple[StoredVictim, ...]
-    document: Mapping[str, Any]  #: sampling, ranking, checks, effects, as the decision has them
+    record: DecisionRecord
+
+    @classmethod
+    def unsaved(
+        cls,
+        record: DecisionRecord,
+        *,
+        cluster: str,
+        environment: str,
+        base_revision: int,
+        at_ms: int,
+        actor: str,
+    ) -> StoredDecision:
+        """The decision of a dry run, as it would be if it were kept."""
+        line = {
+            **line_of(record),
+            "id": 0,
+            "cluster": cluster,
+            "environment": environment,
+            "base_revision": base_revision,
+            "revision": None,
+            "at_ms": at_ms,
+            "actor": actor,
+            "hypothetical": True,
+            "attempt": None,
+            "queued_ms": None,
+        }
+        return cls(row=DecisionRow.of(line), record=record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

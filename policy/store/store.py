@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
+from policy.decision.record import Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
@@ -42,12 +43,12 @@ from policy.store.read.audit_queries import AuditQueries
 from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
-from policy.store.record import decisions, environments, sessions
-from policy.store.record.decisions import Envelope, HypotheticalDecision, Keep
+from policy.store.record import changing, decisions, environments, importing, sessions
+from policy.store.record.decisions import Envelope, HypotheticalDecision
 from policy.store.record.environments import ActiveRuleSet
+from policy.store.record.importing import Progress
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
-from policy.store.state import changing, importing, loading
-from policy.store.state.importing import Progress
+from policy.store.state import loading
 
 DEFAULT_CANDIDATES_KEPT = 10
 

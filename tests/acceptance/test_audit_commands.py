@@ -167,7 +167,7 @@ def test_a_decision_that_differs_ends_with_status_5(policy, database_url):
 
 
 def test_a_decision_that_cannot_be_replayed_ends_with_status_1(policy, database_url):
-    """What lacks is named, and nothing else is replayed instead."""
+    """What is missing is named, and nothing else is replayed instead."""
     with tampering(database_url) as connection:
         connection.execute(update(DECISIONS).values(engine_version="0"))
         connection.commit()

@@ -220,7 +220,7 @@ def test_explain_for_programs(policy: Policy, decided: str) -> None:
     assert json.loads(by_digest.out) == whole
     assert whole["now"] == NOW
     assert [c["node"] for c in whole["candidates"]] == ["n1", "n2"]
-    assert whole["candidates"][1]["left_behind_at"] == "lowest-top-priority"
+    assert whole["candidates"][1]["eliminated_by"] == "lowest-top-priority"
     assert whole["effects"]["evict"] == ["shop/b"]
     rows = list(
         csv.DictReader(io.StringIO(policy("explain", "1", "--db", decided, "-o", "csv").out))

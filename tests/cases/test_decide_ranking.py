@@ -151,7 +151,7 @@ def test_a_decision_tells_where_each_candidate_fell_behind() -> None:
         full("n4", low("e", 1, started=5)),
     )
     decision = decided(*nodes, HIGH)
-    assert [(c.node, c.left_behind_at, c.position) for c in decision.candidates] == [
+    assert [(c.node, c.eliminated_by, c.position) for c in decision.candidates] == [
         ("n4", "", 0),
         ("n3", "latest-start", 1),
         ("n2", "lowest-priority-sum", 2),

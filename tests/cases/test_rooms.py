@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).parents[2] / "policy"
 
@@ -74,3 +77,18 @@ def test_no_room_imports_upwards() -> None:
         > ROOMS.index(room(name))
     ]
     assert upwards == []
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_folders_of_a_room_form_no_circle(name: str) -> None:
+    """Folders inside a room depend on each other in one direction."""
+    graph: dict[str, set[str]] = {}
+    for module, file in modules():
+        if room(module) != name or module.count(".") < 2:
+            continue
+        here = folder(module)
+        for target in imports(file):
+            there = folder(target)
+            if room(target) == name and here != there and f"policy.{name}" not in (here, there):
+                graph.setdefault(here, set()).add(there)
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError

@@ -187,7 +187,7 @@ def a_decision(
                 (violations, *(2 for _ in nodes[1:])),
                 (5, *(5 + i for i in range(1, candidates))),
             ),
-            left_behind_at=("", *("fewest-pdb-violations" for _ in nodes[1:])),
+            eliminated_by=("", *("fewest-pdb-violations" for _ in nodes[1:])),
         ),
         trace=Trace(
             fits=False,
@@ -226,6 +226,7 @@ def a_decision(
                 ),
             ),
             message="0/3 nodes are available: 2 Insufficient cpu.",
+            scores=(),
         ),
         effects=Effects(
             bind="",

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 from sqlalchemy import update
 
-from policy.audit.replay import Lack, Verdict
+from policy.audit.replay import MissingInput, Verdict
 from policy.audit.session_replay import SessionReplayer, recorded_result
 from policy.batch import BatchRules
 from policy.cluster.objects import (
@@ -311,17 +311,17 @@ def test_another_state_is_no_difference(store, database_url):
         )
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.sessions())
-    assert (found.verdict, found.lacks) == (Verdict.INCOMPLETE, (Lack.STATE_DIGEST,))
+    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.STATE_DIGEST,))
 
 
 def test_other_rules_are_no_difference(store, database_url):
-    """Where the stored text of the rules is not the one of then, that is what lacks."""
+    """Where the stored text of the rules is not the one of then, that is what is missing."""
     scheduler_of(store).run()
     with tampering(database_url) as connection:
         connection.execute(update(RULE_SETS).values(canonical=RULES.canonical + " "))
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.sessions())
-    assert (found.verdict, found.lacks) == (Verdict.INCOMPLETE, (Lack.RULE_SET_DIGEST,))
+    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.RULE_SET_DIGEST,))
 
 
 def test_rules_that_are_gone_are_said(store, database_url):
@@ -331,7 +331,7 @@ def test_rules_that_are_gone_are_said(store, database_url):
         connection.execute(RULE_SETS.delete())
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.sessions())
-    assert (found.verdict, found.lacks) == (Verdict.INCOMPLETE, (Lack.RULE_SET,))
+    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.RULE_SET,))
 
 
 def test_a_session_that_is_not_there_is_said(store):

@@ -243,7 +243,7 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
     )
     (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
-    assert found.lacks == ("hypothetical-state",)
+    assert found.missing == ("hypothetical-state",)
 
 
 # --- the page ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from policy.audit.compare import Change, Comparison
 from policy.audit.recorded import Comparing, Skipped
-from policy.audit.replay import Lack, Verdict, replay_all
+from policy.audit.replay import MissingInput, Verdict, replay_all
 from policy.extenders.client import HttpExtenders
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -63,7 +63,7 @@ def test_rules_with_extenders_are_compared_with_themselves_only(database_url: st
             store, [number]
         )
         assert isinstance(skipped, Skipped)
-        assert skipped.lacks == (Lack.EXTENDERS,)
+        assert skipped.missing == (MissingInput.EXTENDERS,)
 
 
 def test_replay_says_which_answers_are_not_recorded(database_url: str) -> None:
@@ -79,4 +79,7 @@ def test_replay_says_which_answers_are_not_recorded(database_url: str) -> None:
             )
             connection.commit()
         [replayed] = replay_all(store, ids)
-        assert (replayed.verdict, replayed.lacks) == (Verdict.INCOMPLETE, (Lack.EXTENDERS,))
+        assert (replayed.verdict, replayed.missing) == (
+            Verdict.INCOMPLETE,
+            (MissingInput.EXTENDERS,),
+        )

@@ -217,14 +217,14 @@ def test_a_decision_sees_and_keeps_what_was_decided_before(store):
         Outcome.PREEMPT,
         Outcome.NO_CANDIDATE,
     )
-    documents = [store.decision(s.recording.decision_id).document for s in (first, second)]
-    assert [document["history"] for document in documents] == [
+    records = [store.decision(s.recording.decision_id).record for s in (first, second)]
+    assert [record.history for record in records] == [
         {"preemptedCount/3600": {}},
         {"preemptedCount/3600": {"ReplicaSet/web": 1, "shop/ReplicaSet/web": 1}},
     ]
     state = store.load_state("default", at=second.recording.revision - 1).state_digest
     assert second.decision.snapshot_digest == snapshot_digest(
-        state, now_ms=NOW, history=documents[1]["history"]
+        state, now_ms=NOW, history=records[1].history
     )
     assert store.verify_ledger().ok
 
@@ -234,7 +234,7 @@ def test_rules_without_history_keep_none(store):
     pod = a_pod("shop/web-1", priority=9, cpu="3")
     store.import_objects("default", [pod], at_ms=NOW, source="more.json")
     step = scheduler(store, rules()).decide("shop/web-1")
-    assert "history" not in store.decision(step.recording.decision_id).document
+    assert store.decision(step.recording.decision_id).record.history is None
 
 
 def test_instants_are_those_of_the_decisions(store):

@@ -1,4 +1,4 @@
-"""Replay: equal, or the first difference, or what lacks; never something else."""
+"""Replay: equal, or the first difference, or what is missing; never something else."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from sqlalchemy import update
 
 from policy.audit.differences import Difference
 from policy.audit.processes import WorkerLost, run
-from policy.audit.replay import Lack, Verdict, replay_all
+from policy.audit.replay import MissingInput, Verdict, replay_all
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, HypotheticalDecision, Store, StoreError
+from policy.store import Cause, HypotheticalDecision, Store, StoreError, rows
 from policy.store.journal import StoreJournal
-from policy.store.ledger import rows
 from policy.store.tables import (
     CYCLES,
     DECISION_TRACES,
@@ -147,7 +146,7 @@ def test_a_pod_that_its_state_does_not_hold_is_a_difference(store):
     assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, "preemptor")
 
 
-# --- what lacks --------------------------------------------------------------------------------
+# --- what is missing ---------------------------------------------------------------------------
 
 
 def damaged(store, database_url, *statements):
@@ -157,30 +156,30 @@ def damaged(store, database_url, *statements):
         connection.commit()
 
 
-def lacks(store, number):
+def missing(store, number):
     result = only(replay_all(store, [number]))
     assert (result.verdict, result.replayed_digest) == (Verdict.INCOMPLETE, "")
-    return result.lacks
+    return result.missing
 
 
 def test_an_unknown_engine_version_is_named(store):
     """Decisions of another decision procedure are not replayed with this one."""
     number = keep(store, replace(the_decision(store), engine_version="0"))
-    assert lacks(store, number) == (Lack.ENGINE,)
+    assert missing(store, number) == (MissingInput.ENGINE,)
 
 
 @pytest.mark.parametrize(
-    ("text", "lack"),
+    ("text", "item"),
     [
-        (RULES.canonical.replace("kube-1.35", "kube-1.99"), Lack.RULE_SET_DIGEST),
-        ("{}", Lack.RULE_SET_DIGEST),
+        (RULES.canonical.replace("kube-1.35", "kube-1.99"), MissingInput.RULE_SET_DIGEST),
+        ("{}", MissingInput.RULE_SET_DIGEST),
     ],
 )
-def test_a_rule_set_text_that_was_changed_is_named(store, database_url, text, lack):
+def test_a_rule_set_text_that_was_changed_is_named(store, database_url, text, item):
     """Rules whose text is not that of their digest are not used."""
     (number, *_) = schedule(store)
     damaged(store, database_url, update(RULE_SETS).values(canonical=text))
-    assert lacks(store, number) == (lack,)
+    assert missing(store, number) == (item,)
 
 
 def test_a_rule_set_that_is_gone_is_named(store, database_url):
@@ -188,14 +187,14 @@ def test_a_rule_set_that_is_gone_is_named(store, database_url):
     ids = schedule(store)
     damaged(store, database_url, RULE_SETS.delete())
     assert store.audit_queries().decision_ids("default") == ids
-    assert {lacks(store, number) for number in ids} == {(Lack.RULE_SET,)}
+    assert {missing(store, number) for number in ids} == {(MissingInput.RULE_SET,)}
 
 
 def test_a_decision_that_cannot_be_read_is_not_passed_over(store, database_url):
-    """Where rows lack without which it is none, the replay ends and says which decision it was."""
+    """Where rows item without which it is none, the replay ends and says which decision it was."""
     ids = schedule(store)
     damaged(store, database_url, CYCLES.delete().where(CYCLES.c.id == ids[1]))
-    with pytest.raises(StoreError, match=f"decision {ids[1]} lacks rows"):
+    with pytest.raises(StoreError, match=f"decision {ids[1]} is missing rows"):
         list(replay_all(store, ids))
 
 
@@ -211,8 +210,8 @@ def test_rows_of_the_state_that_were_changed_are_named(store, database_url, valu
     """A state whose rows are not those of its revision makes no decision that counts as one."""
     numbers = schedule(store)
     damaged(store, database_url, update(NODES).where(NODES.c.key == "n2").values(**values))
-    assert {lacks(store, number) for number in numbers} == {(Lack.STATE_DIGEST,)}
-    assert {r.lacks for r in replay_all(store, numbers)} == {(Lack.STATE_DIGEST,)}
+    assert {missing(store, number) for number in numbers} == {(MissingInput.STATE_DIGEST,)}
+    assert {r.missing for r in replay_all(store, numbers)} == {(MissingInput.STATE_DIGEST,)}
 
 
 def test_a_manifest_that_cannot_be_read_is_named(store, database_url):
@@ -220,14 +219,14 @@ def test_a_manifest_that_cannot_be_read_is_named(store, database_url):
     (number, *_) = schedule(store)
     changed = update(PODS).where(PODS.c.key == "default/c").values(manifest='{"spec":7}')
     damaged(store, database_url, changed)
-    assert lacks(store, number) == (Lack.STATE_DIGEST,)
+    assert missing(store, number) == (MissingInput.STATE_DIGEST,)
 
 
 def test_a_revision_that_is_gone_is_named(store, database_url):
-    """A decision on a revision that is not kept lacks its state."""
+    """A decision on a revision that is not kept is missing its state."""
     numbers = schedule(store)
     damaged(store, database_url, REVISIONS.delete().where(REVISIONS.c.number == 1))
-    assert lacks(store, numbers[0]) == (Lack.STATE,)
+    assert missing(store, numbers[0]) == (MissingInput.STATE,)
 
 
 def test_a_state_that_never_was_is_named(store):
@@ -244,14 +243,14 @@ def test_a_state_that_never_was_is_named(store):
         actor="ann",
         at_ms=NOW_MS,
     )
-    assert lacks(store, recorded.decision_id) == (Lack.HYPOTHETICAL,)
+    assert missing(store, recorded.decision_id) == (MissingInput.HYPOTHETICAL,)
 
 
 def test_another_time_is_named(store, database_url):
     """A changed `now` does not go with the digest of the snapshot."""
     (number, *_) = schedule(store)
     damaged(store, database_url, update(DECISIONS).values(now_ms=5))
-    assert lacks(store, number) == (Lack.SNAPSHOT,)
+    assert missing(store, number) == (MissingInput.SNAPSHOT,)
 
 
 def test_history_that_is_not_recorded_is_named(store, database_url):
@@ -279,11 +278,12 @@ def test_history_that_is_not_recorded_is_named(store, database_url):
         actor="ann",
         at_ms=NOW_MS,
     )
-    document = dict(store.decision(recorded.decision_id).document)
+    with store.sql("SELECT document FROM decision_traces") as found:
+        document = rows.from_json(only(found)[0])
     assert document.pop("history") == decision.history
     without = update(DECISION_TRACES).values(document=rows.to_json(document))
     damaged(store, database_url, without)
-    assert lacks(store, recorded.decision_id) == (Lack.HISTORY,)
+    assert missing(store, recorded.decision_id) == (MissingInput.HISTORY,)
 
 
 def test_what_a_pruning_left_replays(store):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
-from policy.decision.model import Code
+from policy.decision.record import record_of
 from policy.store import (
     ChangesSince,
     HypotheticalDecision,
@@ -18,15 +19,14 @@ from policy.store import (
     SnapshotMismatch,
     StaleRevision,
     Store,
-    StoredCandidate,
-    StoredFilter,
-    StoredRule,
+    StoredDecision,
     StoreError,
 )
 from tests.contract.builders import (
     BY_HAND,
     NOW,
     RULES,
+    RULES_DIGEST,
     a_cluster,
     a_decision,
     a_node,
@@ -35,6 +35,10 @@ from tests.contract.builders import (
     made_on,
     the_changes,
 )
+from tests.contract.test_ledger import tampering
+from tests.support.golden_decisions import decisions
+
+GOLDEN = decisions()
 
 
 def by_key(objects):
@@ -77,78 +81,52 @@ def test_an_imported_cluster_is_loaded_as_it_was(store):
     )
 
 
-def test_a_recorded_decision_comes_back_whole(store):
-    """The row, the filters, the rules, the candidates, the victims and the rest of the trace."""
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_a_recorded_decision_comes_back_whole(store, name):
+    """Every field of what is kept of a decision is read back as it was, and so is its line."""
+    figures = {"preemptedCount/3600": {"shop/ReplicaSet/web": 2}}
+    decision = replace(
+        GOLDEN[name], rule_set="by-hand", rule_set_digest=RULES_DIGEST, history=figures
+    )
+    decision = made_on(store, decision)
+    queue = QueueInfo(attempt=3, queued_ms=NOW - 50)
+    recorded = record(store, decision, queue=queue)
+    whole = record_of(decision)
+    unsaved = StoredDecision.unsaved(
+        whole,
+        cluster="default",
+        environment="prod",
+        base_revision=1,
+        at_ms=NOW + 5,
+        actor="ann",
+    )
+    row = replace(
+        unsaved.row,
+        id=recorded.decision_id,
+        revision=2,
+        hypothetical=False,
+        attempt=3,
+        queued_ms=NOW - 50,
+    )
+    assert store.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
+    assert store.decisions() == [row]
+
+
+def test_what_is_left_out_of_a_record_stays_out(store):
+    """A decision without history and extenders has the record that it would have in a dry run."""
     decision = made_on(store, a_decision())
-    recorded = record(store, decision, queue=QueueInfo(attempt=3, queued_ms=NOW - 50))
-    stored = store.decision(recorded.decision_id)
-    row = stored.row
-    assert (row.preemptor, row.outcome, row.node, row.victim_count, row.pdb_violations) == (
-        "team/urgent",
-        "preempt",
-        "n1",
-        2,
-        1,
-    )
-    assert (row.environment, row.actor, row.at_ms, row.now_ms) == ("prod", "ann", NOW + 5, NOW)
-    assert (row.base_revision, row.revision, row.attempt, row.queued_ms) == (1, 2, 3, NOW - 50)
-    assert (row.digest, row.rule_set_digest) == (decision.digest, decision.rule_set_digest)
-    assert stored.filters == (
-        StoredFilter(
-            phase="filter",
-            filter="resources",
-            code=Code.UNSCHEDULABLE,
-            reasons=("Insufficient cpu",),
-            node_count=2,
-        ),
-        StoredFilter(
-            phase="filter",
-            filter="taints",
-            code=Code.UNRESOLVABLE,
-            reasons=("untolerated taint {a: b}",),
-            node_count=1,
-        ),
-    )
-    assert stored.rules == (
-        StoredRule(
-            section="eligibility",
-            rule="otherwise",
-            verdict="allow",
-            reason="",
-            inputs={"preemptor.preemptionPolicy": "PreemptLowerPriority"},
-        ),
-    )
-    assert stored.candidates == (
-        StoredCandidate(
-            position=0,
-            node="n1",
-            victims=("shop/web-2", "shop/web-1"),
-            pdb_violations=1,
-            values={"fewest-pdb-violations": 1, "lowest-top-priority": 5},
-            left_behind_at="",
-        ),
-        StoredCandidate(
-            position=1,
-            node="n2",
-            victims=("jobs/batch-1",),
-            pdb_violations=2,
-            values={"fewest-pdb-violations": 2, "lowest-top-priority": 6},
-            left_behind_at="fewest-pdb-violations",
-        ),
-    )
-    assert [(v.pod, v.pdb_violating, v.evicted, v.reasons) for v in stored.victims] == [
-        ("shop/web-2", False, True, ("Insufficient cpu",)),
-        ("shop/web-1", True, True, ("Insufficient cpu",)),
-    ]
-    assert stored.document["effects"]["evict"] == ["shop/web-2", "shop/web-1"]
-    assert stored.document["sampling"] == {
-        "potential": 2,
-        "offset": 0,
-        "wanted": 100,
-        "examined": 2,
-    }
-    assert stored.document["checks"][0]["pod"] == "shop/web-1"
-    assert stored.document["ranking"][0]["criterion"] == "fewest-pdb-violations"
+    recorded = record(store, decision, candidates_kept=1)
+    assert store.decision(recorded.decision_id).record == record_of(decision, keep="chosen")
+
+
+def test_a_changed_row_is_no_decision(store, database_url):
+    """Rows that no decision leaves behind are an error that names the decision."""
+    number = record(store).decision_id
+    with tampering(database_url) as connection:
+        connection.execute(text("UPDATE decisions SET outcome = 'nothing'"))
+        connection.commit()
+    with pytest.raises(StoreError, match=f"the rows of decision {number} are not those of"):
+        store.decision(number)
 
 
 def test_a_decision_moves_the_state_by_exactly_its_changes(store):
@@ -271,7 +249,11 @@ def test_as_many_candidates_are_kept_as_asked_for(store, keep, kept):
     """`candidates_kept` limits the rows and nothing else."""
     recorded = record(store, a_decision(candidates=40), candidates_kept=keep)
     stored = store.decision(recorded.decision_id)
-    assert (len(stored.candidates), stored.row.kept_candidates, stored.row.candidate_count) == (
+    assert (
+        len(stored.record.candidates.best),
+        stored.row.kept_candidates,
+        stored.row.candidate_count,
+    ) == (
         kept,
         kept,
         40,

@@ -23,13 +23,13 @@ class Check(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """One candidate with the criterion at which it fell behind."""
+    """One candidate with the criterion that eliminated it."""
 
     node: str
     victims: tuple[str, ...]
     pdb_violations: int
     values: Mapping[str, int]
-    left_behind_at: str
+    eliminated_by: str
 
 
 class Step(NamedTuple):
@@ -89,7 +89,7 @@ def told(decision: Decision) -> Told:
         },
         dry_run_statuses=_verdicts(trace.dry_run_statuses),
         candidates=tuple(
-            Ranked(c.node, c.victims, c.pdb_violations, dict(c.values), c.left_behind_at)
+            Ranked(c.node, c.victims, c.pdb_violations, dict(c.values), c.eliminated_by)
             for c in decision.candidates
         ),
         ranking=tuple(Step(s.criterion, s.before, s.after, s.best) for s in trace.ranking),

@@ -17,7 +17,7 @@ from policy.batch.model import Job, Status, Task, in_queues
 from policy.batch.resources import Amounts
 from policy.batch.safe import idle_node, may_grow, roll_back
 from policy.batch.statement import Statement
-from policy.batch.victims import Hunt
+from policy.batch.victims import VictimSearch
 from policy.batch.views import ActionView
 from policy.cluster.tables import Bools, Ints
 
@@ -96,7 +96,7 @@ class _Preemption:
         idle = idle_node(session, task, passing)
         if idle is not None and statement.allocate(task, idle):
             return True
-        hunt = Hunt(
+        search = VictimSearch(
             session,
             "preemptable",
             task,
@@ -106,7 +106,7 @@ class _Preemption:
             room=room,
         )
         scores = None
-        candidates = hunt.candidates
+        candidates = search.candidates
         if room is not None:
             covering = passing & room.covering(task.start_request)
             candidates = np.union1d(candidates, np.flatnonzero(covering))
@@ -116,11 +116,11 @@ class _Preemption:
             scores = np.zeros(passing.size)
             scores[nodes] = session.scores(task, nodes)
             for node in session.by_score(candidates, scores[candidates]):
-                if room is not None and self._needs_nobody(statement, task, hunt, node):
+                if room is not None and self._needs_nobody(statement, task, search, node):
                     return True
-                found = hunt.at(node)
+                found = search.at(node)
                 if found.victims:
-                    freed = hunt.room_at(node)
+                    freed = search.room_at(node)
                     for victim in found.victims:
                         statement.evict(victim, task)
                         freed.add(victim.request)
@@ -128,7 +128,7 @@ class _Preemption:
                             break
                     statement.pipeline(task, node, found.answer)
                     return True
-        statement.reject(task, hunt.rejection(lambda nodes: self._by_score(task, passing, nodes)))
+        statement.reject(task, search.rejection(lambda nodes: self._by_score(task, passing, nodes)))
         return False
 
     def _by_score(self, task: Task, passing: Bools, nodes: Ints) -> Iterable[int]:
@@ -152,8 +152,10 @@ class _Preemption:
             return None
         return self._session.nodes.idle.plus(self._session.nodes.releasing)
 
-    def _needs_nobody(self, statement: Statement, task: Task, hunt: Hunt, node: int) -> bool:
-        if not task.start_request.less_equal(hunt.room_at(node)):
+    def _needs_nobody(
+        self, statement: Statement, task: Task, search: VictimSearch, node: int
+    ) -> bool:
+        if not task.start_request.less_equal(search.room_at(node)):
             return False
         statement.pipeline(task, node, None)
         return True

@@ -14,7 +14,7 @@ from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.resources import Amounts, Resource
 from policy.batch.safe import idle_node, roll_back
-from policy.batch.victims import Hunt
+from policy.batch.victims import VictimSearch
 from policy.batch.views import ActionView
 
 
@@ -58,7 +58,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
     room: Amounts | None = None
     if session.options.count_room:
         room = session.nodes.idle.plus(session.nodes.releasing)
-    hunt = Hunt(
+    search = VictimSearch(
         session,
         "reclaimable",
         task,
@@ -67,18 +67,18 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
         order=lambda victims: victims,
         room=room,
     )
-    candidates = hunt.candidates
+    candidates = search.candidates
     if room is not None:
         covering = np.flatnonzero(passing & room.covering(task.start_request))
         candidates = np.union1d(candidates, covering)
     for node in candidates.tolist():
-        if room is not None and task.start_request.less_equal(hunt.room_at(node)):
+        if room is not None and task.start_request.less_equal(search.room_at(node)):
             session.pipeline(task, node)
             return True
-        found = hunt.at(node)
+        found = search.at(node)
         if not found.victims:
             continue
-        freed: Resource = hunt.room_at(node)
+        freed: Resource = search.room_at(node)
         for victim in found.victims:
             if session.evict(victim, task):
                 freed.add(victim.request)
@@ -88,5 +88,5 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
             # That the node may refuse is left to the next session.
             session.pipeline(task, node, found.answer)
             return True
-    session.recorder.reject(task, hunt.rejection(lambda nodes: nodes.tolist()))
+    session.recorder.reject(task, search.rejection(lambda nodes: nodes.tolist()))
     return False

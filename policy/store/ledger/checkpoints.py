@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Select, and_, or_, select
 
-from policy.store.ledger import rows
+from policy.store import rows
 from policy.store.ledger.covering import RuleSetLines, manifest_defect
 from policy.store.state.loading import true_at
 from policy.store.tables import (

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, select
 
-from policy.store.ledger import rows
-from policy.store.record import rule_sets
+from policy.store import rows
 from policy.store.tables import (
     ACTIVATIONS,
     CYCLES,
@@ -54,7 +53,7 @@ class RuleSetLines:
         self._lines: dict[tuple[int, int], bytes] = {}
         for row in connection.execute(select(RULE_SETS)).mappings():
             self._rows[row["id"]] = dict(row)
-            if rule_sets.digest_of(row["canonical"]) != row["digest"]:
+            if rows.sha256(row["canonical"].encode()) != row["digest"]:
                 self._broken[row["id"]] = f"the text of rule set `{row['name']}` was changed"
 
     def line(self, rule_set_id: int, ledger_format: int) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from policy.store.ledger import rows
+from policy.store import rows
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT

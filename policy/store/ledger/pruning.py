@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
-from policy.store.ledger import checkpoints, entries, rows
-from policy.store.read.queries import cluster_id as cluster_id_of
+from policy.store import rows
+from policy.store.ledger import checkpoints, entries
+from policy.store.state.loading import cluster_id as cluster_id_of
 from policy.store.state.versions import find_head
 from policy.store.tables import (
     ACTIVATIONS,

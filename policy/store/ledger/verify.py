@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select
 
+from policy.store import rows
 from policy.store.connection import any_text
-from policy.store.ledger import checkpoints, covering, entries, rows
+from policy.store.ledger import checkpoints, covering, entries
 from policy.store.ledger.entries import LedgerHead
 from policy.store.ledger.orphans import orphans
-from policy.store.read.queries import cluster_id
+from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
 
 Progress = Callable[[int, int], None]

@@ -6,16 +6,18 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
 from policy.cluster.digest import GENESIS, Change, HistoryFigures, chain_state
 from policy.cluster.objects import ClusterObject
+from policy.decision.model import Victim
+from policy.store import rows
 from policy.store.connection import Database
-from policy.store.ledger import rows
-from policy.store.model import DecisionRow, LoadedState, StoredVictim
+from policy.store.decision_rows import victim_from
+from policy.store.model import DecisionRow, LoadedState
 from policy.store.read import queries
 from policy.store.read.queries import DecisionFilter
 from policy.store.state.loading import decode, no_revision, require_head, true_at
@@ -195,9 +197,9 @@ class AuditQueries:
                         found[row.decision_id] = figures
         return found
 
-    def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[StoredVictim, ...]]:
+    def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[Victim, ...]]:
         """The victims of many decisions by number; decisions without any are left out."""
-        found: dict[int, list[StoredVictim]] = defaultdict(list)
+        found: dict[int, list[Victim]] = defaultdict(list)
         with self._database.reading() as connection:
             for start in range(0, len(decisions), _IDS):
                 query = (
@@ -205,10 +207,8 @@ class AuditQueries:
                     .where(VICTIMS.c.decision_id.in_(decisions[start : start + _IDS]))
                     .order_by(VICTIMS.c.decision_id, VICTIMS.c.position)
                 )
-                for row in connection.execute(query).mappings():
-                    values = {name: row[name] for name in _VICTIM_FIELDS}
-                    values["reasons"] = tuple(rows.from_json(row["reasons"]))
-                    found[row["decision_id"]].append(StoredVictim(**values))
+                for row in connection.execute(query):
+                    found[row.decision_id].append(victim_from(row._asdict()))
         return {decision: tuple(victims) for decision, victims in found.items()}
 
     @contextmanager
@@ -216,9 +216,6 @@ class AuditQueries:
         """Whole tables, all as they are at one instant."""
         with self._database.reading() as connection:
             yield TableReader(connection)
-
-
-_VICTIM_FIELDS: Final = tuple(f.name for f in fields(StoredVictim))
 
 
 def tables() -> Mapping[str, Sequence[ColumnInfo]]:

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select
 
 from policy.cluster.objects import ClusterObject, workload_key
-from policy.store.read.queries import cluster_id
-from policy.store.state.loading import decode
+from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import (
     DECISIONS,
     PODS,

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, or_, select
 
+from policy.store.decision_rows import record_from
 from policy.store.errors import NotFound, StoreError
-from policy.store.ledger import rows
 from policy.store.model import (
     DecisionRow,
     NominationRow,
-    StoredCandidate,
     StoredDecision,
-    StoredFilter,
-    StoredRule,
-    StoredVictim,
 )
+from policy.store.state.loading import cluster_id
 from policy.store.tables import (
-    CANDIDATES,
     CLUSTERS,
     CYCLES,
-    DECISION_FILTERS,
-    DECISION_RULES,
-    DECISION_TRACES,
+    DECISION_CHILDREN,
     DECISIONS,
     NOMINATION_ENDS,
     NOMINATIONS,
@@ -36,33 +30,6 @@ from policy.store.tables import (
 
 _FEW: Final = 10_000
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
-_OWN: Final = (
-    "id",
-    "now_ms",
-    "preemptor",
-    "preemptor_uid",
-    "preemptor_priority",
-    "outcome",
-    "node",
-    "victim_count",
-    "pdb_violations",
-    "candidate_count",
-    "kept_candidates",
-    "decided_by",
-    "nomination",
-    "eligible",
-    "fits",
-    "message",
-    "snapshot_digest",
-    "base_revision",
-    "revision",
-    "seed",
-    "evaluate_all",
-    "hypothetical",
-    "engine_version",
-    "digest",
-)
-_ROW_FIELDS: Final = tuple(f.name for f in fields(DecisionRow))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +50,7 @@ class DecisionFilter:
 def _base() -> Select[Any]:
     return (
         select(
-            *(DECISIONS.c[name] for name in _OWN),
+            *DECISIONS.c,
             CLUSTERS.c.name.label("cluster"),
             CYCLES.c.at_ms,
             CYCLES.c.actor,
@@ -98,19 +65,6 @@ def _base() -> Select[Any]:
         # A rule set that somebody removed lacks; the decisions that it made are still there.
         .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
-
-
-def _decision_row(row: Row[Any]) -> DecisionRow:
-    values = row._mapping
-    return DecisionRow(**{name: values[name] for name in _ROW_FIELDS})
-
-
-def cluster_id(connection: Connection, name: str) -> int:
-    """Raises NotFound for a cluster that the database does not know."""
-    found = connection.execute(select(CLUSTERS.c.id).where(CLUSTERS.c.name == name)).scalar()
-    if found is None:
-        raise NotFound(f"there is no cluster `{name}` in this database")
-    return int(found)
 
 
 def digest_range(prefix: str) -> tuple[str, str]:
@@ -187,7 +141,7 @@ def decisions(
         query = query.order_by(DECISIONS.c.id.desc())
     if limit is not None:
         query = query.limit(limit)
-    return [_decision_row(row) for row in connection.execute(query)]
+    return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
 
 
 def decision_ids(connection: Connection, wanted: DecisionFilter) -> list[int]:
@@ -199,15 +153,15 @@ def decision_ids(connection: Connection, wanted: DecisionFilter) -> list[int]:
 def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[DecisionRow]:
     """Decisions by number, oldest first; numbers that are none are left out."""
     query = _base().where(DECISIONS.c.id.in_(ids)).order_by(DECISIONS.c.id)
-    return [_decision_row(row) for row in connection.execute(query)]
+    return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
 
 
-def _find(connection: Connection, wanted: int | str) -> DecisionRow:
+def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
     text = str(wanted).strip()
     if text.isdecimal() and len(text) < 19:
         found = connection.execute(_base().where(DECISIONS.c.id == int(text))).first()
         if found is not None:
-            return _decision_row(found)
+            return found._asdict()
     if _DIGEST.fullmatch(text):
         low, high = digest_range(text)
         query = _base().where(DECISIONS.c.digest >= low, DECISIONS.c.digest < high)
@@ -218,68 +172,22 @@ def _find(connection: Connection, wanted: int | str) -> DecisionRow:
                 help="give more of it, or the number of the decision",
             )
         if matches:
-            return _decision_row(matches[0])
+            return matches[0]._asdict()
     raise NotFound(
         f"there is no decision `{text[:80]}`",
         help="give a number or the beginning of a digest, as `policy decisions` lists them",
     )
 
 
-def _children(connection: Connection, table: Table, decision_id: int) -> list[Row[Any]]:
-    query = select(table).where(table.c.decision_id == decision_id).order_by(table.c.position)
-    return list(connection.execute(query).all())
-
-
 def decision(connection: Connection, wanted: int | str) -> StoredDecision:
     """A decision by number or by the beginning of its digest (the newest of equal ones)."""
     row = _find(connection, wanted)
-    traces = select(DECISION_TRACES.c.document).where(DECISION_TRACES.c.decision_id == row.id)
-    document = rows.from_json(connection.execute(traces).scalar_one())
-    criteria = document["criteria"]
-    return StoredDecision(
-        row=row,
-        filters=tuple(
-            StoredFilter(
-                phase=r.phase,
-                filter=r.filter,
-                code=r.code,
-                reasons=tuple(rows.from_json(r.reasons)),
-                node_count=r.node_count,
-            )
-            for r in _children(connection, DECISION_FILTERS, row.id)
-        ),
-        rules=tuple(
-            StoredRule(
-                section=r.section,
-                rule=r.rule,
-                verdict=r.verdict,
-                reason=r.reason,
-                inputs=rows.from_json(r.inputs),
-            )
-            for r in _children(connection, DECISION_RULES, row.id)
-        ),
-        candidates=tuple(
-            StoredCandidate(
-                position=r.position,
-                node=r.node,
-                victims=tuple(rows.from_json(r.victims)),
-                pdb_violations=r.pdb_violations,
-                values=dict(zip(criteria, rows.from_json(r.criteria_values), strict=True)),
-                left_behind_at=r.left_behind_at,
-            )
-            for r in _children(connection, CANDIDATES, row.id)
-        ),
-        victims=tuple(_victim(r) for r in _children(connection, VICTIMS, row.id)),
-        document=document,
-    )
-
-
-_VICTIM_FIELDS: Final = tuple(f.name for f in fields(StoredVictim) if f.name != "reasons")
-
-
-def _victim(row: Row[Any]) -> StoredVictim:
-    values = {name: row._mapping[name] for name in _VICTIM_FIELDS}
-    return StoredVictim(**values, reasons=tuple(rows.from_json(row.reasons)))
+    children: dict[Table, Sequence[dict[str, Any]]] = {}
+    for table in DECISION_CHILDREN:
+        query = select(table).where(table.c.decision_id == row["id"])
+        found = connection.execute(query.order_by(*table.primary_key))
+        children[table] = [child._asdict() for child in found]
+    return StoredDecision(row=DecisionRow.of(row), record=record_from(row, children))
 
 
 def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:

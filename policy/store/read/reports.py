@@ -26,7 +26,8 @@ from policy.store.read.evictions import (
     evictions,
     past_preemptions,
 )
-from policy.store.read.queries import cluster_id, nominations, rule_set_ids
+from policy.store.read.queries import nominations, rule_set_ids
+from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
     DECISION_RULES,

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-from sqlalchemy import Connection, Table, insert
+from sqlalchemy import Connection, insert
 
-from policy.cluster import times
-from policy.cluster.digest import Change, HistoryFigures
-from policy.decision.model import Decision, NodeStatuses, Outcome, Status
+from policy.cluster.digest import Change
+from policy.decision.model import Decision
+from policy.decision.record import Keep, record_of
+from policy.store import rows
+from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
-from policy.store.ledger import entries, rows
+from policy.store.ledger import entries
 from policy.store.model import Cause, QueueInfo, Recorded
 from policy.store.record import rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.state.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
-from policy.store.tables import (
-    CANDIDATES,
-    CYCLES,
-    DECISION_FILTERS,
-    DECISION_RULES,
-    DECISION_TRACES,
-    DECISIONS,
-    RULE_SETS,
-    VICTIMS,
-)
-
-Keep: TypeAlias = int | Literal["all", "chosen"]
-"""How many candidates of a decision get a row; the others come back by replay."""
-
-MAX_STATUSES: Final = 64
-"""Distinct statuses per phase that get rows of their own; more are summed up per filter."""
-
-Row: TypeAlias = dict[str, Any]
+from policy.store.tables import CYCLES, RULE_SETS
 
 _NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
@@ -173,18 +158,15 @@ def _write(
         number, state = written.number, written.digest
         lines += written.lines
 
-    kept = _kept(decision, keep)
-    for table, values in _decision_rows(
-        head,
-        decision,
-        decision_id,
-        rules["id"],
-        base=base,
+    place = Place(
+        decision_id=decision_id,
+        cluster_id=head.cluster_id,
+        rule_set_id=rules["id"],
+        base_revision=base,
         revision=revision,
-        kept=kept,
         hypothetical=hypothetical,
-        history=decision.history,
-    ):
+    )
+    for table, values in rows_of(record_of(decision, keep=keep), place):
         if values:
             connection.execute(inserting(table), values)
             lines += [rows.line(table, row) for row in values]
@@ -211,7 +193,7 @@ def _cycle(
     *,
     base: int,
     revision: int | None,
-) -> Row:
+) -> dict[str, Any]:
     return {
         "cluster_id": head.cluster_id,
         "at_ms": envelope.at_ms,
@@ -223,188 +205,3 @@ def _cycle(
         "base_revision": base,
         "revision": revision,
     }
-
-
-def _kept(decision: Decision, keep: Keep) -> int:
-    if keep == "all":
-        return len(decision.candidates)
-    return min(1 if keep == "chosen" else keep, len(decision.candidates))
-
-
-def _decision_rows(
-    head: Head,
-    decision: Decision,
-    decision_id: int,
-    rule_set_id: int,
-    *,
-    base: int,
-    revision: int | None,
-    kept: int,
-    hypothetical: bool,
-    history: HistoryFigures | None,
-) -> list[tuple[Table, list[Row]]]:
-    trace = decision.trace
-    row = {
-        "id": decision_id,
-        "cluster_id": head.cluster_id,
-        "digest": decision.digest,
-        "now_ms": decision.now_ms,
-        "preemptor": decision.preemptor,
-        "preemptor_namespace": decision.preemptor.partition("/")[0],
-        "preemptor_uid": decision.preemptor_uid,
-        "preemptor_priority": decision.preemptor_priority,
-        "outcome": decision.outcome.value,
-        "node": decision.node,
-        "victim_count": len(decision.victims),
-        "pdb_violations": decision.candidates.pdb_violations[0] if decision.candidates else 0,
-        "candidate_count": len(decision.candidates),
-        "kept_candidates": kept,
-        "decided_by": trace.decided_by,
-        "nomination": decision.effects.nomination.value,
-        "eligible": trace.eligible,
-        "fits": trace.fits,
-        "message": trace.message,
-        "rule_set_id": rule_set_id,
-        "snapshot_digest": decision.snapshot_digest,
-        "base_revision": base,
-        "revision": revision,
-        "seed": decision.seed,
-        "evaluate_all": decision.evaluate_all,
-        "hypothetical": hypothetical,
-        "engine_version": decision.engine_version,
-    }
-    traced = {"decision_id": decision_id, "document": rows.to_json(_document(decision, history))}
-    return [
-        (DECISIONS, [row]),
-        (DECISION_TRACES, [traced]),
-        (DECISION_FILTERS, _filters(decision, decision_id)),
-        (DECISION_RULES, _rules(head, decision, decision_id, rule_set_id, hypothetical)),
-        (CANDIDATES, _candidates(decision, decision_id, kept)),
-        (VICTIMS, _victims(head, decision, decision_id, hypothetical)),
-    ]
-
-
-def _document(decision: Decision, history: HistoryFigures | None) -> Mapping[str, Any]:
-    """The rest of the trace: all of it that does not grow with the cluster.
-
-    `history` holds the figures that the decision read, `extenderCalls` what extenders answered;
-    each is absent where there is none.
-    """
-    trace, effects = decision.trace, decision.effects
-    frozen: dict[str, Any] = {} if history is None else {"history": history}
-    if trace.extender_calls:
-        frozen["extenderCalls"] = [_fields(call) for call in trace.extender_calls]
-    return {
-        **frozen,
-        "scores": trace.scores,
-        "criteria": decision.candidates.criteria,
-        "rejected": trace.rejected,
-        "potentialNodes": len(trace.potential_nodes),
-        "sampling": None if trace.sampling is None else _fields(trace.sampling),
-        "ranking": [_fields(step) for step in trace.ranking],
-        "checks": [_fields(check) for check in trace.checks],
-        "effects": _fields(effects),
-    }
-
-
-def _fields(record: Any) -> Row:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
-
-
-def _summed(statuses: NodeStatuses) -> list[tuple[Status, int]]:
-    """Distinct statuses with their node counts, a bounded number of them."""
-    counted = statuses.counts()
-    if len(counted) <= MAX_STATUSES:
-        return counted
-    sums: dict[tuple[Any, str], int] = {}
-    for status, nodes in counted:
-        sums[status.code, status.filter] = sums.get((status.code, status.filter), 0) + nodes
-    return [(Status(code=c, filter=f, reasons=()), n) for (c, f), n in sums.items()]
-
-
-def _filters(decision: Decision, decision_id: int) -> list[Row]:
-    phases = (
-        ("filter", decision.trace.filter_statuses),
-        ("dry-run", decision.trace.dry_run_statuses),
-    )
-    found = [(phase, s, n) for phase, statuses in phases for s, n in _summed(statuses)]
-    return [
-        {
-            "decision_id": decision_id,
-            "position": position,
-            "phase": phase,
-            "filter": status.filter,
-            "code": int(status.code),
-            "reasons": rows.to_json(status.reasons),
-            "node_count": nodes,
-        }
-        for position, (phase, status, nodes) in enumerate(found)
-    ]
-
-
-def _rules(
-    head: Head, decision: Decision, decision_id: int, rule_set_id: int, hypothetical: bool
-) -> list[Row]:
-    return [
-        {
-            "decision_id": decision_id,
-            "position": position,
-            "cluster_id": head.cluster_id,
-            "rule_set_id": rule_set_id,
-            "hypothetical": hypothetical,
-            "section": fired.section,
-            "rule": fired.rule,
-            "verdict": fired.verdict,
-            "reason": fired.reason,
-            "inputs": rows.to_json(fired.inputs),
-        }
-        for position, fired in enumerate(decision.trace.rules)
-    ]
-
-
-def _candidates(decision: Decision, decision_id: int, kept: int) -> list[Row]:
-    criteria = decision.candidates.criteria
-    return [
-        {
-            "decision_id": decision_id,
-            "position": found.position,
-            "node": found.node,
-            "victim_count": len(found.victims),
-            "pdb_violations": found.pdb_violations,
-            "left_behind_at": found.left_behind_at,
-            "criteria_values": rows.to_json([found.values[name] for name in criteria]),
-            "victims": rows.to_json(found.victims),
-        }
-        for found in decision.candidates[:kept]
-    ]
-
-
-def _victims(head: Head, decision: Decision, decision_id: int, hypothetical: bool) -> list[Row]:
-    takes = decision.outcome is Outcome.PREEMPT and not hypothetical
-    evicted = frozenset(decision.effects.evict) if takes else frozenset[str]()
-    return [
-        {
-            "decision_id": decision_id,
-            "position": position,
-            "cluster_id": head.cluster_id,
-            "now_ms": decision.now_ms,
-            "evicted": victim.pod in evicted,
-            "preemptor_namespace": decision.preemptor.partition("/")[0],
-            "pod": victim.pod,
-            "namespace": victim.pod.partition("/")[0],
-            "uid": victim.uid,
-            "node": victim.node,
-            "priority": victim.priority,
-            "priority_class": victim.priority_class,
-            "owner": victim.owner,
-            "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
-            "run_seconds": victim.run_seconds,
-            "cpu_milli": victim.cpu_milli,
-            "memory_bytes": victim.memory_bytes,
-            "pdb_violating": victim.pdb_violating,
-            "already_terminating": victim.already_terminating,
-            "filter": victim.filter,
-            "reasons": rows.to_json(victim.reasons),
-        }
-        for position, victim in enumerate(decision.victims)
-    ]

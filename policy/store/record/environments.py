@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
+from policy.store import rows
 from policy.store.errors import NotFound, StoreError
-from policy.store.ledger import entries, rows
+from policy.store.ledger import entries
 from policy.store.model import ActivationRow, EnvironmentRow
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import RuleSetText

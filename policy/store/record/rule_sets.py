@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from sqlalchemy import Connection, bindparam, insert, select
 
+from policy.store import rows
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
 
@@ -37,7 +37,7 @@ class RuleSetText:
     canonical: str
 
     def __post_init__(self) -> None:
-        if digest_of(self.canonical) != self.digest:
+        if rows.sha256(self.canonical.encode()) != self.digest:
             raise StoreError(
                 f"the text of rule set `{self.name}` does not have the digest {self.digest}"
             )
@@ -46,11 +46,6 @@ class RuleSetText:
     def of(cls, rules: AnyRuleSet) -> Self:
         """Raises StoreError."""
         return cls(digest=rules.digest, name=rules.name, canonical=rules.canonical)
-
-
-def digest_of(canonical: str) -> str:
-    """The digest of a canonical text."""
-    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:

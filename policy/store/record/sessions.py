@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, func, insert, select
 
 from policy.cluster.digest import Change
+from policy.store import rows
 from policy.store.errors import NotFound
-from policy.store.ledger import entries, rows
+from policy.store.ledger import entries
 from policy.store.model import (
     Cause,
     RecordedSession,

@@ -44,6 +44,11 @@ def require_head(connection: Connection, cluster: str) -> Head:
     return head
 
 
+def cluster_id(connection: Connection, cluster: str) -> int:
+    """Raises NotFound for a cluster that the database does not know."""
+    return require_head(connection, cluster).cluster_id
+
+
 def _revision(connection: Connection, head: Head, number: int) -> Row[Any]:
     row = connection.execute(
         select(REVISIONS).where(

@@ -25,8 +25,8 @@ from sqlalchemy import (
 
 from policy.cluster import digest
 from policy.cluster.objects import ClusterObject, encode
+from policy.store import rows
 from policy.store.errors import StoreError
-from policy.store.ledger import rows
 from policy.store.model import Cause, NominationEnd
 from policy.store.state.columns import columns_of
 from policy.store.tables import CLUSTERS, NOMINATION_ENDS, NOMINATIONS, REVISIONS, VERSIONS

@@ -150,7 +150,7 @@ CANDIDATES: Final = table(
     text("node"),
     int64("victim_count"),
     int64("pdb_violations"),
-    text("left_behind_at"),
+    text("eliminated_by"),
     json("criteria_values"),
     json("victims"),
     PrimaryKeyConstraint("decision_id", "position"),

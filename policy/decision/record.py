@@ -1,0 +1,104 @@
+"""What is kept of a decision: all of it but what grows with the cluster.
+
+One value is made of a decision here, and everything else of that value: the rows of the database,
+what a dry run shows, and the differences of two decisions. The statuses of single nodes and the
+candidates beyond the kept ones are in the digest only; a replay brings them back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias
+
+from policy.decision.model import (
+    Decision,
+    DecisionFields,
+    KeptCandidates,
+    NodeStatuses,
+    Outcome,
+    StatusCount,
+    TraceFields,
+)
+
+Keep: TypeAlias = int | Literal["all", "chosen"]
+"""How many candidates of a decision are kept; the others come back by replay."""
+
+MAX_STATUSES: Final = 64
+"""Distinct statuses per phase that are kept one by one; more are summed up per filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord(TraceFields):
+    """How the decision came about, as far as it is kept."""
+
+    filter_statuses: tuple[StatusCount, ...]
+    potential_nodes: int
+    dry_run_statuses: tuple[StatusCount, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionRecord(DecisionFields):
+    """Everything that is kept of a decision."""
+
+    candidates: KeptCandidates
+    trace: TraceRecord
+    digest: str  #: of the decision, not of this record
+
+    def evicted(self, *, hypothetical: bool) -> frozenset[str]:
+        """The victims that really leave, by namespace/name."""
+        takes = self.outcome is Outcome.PREEMPT and not hypothetical
+        return frozenset(self.effects.evict) if takes else frozenset()
+
+
+def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
+    """What is kept of a decision."""
+    trace, found = decision.trace, decision.candidates
+    kept = {"all": len(found), "chosen": 1}[keep] if isinstance(keep, str) else keep
+    summed = {
+        "filter_statuses": _counted(trace.filter_statuses),
+        "potential_nodes": len(trace.potential_nodes),
+        "dry_run_statuses": _counted(trace.dry_run_statuses),
+    }
+    best = KeptCandidates(
+        count=len(found),
+        criteria=found.criteria,
+        pdb_violations=found.pdb_violations[0] if found else 0,
+        best=tuple(found[:kept]),
+    )
+    parts = {"candidates": best, "trace": TraceRecord(**{**values_of(trace), **summed})}
+    return DecisionRecord(**{**values_of(decision), **parts}, digest=decision.digest)
+
+
+def line_of(record: DecisionRecord) -> dict[str, Any]:
+    """The record's single values by name, those of its trace included, and what counts the rest."""
+    found = record.candidates
+    line = {
+        **values_of(record),
+        **values_of(record.trace),
+        "victim_count": len(record.victims),
+        "pdb_violations": found.pdb_violations,
+        "candidate_count": found.count,
+        "kept_candidates": len(found.best),
+        "nomination": record.effects.nomination,
+    }
+    return {k: v.value if isinstance(v, Enum) else v for k, v in line.items()}
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, not copied."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _counted(statuses: NodeStatuses) -> tuple[StatusCount, ...]:
+    """Distinct statuses with their node counts, a bounded number of them."""
+    counted = statuses.counts()
+    if len(counted) <= MAX_STATUSES:
+        return tuple(StatusCount(**values_of(status), nodes=n) for status, n in counted)
+    sums: dict[tuple[Any, str], int] = {}
+    for status, nodes in counted:
+        sums[status.code, status.filter] = sums.get((status.code, status.filter), 0) + nodes
+    return tuple(
+        StatusCount(code=code, filter=name, reasons=(), nodes=nodes)
+        for (code, name), nodes in sums.items()
+    )

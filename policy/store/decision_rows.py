@@ -1,0 +1,192 @@
+"""The rows that keep a decision, and the decision out of its rows.
+
+Columns are filled by the names of fields. What has no column of its own, and no table, is in the
+document of `decision_traces`, under its name in camel case; what is there by default is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from sqlalchemy import Table
+
+from policy.cluster import times
+from policy.decision.model import Victim, camel_case, document_of
+from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
+from policy.store import rows
+from policy.store.errors import StoreError
+from policy.store.tables import (
+    CANDIDATES,
+    DECISION_FILTERS,
+    DECISION_RULES,
+    DECISION_TRACES,
+    DECISIONS,
+    VICTIMS,
+)
+from policy.store.types import Json
+
+Row: TypeAlias = dict[str, Any]
+Values: TypeAlias = Mapping[str, Any]
+
+_PHASES: Final = {"filter_statuses": "filter", "dry_run_statuses": "dry-run"}
+"""What a row of `decision_filters` says of the field that it belongs to."""
+
+_OF_RULE_SET: Final = ("rule_set", "rule_set_digest")
+"""Fields that are columns of another table, to which the row points."""
+
+_ELSEWHERE: Final = frozenset(
+    {*DECISIONS.c.keys(), *_OF_RULE_SET, *_PHASES, "rules", "victims", "candidates", "trace"}
+)
+"""Fields that are not in the document: they have columns or tables."""
+
+_FIELDS: Final = {f.name: f for f in (*fields(DecisionRecord), *fields(TraceRecord))}
+_IN_DOCUMENT: Final = {name: f for name, f in _FIELDS.items() if name not in _ELSEWHERE}
+_IN_ROW: Final = tuple(n for n in _FIELDS if n in DECISIONS.c or n in _OF_RULE_SET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a decision stands in the database."""
+
+    decision_id: int
+    cluster_id: int
+    rule_set_id: int
+    base_revision: int
+    revision: int | None  #: the state it led to; None where it changed nothing
+    hypothetical: bool
+
+
+def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[Row]]]:
+    """All rows of a decision by table, in the order in which they are written."""
+    line = line_of(record)
+    shared = {
+        **values_of(place),
+        "id": place.decision_id,
+        "now_ms": record.now_ms,
+        "preemptor_namespace": _namespace(record.preemptor),
+    }
+    criteria = record.candidates.criteria
+    evicted = record.evicted(hypothetical=place.hypothetical)
+    trace = record.trace
+    parts: dict[Table, Iterable[Row]] = {
+        DECISIONS: [line],
+        DECISION_TRACES: [{"document": _document(record, line)}],
+        DECISION_FILTERS: (
+            {**values_of(status), "phase": phase, "node_count": status.nodes}
+            for field, phase in _PHASES.items()
+            for status in getattr(trace, field)
+        ),
+        DECISION_RULES: (values_of(fired) for fired in trace.rules),
+        CANDIDATES: (
+            {
+                **values_of(found),
+                "victim_count": len(found.victims),
+                "criteria_values": [found.values[name] for name in criteria],
+            }
+            for found in record.candidates.best
+        ),
+        VICTIMS: (
+            {
+                **values_of(victim),
+                "namespace": _namespace(victim.pod),
+                "evicted": victim.pod in evicted,
+                "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
+            }
+            for victim in record.victims
+        ),
+    }
+    return [
+        (
+            table,
+            [_row(table, {**shared, "position": i, **own}) for i, own in enumerate(values)],
+        )
+        for table, values in parts.items()
+    ]
+
+
+def _namespace(pod: str) -> str:
+    return pod.partition("/")[0]
+
+
+def _row(table: Table, values: Values) -> Row:
+    return {column.name: _cell(column.type, values[column.name]) for column in table.columns}
+
+
+def _cell(kind: object, value: Any) -> Any:
+    if isinstance(kind, Json):
+        return rows.to_json(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:
+    values = {**line, "effects": record.effects, "criteria": record.candidates.criteria}
+    names = ("criteria", *_IN_DOCUMENT)
+    return {
+        camel_case(name): document_of(values[name])
+        for name in names
+        if name == "criteria" or values[name] != _IN_DOCUMENT[name].default
+    }
+
+
+# --- and back ----------------------------------------------------------------------------------
+
+
+def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> DecisionRecord:
+    """The decision out of its row, with names and digest of the rule set, and its other rows.
+
+    Raises StoreError for rows that no decision has.
+    """
+    try:
+        (traced,) = children[DECISION_TRACES]
+        document = rows.from_json(traced["document"])
+        known = {name: row[name] for name in _IN_ROW}
+        known |= {n: document[camel_case(n)] for n in _IN_DOCUMENT if camel_case(n) in document}
+        criteria = document["criteria"]
+        filters = [_values(DECISION_FILTERS, r) for r in children[DECISION_FILTERS]]
+        trace = {
+            **known,
+            "rules": [_values(DECISION_RULES, r) for r in children[DECISION_RULES]],
+            **{
+                field: [{**r, "nodes": r["node_count"]} for r in filters if r["phase"] == phase]
+                for field, phase in _PHASES.items()
+            },
+        }
+        candidates = {
+            "count": row["candidate_count"],
+            "criteria": criteria,
+            "pdb_violations": row["pdb_violations"],
+            "best": [
+                {**r, "values": dict(zip(criteria, r["criteria_values"], strict=True))}
+                for r in (_values(CANDIDATES, r) for r in children[CANDIDATES])
+            ],
+        }
+        victims = [_victim_values(r) for r in children[VICTIMS]]
+        parts = {"victims": victims, "candidates": candidates, "trace": trace}
+        return msgspec.convert({**known, **parts}, DecisionRecord)
+    except (msgspec.ValidationError, KeyError, ValueError, TypeError) as exc:
+        raise StoreError(
+            f"the rows of decision {row['id']} are not those of a decision",
+            help="`policy audit verify` names what was changed",
+        ) from exc
+
+
+def victim_from(row: Values) -> Victim:
+    """A victim out of its row."""
+    return msgspec.convert(_victim_values(row), Victim)
+
+
+def _victim_values(row: Values) -> Row:
+    start = times.MISSING if row["start_ms"] is None else row["start_ms"]
+    return {**_values(VICTIMS, row), "start_ms": start}
+
+
+def _values(table: Table, row: Values) -> Row:
+    """The values of a row by column, JSON parsed."""
+    return {
+        str(c.name): rows.from_json(row[c.name]) if isinstance(c.type, Json) else row[c.name]
+        for c in table.columns
+    }

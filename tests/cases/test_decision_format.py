@@ -1,0 +1,84 @@
+"""The canonical decision is a promise: its digests are in every record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+
+import pytest
+from sqlalchemy import Table
+
+from policy.decision.model import Candidate, RuleFired, StatusCount, Victim
+from policy.decision.record import record_of
+from policy.store.decision_rows import Place, rows_of
+from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
+from policy.store.types import Json
+from tests.support.golden_decisions import FOLDER, decisions
+
+GOLDEN = decisions()
+
+
+def test_stored_json_is_canonical() -> None:
+    """What is stored of a decision as JSON has sorted keys, no blanks, and no other form."""
+    place = Place(
+        decision_id=1,
+        cluster_id=1,
+        rule_set_id=1,
+        base_revision=1,
+        revision=2,
+        hypothetical=False,
+    )
+    texts = [
+        row[column.name]
+        for table, found in rows_of(record_of(GOLDEN["by-hand"]), place)
+        for column in table.columns
+        for row in found
+        if isinstance(column.type, Json)
+    ]
+    canonical = [json.dumps(json.loads(t), sort_keys=True, separators=(",", ":")) for t in texts]
+    assert texts == canonical
+
+
+def test_every_committed_decision_is_compared() -> None:
+    """The folder holds the texts of these decisions and no others."""
+    assert {path.stem for path in FOLDER.iterdir()} == set(GOLDEN)
+
+
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_a_decision_has_the_committed_text(name: str) -> None:
+    """Names, values and bytes are those of the file, whose hash is the decision's digest."""
+    committed = (FOLDER / f"{name}.json").read_bytes()
+    assert json.loads(GOLDEN[name].canonical) == json.loads(committed)
+    assert (GOLDEN[name].canonical, GOLDEN[name].digest) == (
+        committed,
+        f"sha256:{hashlib.sha256(committed).hexdigest()}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "table"),
+    [
+        (Victim, VICTIMS),
+        (Candidate, CANDIDATES),
+        (RuleFired, DECISION_RULES),
+        (StatusCount, DECISION_FILTERS),
+    ],
+)
+def test_every_field_of_a_part_has_a_column(part: type, table: Table) -> None:
+    """What a decision says of a victim, a candidate, a rule or a status is in the tables."""
+    known = {"values": "criteria_values", "nodes": "node_count"}
+    wanted = {known.get(field.name, field.name) for field in fields(part)}
+    assert wanted - set(table.columns.keys()) == set()
+
+
+def test_the_decision_by_hand_has_something_in_every_field() -> None:
+    """Reading it back as it was proves something of each field, also of those with a default."""
+    record = record_of(GOLDEN["by-hand"])
+    default = [
+        field.name
+        for part in (record, record.trace, record.victims[0], record.candidates.best[0])
+        for field in fields(part)
+        if getattr(part, field.name) in (field.default, (), None) and field.name != "engine_version"
+    ]
+    assert default == []
