@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import msgspec
 
+# Records are read by the types of their fields.
+from policy.cluster.digest import HistoryFigures
+
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
-    from policy.cluster.digest import HistoryFigures
     from policy.cluster.tables import Names
 
 ENGINE_VERSION: Final = "2"
