@@ -121,7 +121,7 @@ def begun(store: Store, turns: list[str], **options) -> tuple[str, Meddled]:
 def check(store: Store, cluster: str) -> None:
     ids = store.audit_queries().decision_ids(cluster)
     results = list(replay_all(store, ids))
-    assert [(r.verdict, r.lacks) for r in results] == [(Verdict.EQUAL, ())] * len(ids)
+    assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(ids)
     assert ids
 
 
@@ -157,5 +157,5 @@ def test_batch_sessions_replay(store, turns):
     list(itertools.islice(sessions.until_settled(), 8))
     rows = store.sessions(cluster)
     results = list(SessionReplayer(store).replay_all(rows))
-    assert [(r.verdict, r.lacks) for r in results] == [(Verdict.EQUAL, ())] * len(rows)
+    assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(rows)
     assert rows
