@@ -1,18 +1,21 @@
 """The comparison of two rule sets as one self-contained HTML page: no network, no script.
 
 Written with string templates: the page has four parts and no logic of its own, which does not
-pay for a template engine. Every text that comes from data goes through `escape`.
+pay for a template engine. Every text that comes from data goes through `escape`,
+which leaves it neither tags nor characters that hide or turn what stands beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as html_escape
 from typing import Final
 
-from policy.audit.compare import Change, Comparison, Group, Result, Summary, duration, grouped
+from policy.audit import compare
+from policy.audit.compare import Change, Comparison, Group, Result, Summary
 from policy.cluster import times
+from policy.text.printable import printable
 
 _MOST_ROWS: Final = 20
 _MOST_CHANGES: Final = 300
@@ -42,6 +45,20 @@ class About:
     skipped: int
 
 
+def escape(text: str) -> str:
+    """Text of the data as the page may hold it."""
+    return html_escape(printable(text))
+
+
+def _grouped(value: int) -> str:
+    """A number that no line break tears apart."""
+    return compare.grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _duration(seconds: int) -> str:
+    return compare.duration(seconds).replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:
     """The whole page. `changed`: the decisions that differ, in the order to show them."""
     head = f"{', '.join(about.recorded_rules) or 'nothing'} and {about.rules}"
@@ -69,7 +86,7 @@ def _head(about: About, summary: Summary) -> str:
     )
     return f"""<header>
 <h1>{escape(about.rules)} <span class="dim">instead of</span> {escape(before)}</h1>
-<p>{grouped(summary.total.decisions)} recorded decisions of cluster <b>{escape(about.cluster)}</b>
+<p>{_grouped(summary.total.decisions)} recorded decisions of cluster <b>{escape(about.cluster)}</b>
 decided again, each on the state it was made on.{skipped}
 <span class="dim digest">{escape(about.rules_digest)}</span></p>
 </header>"""
@@ -81,13 +98,13 @@ decided again, each on the state it was made on.{skipped}
 def _cards(total: Group) -> str:
     share = 100 * total.changed / total.decisions if total.decisions else 0
     parts = [
-        f'<div class="card"><h2>Decisions that differ</h2><p class="big">{grouped(total.changed)}'
-        f'<span class="unit"> of {grouped(total.decisions)}</span></p>'
+        f'<div class="card"><h2>Decisions that differ</h2><p class="big">{_grouped(total.changed)}'
+        f'<span class="unit"> of {_grouped(total.decisions)}</span></p>'
         f"<p>{share:.1f} %</p></div>"
     ]
     for name, attribute in _FIGURES:
         before, after = getattr(total.before, attribute), getattr(total.after, attribute)
-        shown = duration if attribute == "lost_seconds" else grouped
+        shown = _duration if attribute == "lost_seconds" else _grouped
         parts.append(
             f'<div class="card"><h2>{name}</h2><p class="big">{shown(after)}</p>'
             f"<p>{_delta(before, after, attribute)}, {shown(before)} before</p></div>"
@@ -106,7 +123,7 @@ def _delta(before: int, after: int, attribute: str) -> str:
     """The change, coloured by whether it hurts more or less."""
     if before == after:
         return '<span class="dim">no change</span>'
-    shown = duration if attribute == "lost_seconds" else grouped
+    shown = _duration if attribute == "lost_seconds" else _grouped
     word, kind = ("more", "worse") if after > before else ("less", "better")
     if attribute != "lost_seconds" and word == "less":
         word = "fewer"
@@ -124,19 +141,19 @@ def _changes(summary: Summary) -> str:
         width = _WIDTH * count / total
         label = (
             f'<text x="{x + width / 2:.1f}" y="25" class="inside on-{_COLOURS[change]}">'
-            f"{grouped(count)}</text>"
-            if width > 12 + 8 * len(grouped(count))
+            f"{_grouped(count)}</text>"
+            if width > 12 + 8 * len(_grouped(count))
             else ""
         )
         bars.append(
-            f'<g><title>{escape(change.meaning)}: {grouped(count)}</title><rect x="{x:.1f}" y="0"'
+            f'<g><title>{escape(change.meaning)}: {_grouped(count)}</title><rect x="{x:.1f}" y="0"'
             f' width="{max(width - 1, 0.5):.1f}" height="40" class="{_COLOURS[change]}"/>'
             f"{label}</g>"
         )
         x += width
     legend = "".join(
         f'<li class="{"dim" if not count else ""}"><i class="{_COLOURS[change]}"></i>'
-        f"<b>{grouped(count)}</b> {escape(change.meaning)}</li>"
+        f"<b>{_grouped(count)}</b> {escape(change.meaning)}</li>"
         for change, count in shown
     )
     return f"""<section><h2>What changes</h2>
@@ -167,7 +184,7 @@ def _groups(title: str, name: str, groups: Mapping[str, Group] | Mapping[int, Gr
     lines = "".join(
         f"<tr><th>{escape(str(key))}</th>"
         + (
-            f'<td class="number">{grouped(group.changed)} of {grouped(group.decisions)}</td>'
+            f'<td class="number">{_grouped(group.changed)} of {_grouped(group.decisions)}</td>'
             if counted
             else ""
         )
@@ -188,7 +205,7 @@ def _groups(title: str, name: str, groups: Mapping[str, Group] | Mapping[int, Gr
 
 
 def _pair(before: int, after: int, most: int, attribute: str) -> str:
-    shown = duration if attribute == "lost_seconds" else grouped
+    shown = _duration if attribute == "lost_seconds" else _grouped
     room = 130
     bars = []
     for y, (kind, value) in ((0, ("before", before)), (17, ("after", after))):
@@ -209,7 +226,7 @@ def _decisions(changed: Sequence[Comparison]) -> str:
     parts = [_decision(comparison) for comparison in changed[:_MOST_CHANGES]]
     rest = len(changed) - _MOST_CHANGES
     more = (
-        f'<p class="dim">and {grouped(rest)} more: <code>policy compare --output json</code></p>'
+        f'<p class="dim">and {_grouped(rest)} more: <code>policy compare --output json</code></p>'
         if rest > 0
         else ""
     )
@@ -231,7 +248,7 @@ def _side(title: str, result: Result, other: Result) -> str:
     victims = "".join(
         f'<tr class="{"" if victim.pod in gone else "only"}"><td>{escape(victim.pod)}</td>'
         f'<td class="number">{victim.priority}</td>'
-        f'<td class="number">{duration(victim.lost_seconds)}</td>'
+        f'<td class="number">{_duration(victim.lost_seconds)}</td>'
         f"<td>{'violates a PDB' if victim.pdb_violating else ''}</td></tr>"
         for victim in result.victims
     )

@@ -16,9 +16,6 @@ _AHEAD: Final = 200
 _FAR: Final = 2000
 """A state further ahead than that is loaded whole."""
 
-_DEAD_ROWS: Final = 20_000
-"""Rows of removed pods that a snapshot may carry before it is packed."""
-
 
 class Damaged(Exception):  # what happened to a record, told in the words of its message
     """The rows of a revision do not have the digest that was recorded for them."""
@@ -37,7 +34,6 @@ class Past:
         self._until = 0
         self._snapshot: Snapshot | None = None
         self._revision = 0
-        self._removed = 0
         self._ahead: deque[RevisionStep] = deque()
         self._damaged: int | None = None
         self._checked: int | None = None
@@ -90,7 +86,6 @@ class Past:
         )
         self._revision = revision
         self._ahead.clear()
-        self._removed = 0
 
     def _damage(self, revision: int) -> int | None:
         """The revision itself where its rows are not those that were written."""
@@ -113,11 +108,5 @@ class Past:
         if not step.intact or step.previous != before.state_digest:
             self._damaged = step.revision if self._damaged is None else self._damaged
         after = before.apply(step.changes, state_digest=step.state_digest)
-        self._removed += sum(obj is None for _, _, obj in step.changes)
-        if self._removed > max(_DEAD_ROWS, len(after.pods) // 2):
-            after = Snapshot.from_objects(
-                after.objects(), now_ms=after.now_ms, state_digest=after.state_digest
-            )
-            self._removed = 0
-        self._snapshot = after
+        self._snapshot = after.packed()
         self._revision = step.revision

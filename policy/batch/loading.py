@@ -6,7 +6,6 @@ one another, and whatever is unknown in them is refused. Foreign files are read 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.rules import BatchRules
 from policy.batch.schema import BatchFileModel
 from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
-from policy.rules.canonical import canonical_json, digest_of
+from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
 from policy.rules.layers import layers_of
@@ -63,11 +62,10 @@ def batch_rules_from_canonical(text: str) -> BatchRules:
     """The rules whose canonical text this is; raises `RulesError`."""
     name = "<canonical>"
     try:
-        value = json.loads(text)
-        canonical = isinstance(value, dict) and canonical_json(value) == text
-    except (ValueError, AssertionError, RecursionError):
-        canonical = False
-    if not canonical:
+        value = canonical.parse(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         message = "not the canonical text of batch rules"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
     problems: list[Problem] = []
@@ -269,11 +267,11 @@ def _built(
             "audit": {"nodes": recorded_nodes},
         },
     }
-    canonical = canonical_json(document)
+    text = canonical.text(document)
     return BatchRules(
         name=name,
-        digest=digest_of(canonical),
-        canonical=canonical,
+        digest=canonical.sha256(text.encode()),
+        canonical=text,
         actions=actions,
         tiers=tiers,
         naming=naming,

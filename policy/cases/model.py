@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import ClusterObject
+from policy.text.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,5 +46,5 @@ class Mismatch:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.place}: `{self.rules}` fails: {self.note}"]
-        return "\n".join([*lines, *(f"      {line}" for line in self.differences)])
+        head = f"{self.place}: `{self.rules}` fails: {self.note}"
+        return "\n".join(map(printable, [head, *(f"      {d}" for d in self.differences)]))

@@ -96,10 +96,13 @@ def command(
       policy run --settle --dry-run
     """
     if watch and (settle or dry_run):
-        raise click.UsageError(
-            "`--watch` records its decisions as they come, on the real clock\n"
-            "  help: leave out `--settle` and `--dry-run`"
+        raise options.Misused(
+            "`--watch` records its decisions as they come, on the real clock",
+            help="leave out `--settle` and `--dry-run`",
         )
+    options.need("--settle", settle, "max_cycles")
+    options.need("--watch", watch, "interval")
+    options.refuse_beside("`--watch`, which goes by the real clock", watch, "now")
     from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
     from policy.scheduling.settle import Settler, VirtualClock
@@ -175,7 +178,7 @@ def _print_as_they_come(lines: Iterator[dict[str, Any]], form: str) -> None:
 
     for number, line in enumerate(lines):
         if form == "table":
-            click.echo("  ".join(output.cell(line.get(column)) or "-" for column in SUMMARY))
+            output.line("  ".join(output.cell(line.get(column)) or "-" for column in SUMMARY))
         elif form in ("csv", "jsonl"):
             output.rows([line], form, columns=SUMMARY, header=number == 0)
         else:

@@ -29,9 +29,11 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     """`NAME=VALUE` options as numbers by name."""
     found = {}
     for text in texts:
-        matched = re.fullmatch(r"([^=]+)=(-?\d{1,10})", text)
+        matched = re.fullmatch(r"([^=]+)=(-?[0-9]{1,10})", text)
         if matched is None or abs(int(matched[2])) >= 2**31:
             raise click.BadParameter(f"`{text}` is not like `NAME=1000`", param=param)
+        if matched[1] in found:
+            raise click.BadParameter(f"`{matched[1]}` is given twice", param=param)
         found[matched[1]] = int(matched[2])
     return found
 
@@ -42,6 +44,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     "--pod",
     "files",
     metavar="FILE|-",
+    shell_complete=options.proposing("files"),
     multiple=True,
     help="Suppose that the pods of this manifest wait as well.",
 )
@@ -68,7 +71,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
 @click.option(
     "--now",
     metavar="TIME",
-    callback=options.instant,
+    callback=options.deciding_instant,
     help="The time to decide for; by default the clock, with `--at` the time of that state.",
 )
 @click.option(
@@ -165,15 +168,13 @@ def _snapshot(
 
 def _read(files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]) -> list[Pod]:
     """The pods of manifests, as an API server would have admitted them."""
-    import sys
-
     from policy.audit.what_if import WhatIfError, new_class
     from policy.cluster.objects import Pod
     from policy.manifests import read, resolve
 
     if not files:
         return []
-    found = read(files, stdin=sys.stdin.buffer)
+    found = read(files, stdin=session.standard_input())
     pods = [obj for obj in found.objects if isinstance(obj, Pod)]
     if len(pods) < len(found.objects) or not pods:
         raise WhatIfError(
@@ -236,7 +237,7 @@ def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
 def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
     if form == "table":
         for line in _tree(steps):
-            click.echo(line)
+            output.line(line)
     else:
         lines = [_line(step, ids) for step in steps]
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)

@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-import msgspec
-
+from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, encode
 
 GENESIS = ""
@@ -18,8 +17,6 @@ Change = tuple[str, str, ClusterObject | None]
 
 HistoryFigures: TypeAlias = Mapping[str, Mapping[str, int]]
 """Figures of the past by `function/window` and key, as a snapshot carries them."""
-
-_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def object_digest(obj: ClusterObject) -> str:
@@ -35,7 +32,7 @@ def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -
     entries sorted by kind and key, op `put` or `delete`.
     """
     rows = sorted((k, n, "delete" if d is None else "put", d or "") for k, n, d in entries)
-    return "sha256:" + hashlib.sha256(_ENCODER.encode([previous, rows])).hexdigest()
+    return canonical.digest([previous, rows])
 
 
 def chain_changes(previous: str, changes: Iterable[Change]) -> str:
@@ -50,5 +47,4 @@ def snapshot_digest(
     state_digest: str, *, now_ms: int, history: HistoryFigures | None = None
 ) -> str:
     """Digest of all that a decision reads of the cluster: its state, now and history figures."""
-    document = [state_digest, now_ms, history or {}]
-    return "sha256:" + hashlib.sha256(_ENCODER.encode(document)).hexdigest()
+    return canonical.digest([state_digest, now_ms, history or {}])

@@ -16,7 +16,8 @@ def deletion_time(pod: Pod, *, now_ms: int) -> str:
     Raises TimeError where that is later than a time can be.
     """
     grace = pod.spec.termination_grace_period_seconds
-    seconds = DEFAULT_GRACE_SECONDS if grace is None else grace
+    # A negative period is treated as one second (the API server's CheckGracefulDelete).
+    seconds = DEFAULT_GRACE_SECONDS if grace is None else grace if grace >= 0 else 1
     try:
         text = times.to_text(now_ms + seconds * 1000)
     except OverflowError:

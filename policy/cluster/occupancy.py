@@ -104,7 +104,8 @@ class NodeOrder:
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NodeOrder | None:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None
-        if not delta.rows.size:
+        # A pod that waited before and waits now has no place in the order.
+        if not ((delta.old_node >= 0) | (delta.new_node >= 0)).any():
             return self
         known = delta.rows[: delta.rows.size - delta.added]
         if not delta.added and np.array_equal(delta.old_node, delta.new_node):

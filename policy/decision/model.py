@@ -7,7 +7,6 @@ because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -15,7 +14,7 @@ from enum import IntEnum, StrEnum
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, overload
 
-import msgspec
+from policy.cluster import canonical
 
 # Records are read by the types of their fields.
 from policy.cluster.digest import HistoryFigures
@@ -396,16 +395,14 @@ class Decision(DecisionFields):
 
     @cached_property
     def canonical(self) -> bytes:
-        """Complete canonical JSON (sorted keys, no blanks, integers and strings only)."""
-        return _ENCODER.encode(document_of(self))
+        """Complete canonical JSON (`policy.cluster.canonical`)."""
+        return canonical.encode(document_of(self))
 
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the SHA-256 of `canonical`."""
-        return "sha256:" + hashlib.sha256(self.canonical).hexdigest()
+        return canonical.sha256(self.canonical)
 
-
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 _KEYS: Final = {"rule_set_digest": "ruleSet", "snapshot_digest": "snapshot", "now_ms": "now"}
 """Keys of the canonical decision that are not the names of their fields."""

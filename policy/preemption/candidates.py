@@ -147,7 +147,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
         return found, potential, sampling
     offset = 0
     if rules.start is StartAt.RANDOM:
-        offset = draw(seed=context.seed, purpose="candidates", size=size)
+        offset = draw(context.incoming, seed=context.seed, purpose="candidates", size=size)
     walk = np.concatenate([potential[offset:], potential[:offset]])
     examined = min(size, max(1, wanted))
     while True:

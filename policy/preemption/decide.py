@@ -7,6 +7,7 @@ follows. Everything that is policy comes from the rule set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from policy.cluster.leaving import deletion_time
@@ -32,7 +33,7 @@ from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
-from policy.preemption.importance import Ties
+from policy.preemption.importance import Importance
 from policy.preemption.outcome import conclude, place_pod
 from policy.rules.ruleset import CandidateNodes, RuleSet
 
@@ -48,7 +49,6 @@ def decide(
     *,
     seed: int = 0,
     evaluate_all: bool = False,
-    ties: Ties | None = None,
     extenders: Extenders | None = None,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
@@ -56,14 +56,39 @@ def decide(
     A pure function: equal arguments give equal decisions, on every machine. `seed` feeds the
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
-    happen). `ties` gives pods that are equal in importance another order than that of the
-    snapshot. `extenders` answers for the extenders that the rule set names: the network, or the
+    happen). `extenders` answers for the extenders that the rule set names: the network, or the
     record of a decision (`RecordedExtenders`); what they say is part of the decision.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
     DecisionError for a pod that is unknown or already placed, and where the rule set names
     extenders for which no `extenders` are given; NotRecorded where recorded ones were not asked.
+    """
+    return decide_by(
+        Importance,
+        snapshot,
+        rules,
+        preemptor,
+        seed=seed,
+        evaluate_all=evaluate_all,
+        extenders=extenders,
+    )
+
+
+def decide_by(
+    importance: Callable[..., Importance],
+    snapshot: Snapshot,
+    rules: RuleSet,
+    preemptor: str,
+    *,
+    seed: int = 0,
+    evaluate_all: bool = False,
+    extenders: Extenders | None = None,
+) -> Decision:
+    """`decide` with another importance order than the rule set's keys alone give.
+
+    importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
+    What differs from the rule set is not part of the decision: nobody records such a decision.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -92,7 +117,7 @@ def decide(
         consultation=consultation,
     )
     try:
-        return _run(question, ties)
+        return _run(question, importance)
     except (AssertionError, MemoryError, NotRecorded):
         raise
     # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
@@ -120,13 +145,13 @@ def _cause(error: Exception) -> str:
     return f"internal error ({type(error).__name__})"
 
 
-def _run(question: _Question, ties: Ties | None) -> Decision:
+def _run(question: _Question, importance: Callable[..., Importance]) -> Decision:
     evaluate_all = question.evaluate_all
     context = Context(
         incoming=question.incoming,
         rules=question.rules,
         seed=question.seed,
-        ties=ties,
+        importance=importance,
         consultation=question.consultation,
     )
     if not len(context.names):
@@ -144,7 +169,9 @@ def _run(question: _Question, ties: Ties | None) -> Decision:
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                silence_is_hopeless=context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE,
+                unmentioned_unresolvable=(
+                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
+                ),
             )
         except ExtenderFailed as exc:
             return _failed(question, str(exc))

@@ -50,7 +50,7 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
         )
     if not victims.forbid:
         return found
-    importance = Importance(snapshot, victims.importance, variables, history, ties=None)
+    importance = Importance(snapshot, victims.importance, variables, history)
     violating = budget_violations(victims.budgets, snapshot, importance.order(), allowed.pods)
     also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
     rows = np.flatnonzero(allowed.pods)

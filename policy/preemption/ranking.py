@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
@@ -21,7 +22,7 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.segments import segment_sums
+from policy.preemption.segments import saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
@@ -35,9 +36,14 @@ from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
 
-def draw(*, seed: int, purpose: str, size: int) -> int:
-    """A number below `size` that depends on seed and purpose only, on every Python version."""
-    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
+def draw(incoming: Incoming, *, seed: int, purpose: str, size: int) -> int:
+    """A number below `size`, the same on every machine.
+
+    It depends on the seed, the purpose, the pod and the state of the cluster: one seed serves a
+    whole run, and its pods must not all be given the same nodes. A replay has all four.
+    """
+    drawn = [seed, purpose, incoming.key, incoming.snapshot.state_digest]
+    data = hashlib.sha256(msgspec.json.encode(drawn)).digest()
     return int.from_bytes(data[:16], "big") % size
 
 
@@ -91,7 +97,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
         position = snapshot.pools.resources.ids.get(resource)
         if position is None:
             return IntColumn(np.zeros(counts.size, dtype=np.int64))
-        return IntColumn(segment_sums(snapshot.requests()[victims, position], counts))
+        return IntColumn(saturated_sums(snapshot.requests()[victims, position], counts))
 
     names = snapshot.nodes.names
     return Lazy(
@@ -101,14 +107,14 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
             "candidate.topPriority": lambda: IntColumn(top()),
             "candidate.highestPriority": lambda: IntColumn(highest()),
             "candidate.prioritySum": lambda: IntColumn(
-                segment_sums(priorities() + _PRIORITY_SHIFT, counts)
+                saturated_sums(priorities() + _PRIORITY_SHIFT, counts)
             ),
             "candidate.victimCount": lambda: IntColumn(counts),
             "candidate.earliestStartOfTopPriority": earliest_start,
             "candidate.cpuMilli": lambda: requested("cpu"),
             "candidate.memoryBytes": lambda: requested("memory"),
             "candidate.victimSeconds": lambda: IntColumn(
-                segment_sums(run_seconds(snapshot, victims), counts)
+                saturated_sums(run_seconds(snapshot, victims), counts)
             ),
             "candidate.needsNoVictim": lambda: BoolColumn(~some),
             **node_variables(snapshot, lambda: field.nodes.astype(np.intp)),
@@ -153,7 +159,7 @@ def rank(
     for step, criterion in enumerate(criteria):
         before = int(alive.sum())
         if criterion.direction is Direction.PICK:
-            kept = _pick(criterion, alive, seed=seed)
+            kept = _pick(criterion, alive, incoming, seed=seed)
             best = None
         else:
             assert criterion.expression is not None
@@ -196,11 +202,11 @@ def rank(
     )
 
 
-def _pick(criterion: RankingCriterion, alive: Bools, *, seed: int) -> Bools:
+def _pick(criterion: RankingCriterion, alive: Bools, incoming: Incoming, *, seed: int) -> Bools:
     left = np.flatnonzero(alive)
     chosen = left[0]
     if criterion.pick is Pick.SEEDED and left.size > 1:
-        chosen = left[draw(seed=seed, purpose=criterion.id, size=left.size)]
+        chosen = left[draw(incoming, seed=seed, purpose=criterion.id, size=left.size)]
     kept = np.zeros(alive.size, dtype=np.bool_)
     kept[chosen] = True
     return kept

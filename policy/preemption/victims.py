@@ -19,7 +19,7 @@ from policy.cluster.tables import Bools, Ints
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.columns import Lazy
 from policy.preemption.importance import Importance
-from policy.preemption.segments import segment_sums, starts_of
+from policy.preemption.segments import SAFE, segment_sums, starts_of, sums_safely
 from policy.rules.expressions import BoolColumn, Columns, History
 from policy.rules.ruleset import (
     BudgetRules,
@@ -196,6 +196,15 @@ def dry_run(
     pipeline: Pipeline, potential: Potential, rules: VictimRules, importance: Importance
 ) -> DryRun:
     """Victims on each of `potential.nodes`."""
+    # In five phases, each on all nodes at once:
+    # 1. Clear: all potential victims of a node leave; their demand is taken off its load.
+    # 2. Fit: where the preemptor does not pass the filters then, the node is no candidate.
+    # 3. Reprieve: on the other nodes pods come back one after the other in reprieve order, as
+    #    long as the preemptor still passes. Where filters only set limits to loads, running sums
+    #    find the first pod of each node that cannot come back.
+    # 4. List: who could not come back is a victim, in reprieve order or by importance again.
+    # 5. Judge: a node without victims or with too many is no candidate; the others are told with
+    #    the budgets that they violate, and the nodes that failed with the reason.
     nodes, counts = potential.nodes, potential.counts
     demand = pipeline.demand(potential.reprieved, nodes[potential.group])
     leaving = np.zeros((demand.shape[1], counts.size), dtype=np.int64).T
@@ -209,13 +218,16 @@ def dry_run(
 
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
-    if ceiling is None:
-        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
-    else:
+    adds_up = all(sums_safely(demand[:, column]) for column in range(demand.shape[1]))
+    if ceiling is not None and adds_up:
         evicted = _reprieve_within(ceiling - load[active], demand, leaving, counts, active)
+    else:
+        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
     listed = potential.reprieve_order[np.flatnonzero(evicted)]
     if rules.relist:
-        again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
+        again = (
+            np.arange(listed.size) if importance.relists_all else _crossed(listed, potential.group)
+        )
         some = listed[again]
         listed[again] = some[importance.listed(potential.rows[some], potential.group[some])]
     return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
@@ -264,7 +276,8 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
 
     slack: (active, width); leaving: (nodes, width), the demand of all pods of a node. Loads only
     grow, so the pods up to the first that does not fit all stay: running sums tell who that is
-    for all nodes at once, and only what comes after is tried one by one.
+    for all nodes at once, and only what comes after is tried one by one. The sums run on over all
+    nodes: they must add up safely (`sums_safely`).
     """
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
     some = counts[active] > 0
@@ -278,7 +291,9 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
     for column in binding:
         wanted = demand[:, column]
         running = np.cumsum(wanted)
-        limits[active] = slack[:, column] + running[first] - wanted[first]
+        # More room than all pods want together is as good as that.
+        room = np.minimum(slack[:, column], SAFE)
+        limits[active] = room + running[first] - wanted[first]
         within &= running <= np.repeat(limits, counts)
         rooms.append((wanted, running, limits[active]))
     stay = segment_sums(within, counts)[active]
@@ -294,10 +309,10 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
         position = next_[:n] + k
         asked = [wanted[position] for wanted, _, _ in rooms]
         stays = np.ones(n, dtype=np.bool_)
-        for room, want in zip(left, asked, strict=True):
-            stays &= want <= room[:n]
-        for room, want in zip(left, asked, strict=True):
-            room[:n] -= want * stays
+        for free, want in zip(left, asked, strict=True):
+            stays &= want <= free[:n]
+        for free, want in zip(left, asked, strict=True):
+            free[:n] -= want * stays
         evicted[position] = ~stays
     return evicted
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from policy.rules.canonical import canonical_text, digest_of
+from policy.cluster.canonical import sha256
+from policy.rules.canonical import canonical_text
 from policy.rules.checks import (
     ELIGIBILITY,
     ELIGIBLE,
@@ -67,7 +68,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     candidates = spec.candidates
     return RuleSet(
         name=model.metadata.name,
-        digest=digest_of(text),
+        digest=sha256(text.encode()),
         canonical=text,
         eligibility=_rules(checker, spec.eligibility, ELIGIBILITY),
         filters=filters,

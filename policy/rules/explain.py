@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy.rules.canonical import canonical_json
+from policy.cluster import canonical
 from policy.rules.ruleset import Rule, RuleSet
 from policy.rules.schema import PATCHABLE
 
@@ -110,7 +110,7 @@ def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
             prefix = f"{path}." if path else ""
             pending = [(f"{prefix}{key}", item) for key, item in value.items()] + pending
         elif path not in _LISTS:
-            text = value if isinstance(value, str) else canonical_json(value)
+            text = value if isinstance(value, str) else canonical.text(value)
             yield path, text, "", f"settings/{path}"
 
 

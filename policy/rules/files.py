@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
 from policy.rules.problems import Problem, RulesError
+from policy.text.system import explained
 
 PREEMPTION_RULES: Final = "PreemptionRules"
 BATCH_RULES: Final = "BatchRules"
@@ -189,7 +190,7 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
 
 
 def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
-    if path.suffix not in SUFFIXES and _within(path, within) and (path / "rules.yaml").is_file():
+    if path.suffix not in SUFFIXES and _within(path, within) and _holds_rules(path):
         path = path / "rules.yaml"
     text = text_of(path, str(path), within)
     problems: list[Problem] = []
@@ -207,6 +208,13 @@ def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
         within=within,
         problems=problems,
     )
+
+
+def _holds_rules(folder: Path) -> bool:
+    try:
+        return (folder / "rules.yaml").is_file()
+    except OSError:  # opening the path itself says why, in its own name
+        return False
 
 
 def _within(path: Path, folder: Path | None) -> bool:
@@ -234,10 +242,9 @@ def text_of(path: Path, shown: str, within: Path | None = None) -> str:
     try:
         # Not blocking: a FIFO would wait for its writer before it could be refused.
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError as exc:
-        raise _refusal(shown, "no such file") from exc
-    except OSError as exc:
-        raise _refusal(shown, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise _refusal(shown, said.message, said.help or None) from exc
     try:
         mode = os.fstat(opened).st_mode
         if stat.S_ISDIR(mode):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from policy.rules.expressions import VARIABLES, Expression, Shape
 from policy.rules.expressions.implication import follows, impossible
 from policy.rules.ruleset import Rule, RuleSet, Verdict
+from policy.text.printable import printable
 
 
 class Finding(StrEnum):
@@ -35,7 +36,8 @@ class Warning:  # noqa: A001  # the word that users read
     help: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message} ({self.finding.value})\n  help: {self.help}"
+        text = printable(f"{self.place}: {self.message} ({self.finding.value})")
+        return f"{text}\n  help: {printable(self.help)}"
 
 
 UNIQUE = frozenset({"victim.key", "victim.uid"})

@@ -37,7 +37,7 @@ class CandidateNodes(StrEnum):
 class StartAt(StrEnum):
     """Where the examination of the potential nodes starts."""
 
-    RANDOM = "random"  # at an offset drawn from the recorded seed
+    RANDOM = "random"  # at an offset drawn from seed, pod and state
     FIRST = "first"  # at the first in name order
 
 

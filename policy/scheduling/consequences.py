@@ -65,7 +65,7 @@ def started(pod: Pod, now_ms: int) -> Pod:
 def created_anew(pod: Pod, now_ms: int) -> Pod:
     """The pod as its owner creates it again now: same name and spec, nothing of its past."""
     base, _, number = pod.metadata.uid.rpartition(LIFE)
-    generation = int(number) + 1 if base and number.isdigit() else 1
+    generation = int(number) + 1 if base and number.isascii() and number.isdigit() else 1
     return replace(
         pod,
         metadata=replace(

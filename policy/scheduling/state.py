@@ -65,12 +65,12 @@ class State:
         A dry run stays at the revision that it began with: its changes are only supposed.
         """
         if recorded is None:
-            return replace(self, snapshot=self.snapshot.apply(changes))
+            return replace(self, snapshot=self.snapshot.apply(changes).packed())
         return self._to(changes, recorded)
 
     def _to(self, changes: Sequence[Change], position: Position) -> State:
         return State(
-            snapshot=self.snapshot.apply(changes, state_digest=position.state_digest),
+            snapshot=self.snapshot.apply(changes, state_digest=position.state_digest).packed(),
             revision=position.revision,
         )
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from policy.decision.record import Keep
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
 from policy.store.ledger.pruning import PrunedCluster, PrunePlan
-from policy.store.ledger.verify import Finding, Harm, VerifyResult
+from policy.store.ledger.witnesses import KeptHead
 from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
 from policy.store.model import (
     ActivationRow,
@@ -35,6 +36,7 @@ from policy.store.model import (
     SessionStep,
     StoredDecision,
     StoredSession,
+    StrayPods,
 )
 from policy.store.read.sql import SqlResult
 from policy.store.record.basis import SnapshotMismatch
@@ -59,6 +61,7 @@ __all__ = [
     "ImportConflict",
     "ImportResult",
     "Keep",
+    "KeptHead",
     "LedgerHead",
     "LoadedState",
     "NominationEnd",
@@ -68,6 +71,7 @@ __all__ = [
     "PrunePlan",
     "PruneScope",
     "PrunedCluster",
+    "Pruning",
     "QueueInfo",
     "Recorded",
     "RecordedSession",
@@ -83,6 +87,7 @@ __all__ = [
     "StoreError",
     "StoredDecision",
     "StoredSession",
+    "StrayPods",
     "VerifyResult",
     "check",
     "current",

@@ -13,10 +13,11 @@ from policy.decision.record import Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
-from policy.store.ledger import entries, pruning, verify
+from policy.store.ledger import entries, pruning, verify, witnesses
 from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.findings import Pruning, VerifyResult
 from policy.store.ledger.pruning import PrunePlan
-from policy.store.ledger.verify import VerifyResult
+from policy.store.ledger.witnesses import KeptHead
 from policy.store.model import (
     ActivationRow,
     Cause,
@@ -463,23 +464,36 @@ class Store:
         cluster: str | None = None,
         *,
         from_hash: str | None = None,
-        signed: Sequence[str] = (),
+        kept: Sequence[str | KeptHead] = (),
+        accept_pruning: bool = False,
+        limit: int = verify.DEFAULT_LIMIT,
         progress: verify.Progress | None = None,
     ) -> VerifyResult:
         """Compute every hash again from the rows, and name what was changed.
 
         from_hash: begin with the entry that has this hash, and take what is before it on trust.
-        signed: hashes that were kept elsewhere; each must be that of an entry, or the last one
-        that a pruning took. Raises NotFound for an unknown cluster.
+        kept: heads that were kept elsewhere, as hashes or with their entry's number; each must be
+        of an entry that is read. accept_pruning: these, and `from_hash`, may also be of entries
+        that were pruned. limit: how many findings are given in full; the others are counted.
+        Raises NotFound for an unknown cluster, StoreError for a head of an entry before
+        `from_hash`.
         """
         with self._database.reading() as connection:
             return verify.verify(
                 connection,
                 cluster=cluster,
                 from_hash=from_hash,
-                signed=signed,
+                kept=[KeptHead(hash=k) if isinstance(k, str) else k for k in kept],
+                accept_pruning=accept_pruning,
+                limit=limit,
                 progress=progress,
             )
+
+    def prunings(self, cluster: str | None = None) -> list[Pruning]:
+        """Old stretches of the record that were taken out. Raises NotFound."""
+        with self._database.reading() as connection:
+            ids = None if cluster is None else [loading.cluster_id(connection, cluster)]
+            return witnesses.prunings(connection, ids)
 
     def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
         """What `prune` would take out: its decisions could no longer be shown or replayed."""
@@ -489,18 +503,34 @@ class Store:
     def prune(
         self, older_than_ms: int, *, actor: str, at_ms: int, cluster: str | None = None
     ) -> PrunePlan:
-        """Take out whole stretches of the past; what stays can be verified from `last_hash` on."""
+        """Take out whole stretches of the past; keep each `head`: it proves what stays."""
         with self._database.writing() as connection:
             return pruning.prune(
                 connection, older_than_ms, cluster=cluster, actor=actor, at_ms=at_ms
             )
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> SqlResult:
+    def sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        timeout: int | None = sql.TIMEOUT_SECONDS,
+        trust_connection: bool = False,
+    ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
-        The database refuses everything else. Close the result. Raises StoreError.
+        The database refuses everything else. On Postgres the connection's role must be one that
+        can do nothing else, unless `trust_connection` says that whoever wrote the query may do
+        all that the role may do. timeout: seconds that the database may take, None for no limit.
+        Close the result. Raises StoreError.
         """
-        return sql.run(self._database.url, query, parameters or {})
+        return sql.run(
+            self._database.url,
+            query,
+            parameters or {},
+            timeout=timeout,
+            trusted=trust_connection,
+        )
 
     def audit_queries(self) -> AuditQueries:
         """Reading in bulk: revisions with their changes, victims of many decisions, tables."""

@@ -92,7 +92,7 @@ def test_what_is_active_already_is_left_as_it_is(database: Path) -> None:
         (["run", "--env", "prod", "--rules", "kube-1.35"], "`--rules` cannot be given as well"),
         (["preempt", "a/b", "--env", "prod", "--cluster", "x"], "`--cluster` cannot be given"),
         (["run", "--env", "test"], "there is no environment `test`"),
-        (["run", "--watch", "--settle"], "leave out `--settle` and `--dry-run`"),
+        (["run", "--watch", "--settle"], "records its decisions as they come, on the real clock"),
     ],
 )
 def test_what_cannot_be_is_refused(database: Path, arguments: list[str], message: str) -> None:

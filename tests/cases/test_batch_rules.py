@@ -215,7 +215,7 @@ def test_a_file_that_extends_itself_is_refused(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("kube-batc", "no shipped batch rules"),
-        ("./nowhere.yaml", "no such file"),
+        ("./nowhere.yaml", "no such file or folder"),
         ("kind: [\n", "not YAML"),
         ("kind: Queue\nmetadata: {name: q}\n", "is neither batch rules nor a scheduler config"),
         ({"actions": "allocate", "tiers": "x"}, "must be a list of tiers"),

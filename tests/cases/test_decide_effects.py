@@ -179,3 +179,18 @@ def test_a_condition_keeps_the_time_of_its_last_transition() -> None:
         [("Ready", "False", before), ("PodScheduled", "False", before)],
         [("Ready", "False", before), ("PodScheduled", "True", now)],
     ]
+
+
+def test_a_negative_grace_period_is_one_second() -> None:
+    """As the API server's graceful deletion treats it; the longest one still ends in a time."""
+    gone = []
+    for grace in (-5, times.LONGEST_GRACE_SECONDS):
+        low = a_pod("low").priority(1).cpu(2).started(5).on("n1").pod
+        spec = replace(low.spec, termination_grace_period_seconds=grace)
+        cluster = snapshot(a_node("n1").cpu(2), replace(low, spec=spec), HIGH)
+        decision = decide(cluster, rule_set("kube-1.35"), "default/high")
+        after = {key: obj for _, key, obj in changes_of(cluster, decision)}
+        gone.append(after["default/low"].metadata.deletion_timestamp)
+    now = times.from_datetime(NOW)
+    ends = (now + 1000, now + times.LONGEST_GRACE_SECONDS * 1000)
+    assert gone == [times.to_text(end) for end in ends]

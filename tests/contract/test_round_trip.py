@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from dataclasses import replace
 
 import pytest
@@ -22,6 +24,7 @@ from policy.store import (
     StoredDecision,
     StoreError,
 )
+from policy.store.connection import parse_url
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -81,6 +84,14 @@ def test_an_imported_cluster_is_loaded_as_it_was(store):
     )
 
 
+def who_wrote(store) -> dict[str, object]:
+    """The process's user, and the database's where there is one."""
+    uid = os.getuid()
+    user = parse_url(store.location).username or ""
+    names = {"process_user": pwd.getpwuid(uid).pw_name, "database_user": user}
+    return {"process_uid": uid, **names}
+
+
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_a_recorded_decision_comes_back_whole(store, name):
     """Every field of what is kept of a decision is read back as it was, and so is its line."""
@@ -107,6 +118,7 @@ def test_a_recorded_decision_comes_back_whole(store, name):
         hypothetical=False,
         attempt=3,
         queued_ms=NOW - 50,
+        **who_wrote(store),
     )
     assert store.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
     assert store.decisions() == [row]

@@ -204,7 +204,7 @@ def everything_told(store: Store) -> dict[str, object]:
     queries |= {saved.name: saved.sql for saved in saved_queries().values()}
     for name, query in queries.items():
         saved = {} if name in VIEWS else DEFAULTS
-        with store.sql(query, saved) as found:
+        with store.sql(query, saved, trust_connection=True) as found:
             told[name] = sorted(found, key=str)
     return told
 

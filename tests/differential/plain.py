@@ -11,13 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from policy.cluster.digest import GENESIS, chain_changes
 from policy.cluster.objects import (
     ClusterObject,
     Namespace,
     Node,
     Pod,
     PodDisruptionBudget,
+    kind_of,
 )
+from policy.cluster.objects import key_of as object_key
 from policy.cluster.selectors import compile_selector
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
@@ -111,6 +114,7 @@ class Cycle:
         seed: int,
         evaluate_all: bool,
     ) -> None:
+        self.objects = objects
         self.rules = rules
         self.now_ms = now_ms
         self.seed = seed
@@ -132,6 +136,11 @@ class Cycle:
             o.metadata.name: o.metadata.labels or {} for o in objects if isinstance(o, Namespace)
         }
         self.cluster = Cluster(list(self.states.values()), namespaces)
+
+    def draw(self, purpose: str, size: int) -> int:
+        there = {(kind_of(o), object_key(o)): o for o in self.objects}
+        state = chain_changes(GENESIS, ((kind, key, o) for (kind, key), o in there.items()))
+        return draw(self.seed, purpose, key_of(self.pod), state, size)
 
     def run(self) -> Told:
         if not self.states:
@@ -308,7 +317,7 @@ class Cycle:
         wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
         offset = 0
         if wanted < size and rules.start is StartAt.RANDOM:
-            offset = draw(self.seed, "candidates", size)
+            offset = self.draw("candidates", size)
         candidates: list[Candidate] = []
         failures: dict[str, Verdict] = {}
         examined: list[str] = []
@@ -407,7 +416,7 @@ class Cycle:
             best: int | None = None
             if criterion.direction is Direction.PICK:
                 seeded = criterion.pick is Pick.SEEDED and len(left) > 1
-                kept = [left[draw(self.seed, criterion.id, len(left)) if seeded else 0]]
+                kept = [left[self.draw(criterion.id, len(left)) if seeded else 0]]
             else:
                 assert criterion.expression is not None
                 of = RANKING[criterion.expression.source.strip()]

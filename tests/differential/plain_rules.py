@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -97,7 +98,7 @@ def name_key(pod: Pod) -> tuple[str, str]:
     return namespace_of(pod), pod.metadata.name
 
 
-def draw(seed: int, purpose: str, size: int) -> int:
+def draw(seed: int, purpose: str, pod: str, state: str, size: int) -> int:
     """The recorded dice: the first 128 bits of a SHA-256."""
-    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
-    return int.from_bytes(data[:16], "big") % size
+    text = json.dumps([seed, purpose, pod, state], separators=(",", ":"), ensure_ascii=False)
+    return int(hashlib.sha256(text.encode()).hexdigest()[:32], 16) % size

@@ -279,7 +279,7 @@ def test_the_twin_decides_recorded_clusters_as_the_engine_does(name: str) -> Non
     apart = []
     for _, line in scenario.lines(RECORDED / f"{name}.jsonl.gz"):
         recorded = scenario.parse(line)
-        found = from_dicts(recorded.objects)
+        found = from_dicts(recorded.objects, admission=False)
         if any(isinstance(o, Pod) and o.spec.volumes for o in found):
             continue
         snapshot = Snapshot.from_objects(found, now_ms=now_ms)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
 from policy.decision.record import Keep, record_of
-from policy.store import rows
+from policy.store import identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
@@ -137,6 +137,7 @@ def _write(
     rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     revision = head.number + 1 if changes else None
     cycle = _cycle(head, decision, envelope, queue, base=base, revision=revision)
+    cycle |= identity.columns(connection)
     inserted = connection.execute(_NEW_CYCLE, cycle)
     cycle["id"] = decision_id = inserted.scalar_one()
     lines = [rows.line(CYCLES, cycle), rows.line(RULE_SETS, rules)]

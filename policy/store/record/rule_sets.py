@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, Self
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from policy.store import rows
+from policy.cluster.canonical import sha256
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
 
@@ -37,7 +37,7 @@ class RuleSetText:
     canonical: str
 
     def __post_init__(self) -> None:
-        if rows.sha256(self.canonical.encode()) != self.digest:
+        if sha256(self.canonical.encode()) != self.digest:
             raise StoreError(
                 f"the text of rule set `{self.name}` does not have the digest {self.digest}"
             )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, func, insert, select
 
+from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.store import rows
+from policy.store import identity, rows
 from policy.store.errors import NotFound
 from policy.store.ledger import entries
 from policy.store.model import (
@@ -127,7 +128,8 @@ def record(
         "bound_count": session.bound_count,
         "evicted_count": session.evicted_count,
         "engine_version": session.engine_version,
-        "document": rows.to_json(session.document),
+        "document": canonical.text(session.document),
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
     row["id"] = session_id = inserted.scalar_one()
@@ -137,7 +139,7 @@ def record(
             "session_id": session_id,
             "position": position,
             **{name: getattr(step, name) for name in _STEP_FIELDS},
-            "detail": rows.to_json(step.detail),
+            "detail": canonical.text(step.detail),
         }
         for position, step in enumerate(session.steps)
     ]
