@@ -15,12 +15,13 @@ from policy.audit.differences import Difference
 from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.cluster import canonical
 from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, HypotheticalDecision, Store, StoreError, rows
+from policy.store import Cause, HypotheticalDecision, Store, StoreError
 from policy.store.journal import StoreJournal
 from policy.store.tables import (
     CYCLES,
@@ -305,9 +306,9 @@ def test_history_that_is_not_recorded_is_named(store, database_url):
         at_ms=NOW_MS,
     )
     with store.sql("SELECT document FROM decision_traces") as found:
-        document = rows.from_json(only(found)[0])
+        document = canonical.parse(only(found)[0])
     assert document.pop("history") == decision.history
-    without = update(DECISION_TRACES).values(document=rows.to_json(document))
+    without = update(DECISION_TRACES).values(document=canonical.text(document))
     damaged(store, database_url, without)
     assert missing(store, recorded.decision_id) == (MissingInput.HISTORY,)
 
