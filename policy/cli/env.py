@@ -206,9 +206,7 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             return Exit.OK
         row = store.activate(
             name,
-            rule_set_canonical=rule_set.canonical,
-            rule_set_name=rule_set.name,
-            rule_set_digest=rule_set.digest,
+            rules=rule_set,
             reason=reason,
             source=rules,
             at_ms=session.clock_ms(),

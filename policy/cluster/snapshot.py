@@ -116,7 +116,7 @@ class Snapshot:
     others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
     now_ms: int
     state_digest: str
-    history: Mapping[str, Mapping[str, int]] | None
+    history: digests.HistoryFigures | None
     node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
     nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
     rank: Ints  #: (pods,)
@@ -136,7 +136,7 @@ class Snapshot:
         *,
         now_ms: int,
         state_digest: str | None = None,
-        history: Mapping[str, Mapping[str, int]] | None = None,
+        history: digests.HistoryFigures | None = None,
     ) -> Self:
         """A snapshot of typed, resolved objects; of two with the same key the last one counts.
 
@@ -319,9 +319,7 @@ class Snapshot:
 
     # --- changing ------------------------------------------------------------------------------
 
-    def at(
-        self, now_ms: int, *, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, now_ms: int, *, history: digests.HistoryFigures | None = None) -> Snapshot:
         """The same state looked at at another instant (with other history figures)."""
         return self._with(now_ms=now_ms, history=history, _derived=dict(self._derived))
 
@@ -335,7 +333,11 @@ class Snapshot:
         """
         last = {(kind, key): obj for kind, key, obj in changes}
         if not last:
-            return self
+            # Changes without net effect lead to another revision, and so to another digest.
+            unchanged = state_digest in {None, self.state_digest}
+            if unchanged:
+                return self
+            return self._with(state_digest=state_digest, _derived=dict(self._derived))
         if state_digest is None:
             state_digest = digests.chain_changes(
                 self.state_digest, ((kind, key, obj) for (kind, key), obj in last.items())

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from policy.cluster import canonical
 
+# Records are read by the types of their fields.
+from policy.cluster.digest import HistoryFigures
+
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
     from policy.cluster.tables import Names
@@ -379,6 +382,7 @@ class DecisionFields:
     rule_set: str  #: name
     rule_set_digest: str
     snapshot_digest: str
+    history: HistoryFigures | None  #: the figures frozen in the snapshot; its digest covers them
     now_ms: int  #: the snapshot's now, milliseconds since 1970 UTC
     seed: int
     evaluate_all: bool

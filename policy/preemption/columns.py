@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import Pod, key_of, workload_key
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Rows, Snapshot
@@ -69,7 +70,7 @@ class Lazy(Mapping[str, Values]):
 class FrozenHistory:
     """History figures as the snapshot carries them, by `function/window`; no others are known."""
 
-    figures_by_need: Mapping[str, Mapping[str, int]]
+    figures_by_need: HistoryFigures
 
     def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int] | None:
         return self.figures_by_need.get(history_key(function, window_seconds))
