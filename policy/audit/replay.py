@@ -20,7 +20,7 @@ from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RulesError, RuleSet
 from policy.store import DecisionRow, NotFound, Store, StoreError
-from policy.store.read.audit_queries import Frozen
+from policy.store.read.queries import Frozen
 
 _BATCH: Final = 500
 
@@ -84,9 +84,8 @@ class Replayer:
     def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
         """The decisions with these numbers; what the next ones need is read together."""
         for start in range(0, len(ids), _BATCH):
-            queries = self._store.audit_queries()
             wanted = ids[start : start + _BATCH]
-            batch = queries.decisions(wanted)
+            batch = self._store.read.decisions_by_id(wanted)
             gone = set(wanted).difference(row.id for row in batch)
             if gone:
                 raise StoreError(
@@ -95,7 +94,9 @@ class Replayer:
                 )
             for row in batch:
                 self._past(row.cluster).expect(row.base_revision)
-            self._frozen = queries.frozen([r.id for r in batch if self._told_more(r)])
+            self._frozen = self._store.read.frozen(
+                [row.id for row in batch if self._told_more(row)]
+            )
             yield from batch
 
     def _told_more(self, row: DecisionRow) -> bool:
@@ -195,7 +196,7 @@ class Replayer:
         if decision.digest == row.digest:
             return _replayed(row, Verdict.EQUAL, digest=decision.digest)
         self._check_state(row)
-        difference = first_difference(self._store.decision(row.id).record, decision)
+        difference = first_difference(self._store.read.decision(row.id).record, decision)
         return _replayed(row, Verdict.DIFFERENT, digest=decision.digest, difference=difference)
 
     def _check_state(self, row: DecisionRow) -> None:
@@ -215,7 +216,7 @@ class Replayer:
         found = self._rules.get(digest)
         if found is None:
             try:
-                found = _read_rules(self._store.rule_set(digest), digest)
+                found = _read_rules(self._store.read.rule_set(digest), digest)
             except NotFound as exc:
                 found = Incomplete((MissingInput.RULE_SET,), exc.message)
             self._rules[digest] = found

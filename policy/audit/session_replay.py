@@ -81,7 +81,7 @@ class SessionReplayer:
         # Is the state the one of then? All the way back, which only a difference is worth.
         with _complete():
             self._past(row.cluster).check(row.base_revision)
-        recorded = document_of(self._store.session(row.id))
+        recorded = document_of(self._store.read.session(row.id))
         found = first_of_documents(recorded, result.document())
         if found is None:
             found = Difference(path=ONLY_DIGEST, recorded=row.digest, replayed=result.digest)
@@ -126,7 +126,7 @@ class SessionReplayer:
         found = self._rules.get(digest)
         if found is None:
             try:
-                found = _read_rules(self._store.rule_set(digest), digest)
+                found = _read_rules(self._store.read.rule_set(digest), digest)
             except NotFound as exc:
                 found = Incomplete((MissingInput.RULE_SET,), exc.message)
             self._rules[digest] = found

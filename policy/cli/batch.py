@@ -180,7 +180,7 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
     from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.sessions(cluster, limit=limit)
+        found = store.read.sessions(cluster, limit=limit)
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
@@ -218,7 +218,7 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     from policy.cli import batch_view
 
     with session.open_store(db) as store:
-        stored = store.session(id)
+        stored = store.read.session(id)
     if job is not None:
         _require_job(stored, job)
     if form == "table":
@@ -329,9 +329,10 @@ def replayed(db: str, ids: Sequence[int], *, cluster: str, form: str) -> int:
 
 def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
     if ids:
-        return [store.session(number).row for number in sorted(set(ids))]
-    store.head_revision(cluster)  # an unknown cluster is an error, not a cluster without sessions
-    return sorted(store.sessions(cluster), key=lambda row: row.id)
+        return [store.read.session(number).row for number in sorted(set(ids))]
+    # An unknown cluster is an error, not a cluster without sessions.
+    store.state.head_revision(cluster)
+    return sorted(store.read.sessions(cluster), key=lambda row: row.id)
 
 
 def _line(result: ReplayedSession) -> dict[str, Any]:

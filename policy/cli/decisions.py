@@ -63,7 +63,7 @@ def command(
     from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.decisions(
+        found = store.read.decisions(
             cluster,
             since_ms=options.millis(since),
             until_ms=options.millis(until),

@@ -90,7 +90,7 @@ def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> Im
     objects = resolve(found.objects, known_classes=known, places=found.places)
     _warn_of_defaults(default_classes(found.objects, known))
     with output.progress("storing") as progress:
-        return store.import_objects(
+        return store.record.import_objects(
             cluster,
             objects,
             at_ms=session.clock_ms(),
@@ -111,7 +111,7 @@ def _known_classes(
     if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
         return []
     try:
-        state = store.load_state(cluster)
+        state = store.state.load(cluster)
     except NotFound:
         return []
     return [o for o in state.objects if type(o) is PriorityClass]

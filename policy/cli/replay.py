@@ -110,8 +110,8 @@ def command(
 
 def _ids(store: Store, named: Sequence[str], cluster: str, since: datetime | None) -> Sequence[int]:
     if named:
-        return sorted({store.decision(options.decision_id(text)).row.id for text in named})
-    return store.audit_queries().decision_ids(cluster, since_ms=options.millis(since))
+        return sorted({store.read.decision(options.decision_id(text)).row.id for text in named})
+    return store.read.decision_ids(cluster, since_ms=options.millis(since))
 
 
 def _watched(results: Iterator[Replayed], total: int, counts: Counter[str]) -> Iterator[Replayed]:

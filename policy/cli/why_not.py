@@ -34,7 +34,7 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     row = stored.row
     if node == row.node:
         return _answer(node, "chosen", f"{node} was chosen")
-    rules = RuleSet.from_canonical(store.rule_set(row.rule_set_digest))
+    rules = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
         return _fell_behind(kept[node], stored.record.candidates.best[0], rules)

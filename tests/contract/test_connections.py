@@ -52,7 +52,7 @@ def test_reading_sees_one_instant(database_url: str) -> None:
     with Store.open(database_url) as store:
         with database.reading() as connection:
             seen.append(connection.execute(query).scalar_one())
-            store.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+            store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
             seen.append(connection.execute(query).scalar_one())
         with database.reading() as connection:
             seen.append(connection.execute(query).scalar_one())

@@ -51,7 +51,7 @@ def lived(store: Store, case: Example, rules: RuleSet, turns: list[int]) -> str:
     cluster = f"c{next(NAMES)}"
     more = [a_pod(f"urgent-{i}").priority(50 + i).cpu("1").pod for i in range(2)]
     everything = [*case.objects, *more]
-    store.import_objects(cluster, everything, at_ms=NOW_MS - 5, source="generated")
+    store.record.import_objects(cluster, everything, at_ms=NOW_MS - 5, source="generated")
     clock = itertools.count(NOW_MS, 60_000)
     journal = StoreJournal(store, cluster, actor="law", clock=lambda: NOW_MS)
     for turn in turns:
@@ -65,7 +65,7 @@ def lived(store: Store, case: Example, rules: RuleSet, turns: list[int]) -> str:
 
 def happen(store: Store, cluster: str, turn: int) -> None:
     """Something that no decision did."""
-    state = store.load_state(cluster)
+    state = store.state.load(cluster)
     if turn % 3 == 0 and state.objects:
         gone = state.objects[turn % len(state.objects)]
         change: Any = (kind_of(gone), key_of(gone), None)
@@ -74,9 +74,9 @@ def happen(store: Store, cluster: str, turn: int) -> None:
     else:
         kept = state.objects[turn % 2 :: 2]
         scope = PruneScope(kinds=frozenset({"Pod"}), namespaces=frozenset({"shop"}))
-        store.import_objects(cluster, kept, at_ms=NOW_MS, source="again", prune=scope)
+        store.record.import_objects(cluster, kept, at_ms=NOW_MS, source="again", prune=scope)
         return
-    store.change(cluster, [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+    store.record.change(cluster, [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
 
 
 LAW = settings(
@@ -93,7 +93,7 @@ TURNS = st.lists(st.integers(0, 20), min_size=1, max_size=6)
 def test_every_recorded_decision_replays_to_its_digest(store, case, chosen, turns, order):
     """Oldest first, and in any other order, whatever happened to the cluster afterwards."""
     cluster = lived(store, case, rule_set(*chosen), turns)
-    ids = store.audit_queries().decision_ids(cluster)
+    ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
     assert [(r.verdict, r.replayed_digest) for r in results] == [
         (Verdict.EQUAL, r.recorded_digest) for r in results
@@ -110,7 +110,7 @@ def test_rules_compared_with_themselves_change_nothing(store, case, chosen, turn
     """Every comparison of a rule set with itself says `same`, with equal results."""
     rules = rule_set(*chosen)
     cluster = lived(store, case, rules, turns)
-    ids = store.audit_queries().decision_ids(cluster)
+    ids = store.read.decision_ids(cluster)
     asked = list(questions(store, ids, rules))
     found: list[Comparison] = list(compare(asked, rules))  # type: ignore[arg-type]
     assert [c.change for c in found] == [Change.SAME] * len(asked)
