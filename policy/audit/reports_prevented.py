@@ -1,7 +1,7 @@
 """What each shipped rule would have prevented in a recorded history.
 
-Every rule is asked alone, about every pod that was evicted, with the objects and the past of then.
-It is asked about what happened: after an eviction that had not taken place, history would have
+Every rule is evaluated alone, on every pod that was evicted, with the objects and the past of then.
+It is evaluated on what happened: after an eviction that had not taken place, history would have
 gone on differently.
 """
 

@@ -52,7 +52,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A session with what is told beside it."""
+    """A session with what is shown beside it."""
 
     id: int | None  #: None where it was not recorded
     cluster: str

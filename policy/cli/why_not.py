@@ -148,7 +148,7 @@ def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)
-    victims = ", ".join(candidate.victims) or "nobody"
+    victims = ", ".join(candidate.victims) or "no pod"
     if name not in candidate.values or criterion is None:
         why = f"equal to {best.node} in every criterion; `{name}` picked {best.node}"
         values = {}

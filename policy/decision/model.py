@@ -162,7 +162,7 @@ NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
 
 
 NO_VALUE: Final = "no-value"
-"""Verdict of a rule that is told for having no value. Stored, never renamed."""
+"""Verdict of a rule that is listed because it had no value. Stored, never renamed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class Candidate:
 class Candidates(Sequence[Candidate]):
     """All candidates, best first; ties within a criterion in node-name order.
 
-    The columns are lists that nobody changes: a decision over thousands of nodes would spend more
+    The columns are lists that do not change: a decision over thousands of nodes would spend more
     on tuples than on deciding.
     """
 

@@ -65,7 +65,7 @@ NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
-    consult: the rule set's extenders are asked, too.
+    consult: the rule set's extenders are queried, too.
     """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:

@@ -152,7 +152,7 @@ def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
-    # A removed pod has no value (-1); any will do, because no rule is asked about it.
+    # A removed pod has no value (-1); any will do, because no rule looks at it.
     return InternedColumn(np.maximum(codes, 0), table if len(table) else [""])
 
 

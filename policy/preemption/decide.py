@@ -88,7 +88,7 @@ def decide_by(
     """`decide` with another importance order than the rule set's keys alone give.
 
     importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
-    What differs from the rule set is not part of the decision: nobody records such a decision.
+    What differs from the rule set is not part of the decision: such a decision is never recorded.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:

@@ -85,7 +85,7 @@ _SOURCES: Final = {
 
 
 class _Figures(Mapping[str, int]):
-    """One function's figures, counted when they are asked for."""
+    """One function's figures, counted when they are needed."""
 
     def __init__(
         self, hits: Mapping[str, list[int]], *, now_ms: int, window_seconds: int | None

@@ -297,7 +297,7 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
     some = counts[active] > 0
     active, slack = active[some], slack[some]
-    # A load that stays within its limits with every pod back in place holds nobody up.
+    # A load that stays within its limits with every pod back in place stands in no way.
     binding = np.flatnonzero((leaving[active] > slack).any(axis=0)).tolist()
     first = starts_of(counts)[active]
     within = np.ones(demand.shape[0], dtype=np.bool_)

@@ -121,7 +121,7 @@ def open_source(
 ) -> RuleFile:
     """The file that somebody named: a shipped name, a path, a mapping, or the text of a file.
 
-    Text is told from a path by its line break. Raises RulesError.
+    Text differs from a path by its line break. Raises RulesError.
     """
     if isinstance(source, Mapping):
         problems: list[Problem] = []

@@ -31,7 +31,7 @@ class Finding(StrEnum):
     ROW_BY_ROW = "row-by-row"  # an expression without an array form: slow
     NO_WHY = "no-why"  # a rule that does not explain itself
     NO_REASON = "no-reason"  # a refusal that the audit cannot explain
-    NOBODY_ALLOWED = "nobody-allowed"  # no rule lets any pod be a victim
+    NONE_ALLOWED = "none-allowed"  # no rule lets any pod be a victim
     NO_VALUE = "no-value"  # ordinary values may leave the expression without a value
     NOT_LOWER = "not-lower"  # an `allow` takes pods of the preemptor's priority and above
     BEHIND_BUDGETS = "behind-budgets"  # a ranking key that decides among equals only
@@ -87,7 +87,7 @@ class _Linter:
         yield from self._decisions(victims.eligible)
         if not any(rule.verdict is Verdict.ALLOW for rule in victims.eligible):
             yield self._warn(
-                Finding.NOBODY_ALLOWED,
+                Finding.NONE_ALLOWED,
                 victims.eligible[0].id,
                 "no rule allows any pod to be a victim",
                 "add a rule with `verdict: allow`",

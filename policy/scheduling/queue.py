@@ -2,7 +2,7 @@
 
 Three parts: *active* pods are tried, the most important first; pods in *backoff* failed lately;
 *unschedulable* pods wait until something happens that may help. The clock is the caller's: every
-method that depends on time is told the instant, in milliseconds.
+method that depends on time takes the instant, in milliseconds.
 
 Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, section 8.
 """

@@ -104,7 +104,7 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
         ),
         (
             first_eligible(a_rule("keep", verdict="deny", reason="no victims at all")),
-            [("nobody-allowed", "keep", "no rule allows any pod to be a victim")],
+            [("none-allowed", "keep", "no rule allows any pod to be a victim")],
         ),
         (
             eligible(a_rule("keep", when="victim.started", verdict="deny"), a_rule("all")),

@@ -27,7 +27,7 @@ def with_defaults(serialized: bytes, defaults: Mapping[CelType, str | int]) -> b
     """The same expression, in which a key that a map does not have reads as the map's default.
 
     `m['k']` and `m.k` become `m[?'k'].orValue(default)`, the form that `default_read` takes apart.
-    A map that is written out in the expression is left alone: what it lacks is a mistake.
+    A map that is written out in the expression is left alone: a missing key in it is a mistake.
     """
     found = Message.read(serialized)
     last = max((*found.types, *found.offsets), default=0)
