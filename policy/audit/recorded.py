@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
-from policy.audit.replay import Incomplete, MissingInput, Replayer
+from policy.audit.inputs import Incomplete, MissingInput
+from policy.audit.replay import Replayer
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key

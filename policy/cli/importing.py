@@ -131,7 +131,7 @@ def _tell(found: ManifestSet) -> None:
     if found.repeated:
         named = list(found.repeated)
         output.say(
-            f"{len(named)} {'object' if len(named) == 1 else 'objects'} stood more than once and"
+            f"{output.number(len(named), 'object')} stood more than once and"
             f" differed; the last one was taken: {_first(named)}"
         )
 

@@ -56,14 +56,7 @@ ENDS: Final[Mapping[str, str]] = {
     show_default=True,
     help="A standing nomination of that age is stale.",
 )
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def command(
     db: str,

@@ -248,14 +248,7 @@ def _line(stored: StoredObject) -> dict[str, Any]:
 @group.command("revisions")
 @options.db_option
 @options.cluster_option
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def revisions(db: str, cluster: str, limit: int, form: str) -> int:
     """List the revisions of the cluster, the newest first: when, from what, how much changed.

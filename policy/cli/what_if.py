@@ -288,7 +288,7 @@ def _sentence(step: Step) -> str:
     found = decision.outcome.value
     if found == "preempt":
         count = len(decision.victims)
-        return f"{who} preempts {count} {'pod' if count == 1 else 'pods'} on {decision.node}"
+        return f"{who} preempts {output.number(count, 'pod')} on {decision.node}"
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"

@@ -52,7 +52,8 @@ def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
 
     Raises WhyNotError where that cannot be done, or comes out differently.
     """
-    from policy.audit.replay import Incomplete, Replayer
+    from policy.audit.inputs import Incomplete
+    from policy.audit.replay import Replayer
     from policy.preemption.decide import DecisionError
 
     replayer, number = Replayer(store), stored.row.id

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from policy.audit.replay import Verdict, replay_all
+from policy.audit.inputs import Verdict
+from policy.audit.replay import replay_all
 from policy.cli.app import cli
 from policy.cluster import times
 from policy.decision.model import NO_EFFECTS, Outcome

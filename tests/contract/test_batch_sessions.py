@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 from sqlalchemy import update
 
-from policy.audit.replay import MissingInput, Verdict
+from policy.audit.inputs import MissingInput, Verdict
 from policy.audit.session_replay import SessionReplayer, recorded_result
 from policy.batch import BatchRules
 from policy.cluster.objects import (
@@ -89,7 +89,7 @@ def scheduler_of(store, *, journal=None, rules=RULES, **options):
 
 def verdicts(store):
     rows = sorted(store.read.sessions(), key=lambda row: row.id)
-    return [(r.id, r.verdict) for r in SessionReplayer(store).replay_all(rows)]
+    return [(r.row.id, r.verdict) for r in SessionReplayer(store).replay_all(rows)]
 
 
 def query(store, text):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sqlalchemy import Engine, event, text
 
 from policy.audit.compare import Change, Comparison
+from policy.audit.inputs import MissingInput, Verdict
 from policy.audit.recorded import Comparing, Skipped
-from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.audit.replay import replay_all
 from policy.extenders.client import HttpExtenders
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler

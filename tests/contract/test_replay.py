@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import update
 
 from policy.audit.differences import Difference
+from policy.audit.inputs import MissingInput, Verdict
 from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
-from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.audit.replay import replay_all
 from policy.cluster import canonical
 from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
@@ -97,7 +98,7 @@ def test_a_run_replays_equal_after_the_cluster_moved_on(store):
         source="watch",
         cause=Cause.LIVE,
     )
-    assert [(r.id, r.verdict) for r in replay_all(store, ids)] == [
+    assert [(r.row.id, r.verdict) for r in replay_all(store, ids)] == [
         (number, Verdict.EQUAL) for number in ids
     ]
 
@@ -147,7 +148,7 @@ def test_the_first_difference_is_named(store, path, change):
     result = only(replay_all(store, [number]))
     assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, path)
     assert result.difference.recorded != result.difference.replayed
-    assert result.replayed_digest == decision.digest
+    assert result.digest == decision.digest
 
 
 def _longer(victims):
@@ -185,7 +186,7 @@ def damaged(store, database_url, *statements):
 
 def missing(store, number):
     result = only(replay_all(store, [number]))
-    assert (result.verdict, result.replayed_digest) == (Verdict.INCOMPLETE, "")
+    assert (result.verdict, result.digest) == (Verdict.INCOMPLETE, "")
     return result.missing
 
 
@@ -377,9 +378,9 @@ def test_several_processes_say_what_one_says(store, database_url):
         keep(store, decision)
     schedule(store)
     ids = store.read.decision_ids("default")
-    alone = {r.id: r for r in replay_all(store, ids)}
+    alone = {r.row.id: r for r in replay_all(store, ids)}
     shared = list(run(database_url, store, ids, replay_all, jobs=2))
-    assert {r.id: r for r in shared} == alone
+    assert {r.row.id: r for r in shared} == alone
     assert len(shared) == len(ids)
     assert [n for n, r in alone.items() if r.verdict is not Verdict.EQUAL] == [wrong]
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.audit.replay import Verdict, replay_all
+from policy.audit.inputs import Verdict
+from policy.audit.replay import replay_all
 from policy.audit.session_replay import SessionReplayer
 from policy.batch import BatchRules
 from policy.rules import RuleSet

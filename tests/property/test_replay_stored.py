@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.audit.compare import Change, Comparison, compare
+from policy.audit.inputs import Verdict
 from policy.audit.recorded import questions
-from policy.audit.replay import Replayer, Verdict, replay_all
+from policy.audit.replay import Replayer, replay_all
 from policy.cluster.objects import key_of, kind_of
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
@@ -95,8 +96,8 @@ def test_every_recorded_decision_replays_to_its_digest(store, case, chosen, turn
     cluster = lived(store, case, rule_set(*chosen), turns)
     ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
-    assert [(r.verdict, r.replayed_digest) for r in results] == [
-        (Verdict.EQUAL, r.recorded_digest) for r in results
+    assert [(r.verdict, r.digest) for r in results] == [
+        (Verdict.EQUAL, r.row.digest) for r in results
     ]
     replayer = Replayer(store)
     rows = list(replayer.rows(ids))
