@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from policy.audit import compare
 from policy.audit.compare import Change, Comparison, Group, Summary
@@ -96,13 +97,14 @@ def _environment() -> Environment:
     return made
 
 
-def _grouped(value: int) -> str:
-    """A number that no line break tears apart."""
-    return compare.grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}")
+def _grouped(value: int) -> Markup:
+    """A number that no line break tears apart; it holds digits and spaces only."""
+    return Markup(compare.grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}"))
 
 
-def _duration(seconds: int) -> str:
-    return compare.duration(seconds).replace(" ", "\N{NO-BREAK SPACE}")
+def _duration(seconds: int) -> Markup:
+    """Digits, units and spaces only."""
+    return Markup(compare.duration(seconds).replace(" ", "\N{NO-BREAK SPACE}"))
 
 
 def _bar(counts: Sequence[tuple[Change, int]]) -> Iterator[dict[str, Any]]:

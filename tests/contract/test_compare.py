@@ -299,6 +299,7 @@ def test_the_page_needs_nothing_else():
     assert (reader.open, reader.fetched) == ([], [])
     assert not reader.tags & {"script", "link", "img", "iframe"}
     assert not re.search(r"https?://|@import|url\(", text)
+    assert "\\x" not in text  # our own spaces are no characters of the data
 
 
 def test_texts_of_the_data_are_no_markup():
