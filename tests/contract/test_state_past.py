@@ -171,6 +171,7 @@ def test_a_scheduler_that_runs_for_long_keeps_no_rows_of_removed_pods(store, mon
     there = sum(pod is not None for pod in scheduler.snapshot.pods)
     for i in range(20):
         for pod in (decided_pod(f"gone{i}").pod, None):
-            scheduler.change([("Pod", f"default/gone{i}", pod)], source="watch")
+            changed = ("Pod", f"default/gone{i}", pod)
+            scheduler.change(lambda _, changed=changed: (changed,), source="watch")
     assert there <= len(scheduler.snapshot.pods) <= there + 2
     assert scheduler.snapshot.state_digest == store.state.load("default").state_digest
