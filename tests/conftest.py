@@ -19,6 +19,9 @@ import psycopg
 import pytest
 
 from policy.store import migrate, upgrade
+from tests.support.tried import RESULTS, Results, tried
+
+__all__ = ["tried"]
 
 _FOLDER = pytest.StashKey[Path]()
 _RUN = pytest.StashKey[str]()
@@ -32,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="policy-pg-"))
         config.stash[_RUN] = uuid.uuid4().hex[:12]
+        if os.environ.get(RESULTS):
+            config.pluginmanager.register(Results(), "policy-results")
 
 
 class _Workers:
