@@ -12,6 +12,7 @@ import pytest
 from policy.store import Store
 from tests.acceptance.recorder import record_at_once, record_for_ever
 from tests.contract.builders import NOW, a_cluster
+from tests.support.tried import Kind
 
 KILLS = 40
 
@@ -35,8 +36,9 @@ def lines(journal: Path) -> list[str]:
     return journal.read_text().splitlines() if journal.exists() else []
 
 
-def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_path):
+def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_path, tried):
     """Whenever the process dies: what was reported is there, and the whole record verifies."""
+    tried(Kind.KILL, KILLS)
     journal = tmp_path / "journal"
     moments = random.Random(20261121)
     for kill in range(KILLS):
@@ -65,9 +67,10 @@ def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_p
     assert len(told) > KILLS
 
 
-def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_path):
+def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_path, tried):
     """In every round exactly one is recorded; the other learns of the new revision."""
     rounds = 25
+    tried(Kind.CONCURRENT, rounds)
     start = processes.Barrier(2)
     journals = [tmp_path / "a", tmp_path / "b"]
     workers = [

@@ -10,13 +10,15 @@ from pathlib import Path
 from policy.cluster.objects import Pod
 from policy.store import Store
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
+from tests.support.tried import Kind, Tried
 
 NODES = 6
 PENDING = 10
 
 
-def test_no_room_is_made_twice(database_url: str, tmp_path: Path) -> None:
+def test_no_room_is_made_twice(database_url: str, tmp_path: Path, tried: Tried) -> None:
     """Each pod is decided on the state that the decisions before it left, whoever made them."""
+    tried(Kind.CONCURRENT)
     with Store.open(database_url) as store:
         store.record.import_objects(
             "default",
