@@ -32,11 +32,7 @@ A kill comes at a chance moment of a fixed series; a killed process is a real on
 databases. Fuzzing is counted by its entry points, since the number of inputs depends on the
 machine. Beyond what is counted here, the laws in `tests/property` are tried on generated clusters,
 and decisions are compared with recordings of the real schedulers
-<<<<<<< HEAD
-([generations](generated/generations.md)).
-=======
 ([generated/generations.md](generated/generations.md)).
->>>>>>> formats
 """
 
 
@@ -52,13 +48,8 @@ def page(folder: Path) -> tuple[str, bool]:
         held[kind] += line["tries"] if line["held"] else 0
         tests[kind].add(line["by"])
     rows = "".join(
-<<<<<<< HEAD
-        f"| {kind.what} | {kind.expected} | {tries[kind]:,}"
-        f" | {_result(tries[kind], held[kind])} |\n"
-=======
         f"| {kind.what} | {kind.expected} | {tries[kind]:,} |"
         f" {_result(tries[kind], held[kind])} |\n"
->>>>>>> formats
         for kind in Kind
     )
     where = "".join(
