@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from policy.cluster.tables import NOWHERE, Bools, Ints
 
 Watcher = Callable[[int, Task, int], None]
 """Called with node, task, and 1 where the node now holds the task, -1 where it no longer does."""
+
+
+_EVERY: Final = slice(None)
 
 
 class Refusal(StrEnum):
@@ -79,8 +83,8 @@ class Nodes:
     watchers: list[Watcher] = field(default_factory=list)
     crashes: list[Crash] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
-    #: grows with every change of what a node holds
-    version: int = 0
+    #: every change of what a node holds, in order: the index of the node
+    changed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.index:
@@ -115,7 +119,7 @@ class Nodes:
         self.pods[i] += 1
         self.place[task.index] = i
         self.running[task.index] = held.status is Status.RUNNING
-        self.version += 1
+        self.changed.append(i)
         for watcher in self.watchers:
             watcher(i, task, 1)
 
@@ -139,7 +143,7 @@ class Nodes:
         self.pods[i] -= 1
         self.place[task.index] = NOWHERE
         self.running[task.index] = False
-        self.version += 1
+        self.changed.append(i)
         for watcher in self.watchers:
             watcher(i, held.task, -1)
         return True
@@ -153,6 +157,10 @@ class Nodes:
         """What node i holds, in order of namespace/name as text."""
         held = self.held[i]
         return [held[key] for key in sorted(held)]
+
+    def room_for(self, need: Resource, some: Ints | slice = _EVERY) -> Bools:
+        """Nodes, or some of them, with enough idle or enough released room; not their sum."""
+        return self.idle.covering(need, some) | self.releasing.covering(need, some)
 
     def index_of(self, name: str) -> int:
         return self.index.get(name, NOWHERE)

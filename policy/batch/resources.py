@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from policy.cluster import quantities
 from policy.cluster.objects import Container, Pod, Quantity
 from policy.cluster.requests import CPU, MEMORY, is_scalar
-from policy.cluster.tables import Bools
+from policy.cluster.tables import Bools, Ints
 
 Floats = NDArray[np.float64]
 
 CPU_EPSILON: Final = 10.0  #: milli cpu
 MEMORY_EPSILON: Final = 10.0 * 1024 * 1024
 SCALAR_EPSILON: Final = 10.0  #: milli units
+
+_EVERY: Final = slice(None)
 
 
 class Resource:
@@ -306,14 +308,14 @@ class Amounts:
                 return False
         return True
 
-    def covering(self, amount: Resource) -> Bools:
-        """`covers` for every node; shape (nodes,)."""
-        found = (amount.cpu - self.cpu) < CPU_EPSILON
-        found &= (amount.memory - self.memory) < MEMORY_EPSILON
+    def covering(self, amount: Resource, some: Ints | slice = _EVERY) -> Bools:
+        """`covers` for every node, or for some; shape (nodes,)."""
+        found = (amount.cpu - self.cpu[some]) < CPU_EPSILON
+        found &= (amount.memory - self.memory[some]) < MEMORY_EPSILON
         for name, value in (amount.scalars or {}).items():
             if value > SCALAR_EPSILON:
-                found &= self.named
-                found &= (value - self.scalars[name]) < SCALAR_EPSILON
+                found &= self.named[some]
+                found &= (value - self.scalars[name][some]) < SCALAR_EPSILON
         return found
 
     def plus(self, other: Amounts) -> Amounts:

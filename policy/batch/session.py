@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from policy.batch.cache import World, load
+from policy.batch.classes import NodeAnswers
 from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
 from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
@@ -67,6 +68,12 @@ class Session:
         self._job_orders = self._functions("job_order")
         self._queue_orders = self._functions("queue_order")
         self._task_orders = self._functions("task_order")
+        self._answers = NodeAnswers(
+            self.nodes,
+            self.hint,
+            predicates=self._chains["predicate"],
+            orders=self._chains["node_order"],
+        )
 
     def _order_jobs(self) -> None:
         """Columns over tasks and jobs, for questions about all of them at once."""
@@ -96,6 +103,9 @@ class Session:
         predicate_reasons (task): reason -> which nodes it rejects, (nodes,) bool.
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
         whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks.
+        predicate_class, node_order_class (task): a key, where the answer for a node depends on
+        nothing but the key and what this node holds; None where it does not.
+        predicate_at (task, nodes): the predicate for the given node indices, (n,) bool.
         """
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
@@ -164,10 +174,7 @@ class Session:
 
     def passing(self, task: Task) -> Bools:
         """Nodes on which every predicate lets the task; shape (nodes,)."""
-        found = self.nodes.present.copy()
-        for consulted in self._chains["predicate"]:
-            found &= consulted.function(task)
-        return found
+        return self._answers.passing(task)
 
     def rejected(self, task: Task, *, among: Bools | None = None) -> dict[str, int]:
         """Reason of the first predicate that rejects -> number of nodes; by number, then name."""
@@ -191,10 +198,11 @@ class Session:
 
     def scores(self, task: Task, nodes: Ints) -> Scores:
         """Scores of the given nodes; all 0 without a scoring plugin."""
-        found = np.zeros(nodes.size)
-        for consulted in self._chains["node_order"]:
-            found += consulted.function(task, nodes)
-        return found
+        return self._answers.scores(task, nodes)
+
+    def best_with_room(self, task: Task) -> int:
+        """The best node that passes and has idle or released room; NOWHERE where none has."""
+        return self._answers.best_with_room(task)
 
     # --- victims -------------------------------------------------------------------------------
 

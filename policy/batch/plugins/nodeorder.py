@@ -61,7 +61,9 @@ class NodeOrder(Plugin):
                 self._count(i, entry.task, 1)
         session.nodes.watchers.append(self._count)
         self._pod_affinity = PodAffinityScores(session)
-        session.register(self.name, node_order=self.node_order)
+        session.register(
+            self.name, node_order=self.node_order, node_order_class=self.node_order_class
+        )
 
     def node_order(self, task: Task, nodes: Ints) -> Scores:
         weight = self._weight
@@ -92,6 +94,14 @@ class NodeOrder(Plugin):
             if scored is not None:
                 found += weight["podaffinity"] * scored
         return found.astype(np.float64)
+
+    def node_order_class(self, task: Task) -> tuple[int, int] | None:
+        """None where affinity makes a node's score depend on the other nodes that are scored."""
+        if self._weight["nodeaffinity"] and self._node_affinity(task) is not None:
+            return None
+        if self._weight["podaffinity"] and self._pod_affinity.counts(task):
+            return None
+        return self._asks(task)
 
     def _asks(self, task: Task) -> tuple[int, int]:
         containers = task.pod.spec.containers or ()
