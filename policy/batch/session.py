@@ -18,6 +18,7 @@ from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
 from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
 from policy.batch.nodes import Refusal
+from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
 from policy.batch.rules import BatchRules
 from policy.cluster.snapshot import Snapshot
@@ -64,10 +65,19 @@ class Session:
     def arrange(self) -> None:
         """Puts the functions that are registered by now in the order of the tiers."""
         self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
-        # Heaps compare often enough that looking the functions up would show.
-        self._job_orders = self._functions("job_order")
-        self._queue_orders = self._functions("queue_order")
-        self._task_orders = self._functions("task_order")
+        # Where no plugin decides: age, then the name.
+        self._job_order: Order[Job] = Order(
+            [*self._functions("job_order"), lambda job: job.created_ms, lambda job: job.uid],
+            size=len(self.jobs),
+        )
+        self._queue_order: Order[BatchQueue] = Order(
+            [*self._functions("queue_order"), lambda q: q.created_ms, lambda q: q.name],
+            size=len(self.queues),
+        )
+        self._task_order: Order[Task] = Order(
+            [*self._functions("task_order"), lambda task: task.created_ms, lambda task: task.uid],
+            size=len(self.tasks),
+        )
         self._answers = NodeAnswers(
             self.nodes,
             self.hint,
@@ -95,7 +105,8 @@ class Session:
     def register(self, plugin: str, **functions: Callable[..., Any]) -> None:
         """Names the functions of a plugin: any of KINDS and HINTS.
 
-        job_order, queue_order, task_order (l, r): negative where l comes first, 0 where equal.
+        job_order (job), queue_order (queue), task_order (task): a key, the least comes first; it
+        may depend on the item and its own tasks only (`policy.batch.orders`).
         job_ready, job_pipelined (job), overused (queue): yes or no.
         preemptable, reclaimable (claimant, tasks): which of the tasks may be evicted, in order.
         predicate (task): which nodes may take the task, (nodes,) bool.
@@ -130,25 +141,13 @@ class Session:
     # --- orders --------------------------------------------------------------------------------
 
     def job_less(self, left: Job, right: Job) -> bool:
-        for compare in self._job_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
+        return self._job_order.less(left, right)
 
     def queue_less(self, left: BatchQueue, right: BatchQueue) -> bool:
-        for compare in self._queue_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.name) < (right.created_ms, right.name)
+        return self._queue_order.less(left, right)
 
     def task_less(self, left: Task, right: Task) -> bool:
-        for compare in self._task_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
+        return self._task_order.less(left, right)
 
     # --- columns over tasks --------------------------------------------------------------------
 
@@ -225,6 +224,13 @@ class Session:
         job = self.jobs[task.job]
         job.move(task, status)
         self.job_ready[job.index] = job.ready
+        self._forget(task)
+
+    def _forget(self, task: Task) -> None:
+        job = self.jobs[task.job]
+        self._job_order.forget(job)
+        self._queue_order.forget(self.queues[job.queue])
+        self._task_order.forget(task)
 
     def settle(self, task: Task) -> None:
         """Notes where affinity sees the task after a change of its status or node."""
@@ -236,10 +242,12 @@ class Session:
     def allocate_event(self, task: Task) -> None:
         for handler in self._on_allocate:
             handler(task)
+        self._forget(task)
 
     def deallocate_event(self, task: Task) -> None:
         for handler in self._on_deallocate:
             handler(task)
+        self._forget(task)
 
     def allocate(self, task: Task, node: int) -> bool:
         """Gives a task idle room of a node; sends its whole gang where that is now ready.

@@ -53,9 +53,8 @@ class Drf(Plugin):
     def shares(self) -> Mapping[str, float]:
         return dict(self._shares)
 
-    def job_order(self, left: Job, right: Job) -> int:
-        one, other = self._shares[left.uid], self._shares[right.uid]
-        return -1 if one < other else 1 if one > other else 0
+    def job_order(self, job: Job) -> float:
+        return self._shares[job.uid]
 
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
         own = self._claimed(preemptor)

@@ -44,8 +44,8 @@ class Gang(Plugin):
             if not job.has_group:
                 session.nodes.crashes.append(Crash(kind=CrashKind.NO_GROUP, subject=job.uid))
 
-    def job_order(self, left: Job, right: Job) -> int:
-        return int(left.is_ready) - int(right.is_ready)
+    def job_order(self, job: Job) -> bool:
+        return job.is_ready
 
     def evictable(self, claimant: Task, tasks: Sequence[Task]) -> list[Task]:
         jobs = self._session.jobs

@@ -116,9 +116,8 @@ class Proportion(Plugin):
 
     # --- deciding ------------------------------------------------------------------------------
 
-    def queue_order(self, left: BatchQueue, right: BatchQueue) -> int:
-        one, other = self._accounts[left.name].share, self._accounts[right.name].share
-        return -1 if one < other else 1 if one > other else 0
+    def queue_order(self, queue: BatchQueue) -> float:
+        return self._accounts[queue.name].share
 
     def overused(self, queue: BatchQueue) -> bool:
         account = self._accounts[queue.name]
