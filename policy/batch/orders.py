@@ -23,23 +23,20 @@ T = TypeVar("T", bound=Indexed)
 
 
 class Order(Generic[T]):
-    """Which of two items comes first."""
+    """The order of all items of a kind."""
 
     def __init__(self, keys: Iterable[Callable[[T], Any]], *, size: int) -> None:
         """keys: the first in which two items differ decides; size: number of all items."""
         self._keys = tuple(keys)
         self._known: list[tuple[Any, ...] | None] = [None] * size
 
-    def less(self, left: T, right: T) -> bool:
-        """Does the left item come before the right one, as things are now?"""
-        return self._key(left) < self._key(right)
-
-    def forget(self, item: T) -> None:
-        """Something that a key may depend on has happened to the item."""
-        self._known[item.index] = None
-
-    def _key(self, item: T) -> tuple[Any, ...]:
+    def key(self, item: T) -> tuple[Any, ...]:
+        """Of two items the one with the smaller key comes first, as things are now."""
         found = self._known[item.index]
         if found is None:
             found = self._known[item.index] = tuple(key(item) for key in self._keys)
         return found
+
+    def forget(self, item: T) -> None:
+        """Something that a key may depend on has happened to the item."""
+        self._known[item.index] = None

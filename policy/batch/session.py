@@ -66,15 +66,15 @@ class Session:
         """Puts the functions that are registered by now in the order of the tiers."""
         self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
         # Where no plugin decides: age, then the name.
-        self._job_order: Order[Job] = Order(
+        self.job_order: Order[Job] = Order(
             [*self._functions("job_order"), lambda job: job.created_ms, lambda job: job.uid],
             size=len(self.jobs),
         )
-        self._queue_order: Order[BatchQueue] = Order(
+        self.queue_order: Order[BatchQueue] = Order(
             [*self._functions("queue_order"), lambda q: q.created_ms, lambda q: q.name],
             size=len(self.queues),
         )
-        self._task_order: Order[Task] = Order(
+        self.task_order: Order[Task] = Order(
             [*self._functions("task_order"), lambda task: task.created_ms, lambda task: task.uid],
             size=len(self.tasks),
         )
@@ -137,17 +137,6 @@ class Session:
 
     def _functions(self, kind: str) -> tuple[Callable[..., Any], ...]:
         return tuple(consulted.function for consulted in self._chains[kind])
-
-    # --- orders --------------------------------------------------------------------------------
-
-    def job_less(self, left: Job, right: Job) -> bool:
-        return self._job_order.less(left, right)
-
-    def queue_less(self, left: BatchQueue, right: BatchQueue) -> bool:
-        return self._queue_order.less(left, right)
-
-    def task_less(self, left: Task, right: Task) -> bool:
-        return self._task_order.less(left, right)
 
     # --- columns over tasks --------------------------------------------------------------------
 
@@ -228,9 +217,9 @@ class Session:
 
     def _forget(self, task: Task) -> None:
         job = self.jobs[task.job]
-        self._job_order.forget(job)
-        self._queue_order.forget(self.queues[job.queue])
-        self._task_order.forget(task)
+        self.job_order.forget(job)
+        self.queue_order.forget(self.queues[job.queue])
+        self.task_order.forget(task)
 
     def settle(self, task: Task) -> None:
         """Notes where affinity sees the task after a change of its status or node."""

@@ -20,12 +20,12 @@ class Allocate(Action):
     doc = "Gives waiting tasks idle room; promises them room that is being released."
 
     def run(self, session: ActionView) -> None:
-        queues: Heap[BatchQueue] = Heap(session.queue_less)
+        queues: Heap[BatchQueue] = Heap(session.queue_order.key)
         jobs: dict[str, Heap[Job]] = {}
         for job in session.jobs.values():
             # One entry per job: a queue is visited as often as it has jobs.
             queues.push(session.queue_of(job))
-            jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
+            jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
         waiting: dict[str, Heap[Task]] = {}
         while queues:
             queue = queues.pop()
@@ -46,7 +46,7 @@ class Allocate(Action):
 
 
 def _waiting(session: ActionView, job: Job) -> Heap[Task]:
-    tasks: Heap[Task] = Heap(session.task_less)
+    tasks: Heap[Task] = Heap(session.task_order.key)
     for task in job.having(Status.PENDING):
         if not task.best_effort:
             tasks.push(task)

@@ -38,8 +38,8 @@ class _Preemption:
         self._jobs: dict[str, Heap[Job]] = {}
         self._tasks: dict[str, Heap[Task]] = {}
         for job in self._waiting:
-            self._jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
-            tasks: Heap[Task] = Heap(session.task_less)
+            self._jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
+            tasks: Heap[Task] = Heap(session.task_order.key)
             for task in job.having(Status.PENDING):
                 tasks.push(task)
             self._tasks[job.uid] = tasks
@@ -138,12 +138,7 @@ class _Preemption:
         return self._session.by_score(nodes, scores[nodes])
 
     def _least_important_first(self, victims: list[Task]) -> Iterable[Task]:
-        less = self._session.task_less
-        heap: Heap[Task] = Heap(lambda left, right: not less(left, right))
-        for victim in victims:
-            heap.push(victim)
-        while heap:
-            yield heap.pop()
+        return sorted(victims, key=self._session.task_order.key, reverse=True)
 
     # --- what rules may ask for beside ---------------------------------------------------------
 
