@@ -83,8 +83,9 @@ class Nodes:
     watchers: list[Watcher] = field(default_factory=list)
     crashes: list[Crash] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
-    #: every change of what a node holds, in order: the index of the node
+    #: every change of what a node holds, in order: the index of the node, and that of the task
     changed: list[int] = field(default_factory=list)
+    changed_tasks: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.index:
@@ -120,6 +121,7 @@ class Nodes:
         self.place[task.index] = i
         self.running[task.index] = held.status is Status.RUNNING
         self.changed.append(i)
+        self.changed_tasks.append(task.index)
         for watcher in self.watchers:
             watcher(i, task, 1)
 
@@ -144,6 +146,7 @@ class Nodes:
         self.place[task.index] = NOWHERE
         self.running[task.index] = False
         self.changed.append(i)
+        self.changed_tasks.append(task.index)
         for watcher in self.watchers:
             watcher(i, held.task, -1)
         return True

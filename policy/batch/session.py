@@ -21,6 +21,7 @@ from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
 from policy.batch.rules import BatchRules
+from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
@@ -52,6 +53,9 @@ class Session:
         #: tasks for which somebody is being evicted
         self.paid_for: set[str] = set()
         self._order_jobs()
+        self.running = RunningTasks(
+            self.nodes, self.task_job, jobs=len(self.jobs), amount=self.task_amount
+        )
         self._registered: dict[str, dict[str, Callable[..., Any]]] = {
             kind: {} for kind in KINDS | HINTS
         }

@@ -16,6 +16,7 @@ from policy.batch.nodes import Nodes, Refusal
 from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Recorder
 from policy.batch.settings import Options
+from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import NodeIndex, Snapshot
 from policy.cluster.tables import Bools, Ints
 
@@ -85,6 +86,8 @@ class ActionView(PluginView, Protocol):
 
     @property
     def recorder(self) -> Recorder: ...
+    @property
+    def running(self) -> RunningTasks: ...
     @property
     def job_order(self) -> Order[Job]: ...
     @property

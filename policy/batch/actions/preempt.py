@@ -7,7 +7,7 @@ already is not looked at, unless the rules count it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -62,9 +62,10 @@ class _Preemption:
         statement = Statement(session, job)
         others = session.job_queue == session.queue_of(job).index
         others[job.index] = False
+        alike = ("same queue", job.queue, job.priority)
         assigned = committed = False
         while tasks:
-            assigned |= self._try(statement, tasks.pop(), others)
+            assigned |= self._try(statement, tasks.pop(), others, alike=alike)
             if session.pipelined(job):
                 statement.commit()
                 committed = True
@@ -80,7 +81,7 @@ class _Preemption:
         own[job.index] = True
         while tasks:
             statement = Statement(session, job)
-            found = self._try(statement, tasks.pop(), own)
+            found = self._try(statement, tasks.pop(), own, alike=("own job",))
             statement.commit()
             if not found:
                 break
@@ -88,7 +89,9 @@ class _Preemption:
 
     # --- one task ------------------------------------------------------------------------------
 
-    def _try(self, statement: Statement, task: Task, jobs: Bools) -> bool:
+    def _try(
+        self, statement: Statement, task: Task, jobs: Bools, *, alike: tuple[Hashable, ...]
+    ) -> bool:
         """Looks for a node on which evicting tasks of the given jobs makes room for the task."""
         session = self._session
         passing = session.passing(task)
@@ -104,6 +107,7 @@ class _Preemption:
             passing=passing,
             order=self._least_important_first,
             room=room,
+            alike=alike,
         )
         scores = None
         candidates = search.candidates

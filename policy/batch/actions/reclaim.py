@@ -66,6 +66,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
         passing=passing,
         order=lambda victims: victims,
         room=room,
+        alike=("other queues", queue.index),
     )
     candidates = search.candidates
     if room is not None:
