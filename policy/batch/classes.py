@@ -1,9 +1,9 @@
 """What nodes say to equal tasks, kept from one task to the next.
 
-Tasks of a gang ask for the same, and so do many gangs. Tasks whose plugins give them equal keys
-form a class; the class keeps, for every node, whether it may take such a task and its score. A step
-of the session changes one node, so before the next use only the nodes that changed since are asked
-again.
+Tasks of a gang ask for the same, and so do many gangs. Tasks to which plugins give equal keys form
+a class: for a class, one column keeps which nodes may take such a task, and another their scores.
+A step of the session changes one node, so before a column is used again only the nodes that changed
+since are asked again.
 
 This is right because a plugin gives a key (`predicate_class`, `node_order_class`) only where its
 answer for a node depends on nothing but the key and what this node holds, and every change of what
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policy.batch.functions import Consulted, Scores
 from policy.batch.model import Task
@@ -27,22 +28,10 @@ from policy.batch.resources import Resource
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
 KEPT: Final = 256
-"""Classes kept at a time; the one that was used longest ago goes first."""
+"""Columns of a kind kept at a time; the one that was used longest ago goes first."""
 
 Hint = Callable[[str, str], Callable[..., Any] | None]
 """The hint of a kind that a plugin registered, None where it did not."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Class:
-    """Answers to tasks of one class, as of a position in `Nodes.changed`."""
-
-    task: Task  #: any task of the class
-    position: int
-    passing: Bools
-    scores: Scores
-    #: the score where the node passes and has idle or released room, else -inf
-    with_room: Scores
 
 
 class NodeAnswers:
@@ -58,110 +47,124 @@ class NodeAnswers:
     ) -> None:
         self._nodes = nodes
         self._predicates = tuple(c.function for c in predicates)
+        self._predicates_at = _all(hint("predicate_at", c.plugin) for c in predicates)
         self._orders = tuple(c.function for c in orders)
-        self._predicates_at = _known(hint("predicate_at", c.plugin) for c in predicates)
-        self._keys = _known(
-            [
-                *(hint("predicate_class", c.plugin) for c in predicates),
-                *(hint("node_order_class", c.plugin) for c in orders),
-            ]
-        )
-        self._classes: dict[Hashable, _Class] = {}
-
-    # --- answers -------------------------------------------------------------------------------
+        self._passing_key = _all(hint("predicate_class", c.plugin) for c in predicates)
+        self._scores_key = _all(hint("node_order_class", c.plugin) for c in orders)
+        every = np.arange(len(nodes.names), dtype=np.int64)
+        self._passing = _Columns(nodes, self._ask_all, self._ask_some)
+        self._scores = _Columns(nodes, lambda task: self._score(task, every), self._score)
+        self._with_room = _Columns(nodes, lambda task: self._rate(task, every), self._rate)
 
     def passing(self, task: Task) -> Bools:
         """Nodes of the session on which every predicate lets the task; shape (nodes,)."""
-        found = self._class_of(task)
-        return self._passing(task) if found is None else found.passing.copy()
+        key = self._class_of_passing(task)
+        if key is None:
+            return self._ask_all(task)
+        return self._passing.of(key, task).copy()
 
     def scores(self, task: Task, nodes: Ints) -> Scores:
         """Sums of the scores of the given nodes; all 0 without a scoring plugin."""
-        found = self._class_of(task)
-        return self._scores(task, nodes) if found is None else found.scores[nodes]
+        key = _key(self._scores_key, task)
+        if key is None:
+            return self._score(task, nodes)
+        return np.asarray(self._scores.of(key, task)[nodes])
 
     def best_with_room(self, task: Task) -> int:
         """The best node that passes and has idle or released room for the task; NOWHERE if none.
 
         Of equal nodes the first in name order. Idle and released room compete on score alone.
         """
-        found = self._class_of(task)
-        if found is not None:
-            best = int(np.argmax(found.with_room))
-            return best if found.with_room[best] > -np.inf else NOWHERE
-        candidates = np.flatnonzero(self._passing(task) & self._nodes.room_for(task.start_request))
-        if not candidates.size:
-            return NOWHERE
-        return int(candidates[int(np.argmax(self._scores(task, candidates)))])
+        passing, scores = self._class_of_passing(task), _key(self._scores_key, task)
+        if passing is None or scores is None:
+            fits = self._ask_all(task) & self._nodes.room_for(task.start_request)
+            nodes = np.flatnonzero(fits)
+            return int(nodes[np.argmax(self._score(task, nodes))]) if nodes.size else NOWHERE
+        need = _hashable(task.start_request)
+        rated = self._with_room.of((passing, scores, need), task)
+        best = int(np.argmax(rated)) if rated.size else NOWHERE
+        return best if best != NOWHERE and rated[best] > -np.inf else NOWHERE
 
-    # --- the full path -------------------------------------------------------------------------
+    # --- asking the plugins --------------------------------------------------------------------
 
-    def _passing(self, task: Task) -> Bools:
+    def _class_of_passing(self, task: Task) -> Hashable | None:
+        return None if self._predicates_at is None else _key(self._passing_key, task)
+
+    def _ask_all(self, task: Task) -> Bools:
         found = self._nodes.present.copy()
         for predicate in self._predicates:
             found &= predicate(task)
         return found
 
-    def _scores(self, task: Task, nodes: Ints) -> Scores:
+    def _ask_some(self, task: Task, nodes: Ints) -> Bools:
+        found = self._nodes.present[nodes]
+        for predicate_at in self._predicates_at or ():
+            found &= predicate_at(task, nodes)
+        return found
+
+    def _score(self, task: Task, nodes: Ints) -> Scores:
         found = np.zeros(nodes.size)
         for order in self._orders:
             found += order(task, nodes)
         return found
 
-    # --- classes -------------------------------------------------------------------------------
-
-    def _class_of(self, task: Task) -> _Class | None:
-        """The task's class as of now, None where it has none."""
-        if self._keys is None or self._predicates_at is None or not self._nodes.names:
-            return None
-        keys = tuple(key(task) for key in self._keys)
-        if None in keys:
-            return None
-        key = (*keys, _hashable(task.start_request))
-        found = self._classes.pop(key, None)
-        if found is None:
-            found = self._new_class(task)
-            if len(self._classes) >= KEPT:
-                del self._classes[next(iter(self._classes))]
-        elif found.position < len(self._nodes.changed):
-            self._refresh(found)
-        self._classes[key] = found  # the last in order is the one that was used last
-        return found
-
-    def _new_class(self, task: Task) -> _Class:
-        nodes = self._nodes
-        passing = self._passing(task)
-        scores = self._scores(task, np.arange(passing.size))
-        room = passing & nodes.room_for(task.start_request)
-        return _Class(
-            task=task,
-            position=len(nodes.changed),
-            passing=passing,
-            scores=scores,
-            with_room=np.where(room, scores, -np.inf),
-        )
-
-    def _refresh(self, known: _Class) -> None:
-        """Asks again about the nodes that changed since the class was used."""
-        nodes, task = self._nodes, known.task
-        some = np.array(sorted(set(nodes.changed[known.position :])), dtype=np.int64)
-        known.position = len(nodes.changed)
-        passing = nodes.present[some]
-        for predicate_at in self._predicates_at or ():
-            passing &= predicate_at(task, some)
-        scores = self._scores(task, some)
-        room = passing & nodes.room_for(task.start_request, some)
-        known.passing[some] = passing
-        known.scores[some] = scores
-        known.with_room[some] = np.where(room, scores, -np.inf)
+    def _rate(self, task: Task, nodes: Ints) -> Scores:
+        """Scores where the task passes and has room, else -inf."""
+        fits = self._ask_some(task, nodes) & self._nodes.room_for(task.start_request, nodes)
+        return np.where(fits, self._score(task, nodes), -np.inf)
 
 
-def _known(
-    functions: Iterable[Callable[..., Any] | None],
-) -> tuple[Callable[..., Any], ...] | None:
-    """The functions, None where one of them is missing."""
+@dataclass(slots=True)
+class _Column:
+    values: NDArray[Any]
+    position: int  #: of `Nodes.changed`, up to which the values are those of now
+
+
+class _Columns:
+    """One column over all nodes per class of tasks."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        on_all: Callable[[Task], NDArray[Any]],
+        on_some: Callable[[Task, Ints], NDArray[Any]],
+    ) -> None:
+        self._nodes = nodes
+        self._on_all = on_all
+        self._on_some = on_some
+        self._columns: dict[Hashable, _Column] = {}
+
+    def of(self, key: Hashable, task: Task) -> NDArray[Any]:
+        """The column of the task's class as of now; it changes with the next use."""
+        changed = self._nodes.changed
+        column = self._columns.pop(key, None)
+        if column is None:
+            column = _Column(self._on_all(task), len(changed))
+            if len(self._columns) >= KEPT:
+                del self._columns[next(iter(self._columns))]
+        elif column.position < len(changed):
+            some = np.array(sorted(set(changed[column.position :])), dtype=np.int64)
+            column.values[some] = self._on_some(task, some)
+            column.position = len(changed)
+        self._columns[key] = column  # the last in order is the one that was used last
+        return column.values
+
+
+Keys = tuple[Callable[[Task], Hashable | None], ...]
+
+
+def _all(functions: Iterable[Callable[..., Any] | None]) -> tuple[Callable[..., Any], ...] | None:
+    """The functions, None where one is missing."""
     found = tuple(functions)
     return None if None in found else tuple(f for f in found if f is not None)
+
+
+def _key(keys: Keys | None, task: Task) -> tuple[Hashable, ...] | None:
+    """The task's key of every plugin, None where one gives none."""
+    if keys is None:
+        return None
+    found = tuple(key(task) for key in keys)
+    return None if None in found else found
 
 
 def _hashable(amount: Resource) -> Hashable:

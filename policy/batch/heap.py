@@ -31,6 +31,8 @@ class Heap(Generic[T]):
         items, key = self._items, self._key
         child = len(items)
         items.append(item)
+        if not child:
+            return
         own = key(item)
         while child > 0:
             parent = (child - 1) // 2

@@ -120,8 +120,11 @@ class Totals:
         self._position += len(changed)
         self._jobs[other_jobs] = jobs[other_jobs]
         self._tasks[other_tasks] = tasks[other_tasks]
-        touched = [running.of_jobs(other_jobs), other_tasks, np.array(changed, dtype=np.int64)]
-        self._count(np.unique(np.concatenate(touched)))
+        touched = np.zeros(tasks.size, dtype=np.bool_)
+        touched[running.of_jobs(other_jobs)] = True
+        touched[other_tasks] = True
+        touched[changed] = True
+        self._count(np.flatnonzero(touched))
 
     def _count(self, tasks: Ints) -> None:
         """Takes the tasks from where they were counted, and counts them where they are now."""

@@ -72,7 +72,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
     if room is not None:
         covering = np.flatnonzero(passing & room.covering(task.start_request))
         candidates = np.union1d(candidates, covering)
-    for node in candidates.tolist():
+    for node in map(int, candidates):
         if room is not None and task.start_request.less_equal(search.room_at(node)):
             session.pipeline(task, node)
             return True

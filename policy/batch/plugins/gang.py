@@ -25,6 +25,7 @@ class Gang(Plugin):
     def open(self, session: PluginView) -> None:
         self._session = session
         self._minimum = np.array([j.minimum for j in session.jobs.values()], dtype=np.int64)
+        self._single = self._minimum == 1
         session.register(
             self.name,
             job_order=self.job_order,
@@ -52,8 +53,7 @@ class Gang(Plugin):
         return [t for t in tasks if _spares_one(jobs[t.job])]
 
     def evictable_jobs(self, claimant: Task) -> Bools:
-        spare = self._session.job_ready - 1
-        return np.asarray((self._minimum <= spare) | (self._minimum == 1))
+        return np.asarray((self._minimum < self._session.job_ready) | self._single)
 
 
 def _spares_one(job: Job) -> bool:
