@@ -63,12 +63,17 @@ class NodeAnswers:
             return self._ask_all(task)
         return self._passing.of(key, task).copy()
 
-    def scores(self, task: Task, nodes: Ints) -> Scores:
-        """Sums of the scores of the given nodes; all 0 without a scoring plugin."""
+    def scores(self, task: Task, nodes: Ints, *, among: Bools) -> Scores:
+        """Sums of the scores of the given nodes; all 0 without a scoring plugin.
+
+        among: (nodes,) all nodes that compete, the given ones with them.
+        """
         key = _key(self._scores_key, task)
-        if key is None:
-            return self._score(task, nodes)
-        return np.asarray(self._scores.of(key, task)[nodes])
+        if key is not None:
+            return np.asarray(self._scores.of(key, task)[nodes])
+        scores = np.zeros(among.size)
+        scores[among] = self._score(task, np.flatnonzero(among))
+        return np.asarray(scores[nodes])
 
     def best_with_room(self, task: Task) -> int:
         """The best node that passes and has idle or released room for the task; NOWHERE if none.

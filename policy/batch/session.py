@@ -7,8 +7,8 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
+
+_LEVELS: Final = 3
 
 
 class Session:
@@ -117,7 +119,8 @@ class Session:
         node_order (task, nodes): a score for each of the node indices, (n,) float.
         predicate_reasons (task): reason -> which nodes it rejects, (nodes,) bool.
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
-        whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks.
+        whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks, in
+        arrays that do not change afterwards.
         predicate_class, node_order_class (task): a key, where the answer for a node depends on
         nothing but the key and what this node holds; None where it does not.
         predicate_at (task, nodes): the predicate for the given node indices, (n,) bool.
@@ -188,9 +191,9 @@ class Session:
                     open_nodes &= ~rejects
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def scores(self, task: Task, nodes: Ints) -> Scores:
-        """Scores of the given nodes; all 0 without a scoring plugin."""
-        return self._answers.scores(task, nodes)
+    def scores(self, task: Task, nodes: Ints, *, among: Bools) -> Scores:
+        """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""
+        return self._answers.scores(task, nodes, among=among)
 
     def best_with_room(self, task: Task) -> int:
         """The best node that passes and has idle or released room; NOWHERE where none has."""
@@ -323,8 +326,13 @@ class Session:
         """The first of the best nodes in name order."""
         return int(nodes[int(np.argmax(scores))])
 
-    def by_score(self, nodes: Ints, scores: Scores) -> Sequence[int]:
-        """Best first; of equal ones the last in name order first."""
-        order = np.lexsort((-nodes, -scores))
-        found: list[int] = nodes[order].tolist()
-        return found
+    def by_score(self, nodes: Ints, scores: Scores) -> Iterator[int]:
+        """Best first; of equal ones the last in name order first. nodes: in name order."""
+        # Mostly one of the best is taken: these are found without sorting all.
+        for _ in range(_LEVELS):
+            if not nodes.size:
+                return
+            best = scores == scores.max()
+            yield from map(int, nodes[best][::-1])
+            nodes, scores = nodes[~best], scores[~best]
+        yield from map(int, nodes[np.lexsort((-nodes, -scores))])

@@ -26,6 +26,7 @@ KEPT: Final = 64
 """Totals kept at a time; the one that was used longest ago goes first."""
 
 _EXACT: Final = 2.0**52
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 _FEW: Final = 64
 """So many jobs are looked up one by one; of more, all tasks are looked through."""
 
@@ -51,7 +52,7 @@ class RunningTasks:
         )
         self._by_job = np.argsort(task_job, kind="stable")
         self._start = np.searchsorted(task_job[self._by_job], np.arange(jobs + 1))
-        self._every: Bools = np.ones(task_job.size, dtype=np.bool_)
+        self.every: Bools = np.ones(task_job.size, dtype=np.bool_)
         self._kept: dict[Hashable, Totals] = {}
 
     def totals(self, name: Hashable, jobs: Bools, tasks: Bools | None) -> Totals:
@@ -59,14 +60,14 @@ class RunningTasks:
 
         name: totals that are asked for nearly the same should have the same name; only speed
         depends on it. They hold until totals of this name are asked for again. jobs: (jobs,).
-        tasks: (tasks,), None for all.
+        tasks: (tasks,), None for all; nobody may change the array afterwards.
         """
         found = self._kept.pop(name, None)
         if found is None:
             found = Totals(self)
             if len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-        found.become(jobs, self._every if tasks is None else tasks)
+        found.become(jobs, self.every if tasks is None else tasks)
         self._kept[name] = found  # the last in order is the one that was used last
         return found
 
@@ -77,7 +78,7 @@ class RunningTasks:
             among[jobs] = True
             return np.flatnonzero(among[self.task_job])
         spans = [self._by_job[self._start[j] : self._start[j + 1]] for j in jobs.tolist()]
-        return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
+        return np.concatenate(spans) if spans else _NONE
 
 
 class Totals:
@@ -87,7 +88,7 @@ class Totals:
         size, tasks = len(running.nodes.names), running.task_job.size
         self._running = running
         self._jobs: Bools = np.zeros(running.jobs, dtype=np.bool_)
-        self._tasks: Bools = np.ones(tasks, dtype=np.bool_)
+        self._tasks = running.every
         self._position = len(running.nodes.changed_tasks)
         #: (tasks,) the node on which the task is counted, NOWHERE where it is not
         self._where = np.full(tasks, NOWHERE, dtype=np.int32)
@@ -113,18 +114,17 @@ class Totals:
         """Counts the running tasks of the jobs, of these only the given tasks; and no others."""
         running = self._running
         other_jobs = np.flatnonzero(jobs != self._jobs)
-        other_tasks = np.flatnonzero(tasks != self._tasks)
+        other_tasks = _NONE
+        if tasks is not self._tasks:
+            other_tasks = np.flatnonzero(tasks != self._tasks)
+            self._tasks = tasks
         changed = running.nodes.changed_tasks[self._position :]
         if not (other_jobs.size or other_tasks.size or changed):
             return
         self._position += len(changed)
         self._jobs[other_jobs] = jobs[other_jobs]
-        self._tasks[other_tasks] = tasks[other_tasks]
-        touched = np.zeros(tasks.size, dtype=np.bool_)
-        touched[running.of_jobs(other_jobs)] = True
-        touched[other_tasks] = True
-        touched[changed] = True
-        self._count(np.flatnonzero(touched))
+        touched = [running.of_jobs(other_jobs), other_tasks, np.array(changed, dtype=np.int64)]
+        self._count(np.unique(np.concatenate(touched)))
 
     def _count(self, tasks: Ints) -> None:
         """Takes the tasks from where they were counted, and counts them where they are now."""

@@ -238,7 +238,7 @@ class VictimSearch:
         of_jobs, of_tasks = self._hints
         found: dict[str, int] = {}
         for plugin, accepted in of_jobs:
-            _count(found, plugin, int(self._potential.per_job[~accepted].sum()))
+            _count(found, plugin, int(np.dot(self._potential.per_job, ~accepted)))
         for plugin, accepted in of_tasks:
             _count(found, plugin, self._potential.counted(np.flatnonzero(~accepted)))
         return found

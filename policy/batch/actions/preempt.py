@@ -109,17 +109,17 @@ class _Preemption:
             room=room,
             alike=alike,
         )
-        scores = None
+
+        def by_score(nodes: Ints) -> Iterable[int]:
+            # Scores are relative to all nodes that pass, not only to those with victims.
+            return session.by_score(nodes, session.scores(task, nodes, among=passing))
+
         candidates = search.candidates
         if room is not None:
             covering = passing & room.covering(task.start_request)
             candidates = np.union1d(candidates, np.flatnonzero(covering))
         if candidates.size:
-            # Scores are relative to all nodes that pass, not only to those with victims.
-            nodes = np.flatnonzero(passing)
-            scores = np.zeros(passing.size)
-            scores[nodes] = session.scores(task, nodes)
-            for node in session.by_score(candidates, scores[candidates]):
+            for node in by_score(candidates):
                 if room is not None and self._needs_nobody(statement, task, search, node):
                     return True
                 found = search.at(node)
@@ -132,14 +132,8 @@ class _Preemption:
                             break
                     statement.pipeline(task, node, found.answer)
                     return True
-        statement.reject(task, search.rejection(lambda nodes: self._by_score(task, passing, nodes)))
+        statement.reject(task, search.rejection(by_score))
         return False
-
-    def _by_score(self, task: Task, passing: Bools, nodes: Ints) -> Iterable[int]:
-        every = np.flatnonzero(passing)
-        scores = np.zeros(passing.size)
-        scores[every] = self._session.scores(task, every)
-        return self._session.by_score(nodes, scores[nodes])
 
     def _least_important_first(self, victims: list[Task]) -> Iterable[Task]:
         return sorted(victims, key=self._session.task_order.key, reverse=True)
