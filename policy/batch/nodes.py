@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from policy.batch.model import Status, Task
 from policy.batch.resources import Amounts, Resource
@@ -34,8 +35,7 @@ class Refusal(StrEnum):
     NO_ROOM = "no-room"
 
 
-@dataclass(slots=True, kw_only=True)
-class Held:
+class Held(Struct, kw_only=True, eq=False, gc=False):
     """A task on a node, under the status with which it was added."""
 
     task: Task
@@ -125,6 +125,15 @@ class Nodes:
         for watcher in self.watchers:
             watcher(i, task, 1)
 
+    def hold_all(self, where: Ints, tasks: Sequence[Task]) -> None:
+        """As `hold`, before anybody watches. where: (n,) the node of each of the tasks."""
+        for i, task in zip(where.tolist(), tasks, strict=True):
+            self.held[i][task.key] = Held(task=task, status=task.status)
+        indices = np.array([task.index for task in tasks], dtype=np.int64)
+        self.pods += np.bincount(where, minlength=self.pods.size)
+        self.place[indices] = where
+        self.running[indices] = [task.status is Status.RUNNING for task in tasks]
+
     def remove(self, i: int, task: Task) -> bool:
         """Takes a task off node i; False where the node does not hold it."""
         held = self.held[i].pop(task.key, None)
@@ -197,23 +206,3 @@ def _beyond(request: Resource, released: Resource) -> Resource:
         max(0.0, request.memory - max(0.0, released.memory)),
         scalars,
     )
-
-
-def sums(node: Ints, tasks: Sequence[Task], *, size: int, names: Iterable[str]) -> Amounts:
-    """Requests of the tasks per node. Exact: all amounts are whole numbers.
-
-    node: (tasks,) index of the node of each task. Returns amounts of `size` nodes.
-    """
-    found = Amounts.zeros(size, names)
-    found.cpu[:] = np.bincount(node, [t.request.cpu for t in tasks], size)
-    found.memory[:] = np.bincount(node, [t.request.memory for t in tasks], size)
-    scalars: dict[str, tuple[list[int], list[float]]] = {}
-    for i, task in zip(node.tolist(), tasks, strict=True):
-        for name, value in (task.request.scalars or {}).items():
-            where, values = scalars.setdefault(name, ([], []))
-            where.append(i)
-            values.append(value)
-            found.named[i] = True
-    for name, (where, values) in scalars.items():
-        found.scalars[name][:] = np.bincount(where, values, size)
-    return found

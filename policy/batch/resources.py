@@ -194,7 +194,10 @@ def share(part: float, whole: float) -> float:
 
 def dominant_share(part: Resource, whole: Resource) -> float:
     """The greatest share among cpu, memory and the scalars of `whole`; never below 0."""
-    return max(0.0, *(share(part.get(name), whole.get(name)) for name in whole.names()))
+    found = max(0.0, share(part.cpu, whole.cpu), share(part.memory, whole.memory))
+    for name, amount in (whole.scalars or {}).items():
+        found = max(found, share(part.get(name), amount))
+    return found
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -264,6 +267,12 @@ class Amounts:
             scalars={name: column.copy() for name, column in self.scalars.items()},
             named=self.named.copy(),
         )
+
+    def columns(self) -> Iterator[tuple[str, Floats]]:
+        """The name and the column of every resource; a column may be changed in place."""
+        yield CPU, self.cpu
+        yield MEMORY, self.memory
+        yield from self.scalars.items()
 
     def at(self, i: int) -> Resource:
         """Node i's amounts. Scalars that no node and no task names are left out."""

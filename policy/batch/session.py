@@ -7,7 +7,7 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
 from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
@@ -43,6 +44,7 @@ class Session:
         world: World = load(snapshot, rules.naming, promise_idle=rules.options.count_room)
         self.world = world
         self.tasks = world.tasks
+        self.shapes = world.shapes
         self.jobs = world.jobs
         self.queues = world.queues
         self.nodes = world.nodes
@@ -97,6 +99,8 @@ class Session:
         self.task_job: Ints = np.array(
             [jobs[t.job].index if t.job in jobs else NOWHERE for t in self.tasks], dtype=np.int64
         )
+        #: (tasks,) index of the shape of each task
+        self.task_shape: Ints = np.array([t.shape for t in self.tasks], dtype=np.int64)
         self.job_queue: Ints = np.array(
             [queues[j.queue].index for j in jobs.values()], dtype=np.int64
         )
@@ -151,7 +155,21 @@ class Session:
         """Requests of one resource; shape (tasks,)."""
         found = self._task_amounts.get(name)
         if found is None:
-            found = self._task_amounts[name] = np.array([t.request.get(name) for t in self.tasks])
+            found = self._task_amounts[name] = self.shapes.amounts(name)[self.task_shape]
+        return found
+
+    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]:
+        """Per job, in order of uid, the sum of what its tasks in the statuses ask for."""
+        tasks = np.array([t.index for t in self.tasks if t.status in statuses], dtype=np.int64)
+        tasks = tasks[self.task_job[tasks] != NOWHERE]
+        jobs, shapes = self.task_job[tasks], self.task_shape[tasks]
+        sums = self.shapes.sums(jobs, shapes, size=len(self.jobs), names=())
+        amounts = zip(self.jobs, sums.cpu.tolist(), sums.memory.tolist(), strict=True)
+        found = {uid: Resource(cpu, memory) for uid, cpu, memory in amounts}
+        # A sum has the scalars that its tasks name, and none where they name none.
+        for task in tasks[self.shapes.named[shapes]].tolist():
+            scalars = self.tasks[task].request.scalars
+            found[self.tasks[task].job].add(Resource(scalars=scalars))
         return found
 
     # --- yes or no -----------------------------------------------------------------------------

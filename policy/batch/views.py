@@ -5,7 +5,7 @@ The session implements both; it knows neither its plugins nor its actions, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from policy.batch.cache import Outbox
@@ -15,7 +15,9 @@ from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.nodes import Nodes, Refusal
 from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Recorder
+from policy.batch.resources import Resource
 from policy.batch.settings import Options
+from policy.batch.shapes import Shapes
 from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import NodeIndex, Snapshot
 from policy.cluster.tables import Bools, Ints
@@ -65,6 +67,13 @@ class PluginView(Protocol):
 
     def register(self, plugin: str, **functions: Callable[..., Any]) -> None: ...
     def on_events(self, *, allocate: Event, deallocate: Event) -> None: ...
+    @property
+    def shapes(self) -> Shapes: ...
+    @property
+    def task_shape(self) -> Ints:
+        """(tasks,) index of the shape of each task."""
+
+    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]: ...
     def task_amount(self, name: str) -> Scores: ...
     def queue_of(self, job: Job) -> BatchQueue: ...
 
