@@ -123,8 +123,10 @@ class Totals:
             return
         self._position += len(changed)
         self._jobs[other_jobs] = jobs[other_jobs]
-        touched = [running.of_jobs(other_jobs), other_tasks, np.array(changed, dtype=np.int64)]
-        self._count(np.unique(np.concatenate(touched)))
+        touched = np.zeros(tasks.size, dtype=np.bool_)
+        for some in (running.of_jobs(other_jobs), other_tasks, changed):
+            touched[some] = True
+        self._count(np.flatnonzero(touched))
 
     def _count(self, tasks: Ints) -> None:
         """Takes the tasks from where they were counted, and counts them where they are now."""
