@@ -17,11 +17,16 @@ class Snapshot(snapshot.Snapshot):
     """Immutable cluster state with the instant (`now_ms`) at which it is looked at."""
 
     @classmethod
-    def from_manifests(cls, objects: Iterable[Mapping[str, Any]], *, now: datetime) -> Snapshot:
+    def from_manifests(
+        cls, objects: Iterable[Mapping[str, Any]], *, now: datetime, admission: bool = True
+    ) -> Snapshot:
         """A snapshot of dicts as in a kubectl List.
 
         Objects of kinds that the engine does not use are skipped; admission-time defaults are
-        resolved as the API server resolves them. `now` must be aware. Raises ManifestError with
-        every problem found, TimeError for a naive `now`.
+        resolved as the API server resolves them. `now` must be aware. Without `admission`, names,
+        labels and operators that an API server would refuse are taken as they are. Raises
+        ManifestError with every problem found, TimeError for a naive `now`.
         """
-        return cls.from_objects(from_dicts(objects), now_ms=times.from_datetime(now))
+        return cls.from_objects(
+            from_dicts(objects, admission=admission), now_ms=times.from_datetime(now)
+        )

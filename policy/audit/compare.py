@@ -130,7 +130,7 @@ class Question:
     priority: int
     seed: int
     before: Result
-    extenders: Extenders | None = None  #: the answers of then, where the same rules are asked
+    extenders: Extenders | None = None  #: the answers of then, where the same rules decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +291,7 @@ def _sorted(groups: Mapping[Any, Group]) -> Mapping[Any, Group]:
 
 def grouped(value: int) -> str:
     """`1 234 567`"""
-    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return f"{value:,}".replace(",", " ")
 
 
 def duration(seconds: int) -> str:
@@ -302,5 +302,5 @@ def duration(seconds: int) -> str:
     for name, size in units[largest : largest + 2]:
         count, seconds = divmod(seconds, size)
         if count or not parts:
-            parts.append(f"{grouped(count)}\N{NO-BREAK SPACE}{name}")
+            parts.append(f"{grouped(count)} {name}")
     return " ".join(parts)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Final
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.store import NotFound, Store
 from policy.store.read.audit_queries import RevisionStep
@@ -15,9 +15,6 @@ _AHEAD: Final = 200
 
 _FAR: Final = 2000
 """A state further ahead than that is loaded whole."""
-
-_DEAD_ROWS: Final = 20_000
-"""Rows of removed pods that a snapshot may carry before it is packed."""
 
 
 class Damaged(Exception):  # what happened to a record, told in the words of its message
@@ -37,7 +34,6 @@ class Past:
         self._until = 0
         self._snapshot: Snapshot | None = None
         self._revision = 0
-        self._removed = 0
         self._ahead: deque[RevisionStep] = deque()
         self._damaged: int | None = None
         self._checked: int | None = None
@@ -46,9 +42,7 @@ class Past:
         """Say that a revision will be asked for: what leads there is read in one go."""
         self._until = max(self._until, revision)
 
-    def at(
-        self, revision: int, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, revision: int, *, now_ms: int, history: HistoryFigures | None = None) -> Snapshot:
         """The state at a revision, looked at at an instant with the history figures of then.
 
         Raises NotFound where the revision is not kept, Damaged where the rows that lead to it
@@ -92,7 +86,6 @@ class Past:
         )
         self._revision = revision
         self._ahead.clear()
-        self._removed = 0
 
     def _damage(self, revision: int) -> int | None:
         """The revision itself where its rows are not those that were written."""
@@ -115,11 +108,5 @@ class Past:
         if not step.intact or step.previous != before.state_digest:
             self._damaged = step.revision if self._damaged is None else self._damaged
         after = before.apply(step.changes, state_digest=step.state_digest)
-        self._removed += sum(obj is None for _, _, obj in step.changes)
-        if self._removed > max(_DEAD_ROWS, len(after.pods) // 2):
-            after = Snapshot.from_objects(
-                after.objects(), now_ms=after.now_ms, state_digest=after.state_digest
-            )
-            self._removed = 0
-        self._snapshot = after
+        self._snapshot = after.packed()
         self._revision = step.revision

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, Protocol, TypeVar
 
 from policy.store import Store
+from policy.workers import without_interrupt
 
 _Result = TypeVar("_Result", covariant=True)
 
@@ -52,7 +54,8 @@ def run(
             running[reader] = process = context.Process(
                 target=_work, args=(writer, url, part, work), daemon=True
             )
-            process.start()
+            with without_interrupt():
+                process.start()
             writer.close()
         yield from _collected(running)
     finally:
@@ -96,7 +99,8 @@ def _work(writer: Connection, url: str, ids: Sequence[int], work: Callable[..., 
                     batch = []
         writer.send(("results", batch))
         writer.send(("done", None))
-    except KeyboardInterrupt:
-        return
+    except BrokenPipeError:
+        return  # whoever wanted the results has ended
     except Exception as exc:  # noqa: BLE001  # the outermost frame here; raised again over there
-        writer.send(("failed", exc))
+        with suppress(BrokenPipeError):
+            writer.send(("failed", exc))

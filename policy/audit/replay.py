@@ -6,20 +6,21 @@ not what it was, that is said, and no decision is made.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from policy.audit.differences import Difference, first_difference
 from policy.audit.past import Damaged, Past
+from policy.cluster import canonical
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RulesError, RuleSet
 from policy.store import DecisionRow, NotFound, Store, StoreError
+from policy.store.read.audit_queries import Frozen
 
 _BATCH: Final = 500
 
@@ -34,7 +35,7 @@ class MissingInput(StrEnum):
     STATE = "state"  # the revision it was made on is not kept
     STATE_DIGEST = "state-digest"  # the rows of the state are not those that were written
     HYPOTHETICAL = "hypothetical-state"  # made on a state that never was
-    EXTENDERS = "extender-answers"  # an extender is asked what it was not asked then
+    EXTENDERS = "extender-answers"  # an extender would be queried about something new
     HISTORY = "history"  # the history figures that its rules read are not recorded
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 
@@ -78,7 +79,7 @@ class Replayer:
         self._store = store
         self._pasts: dict[str, Past] = {}
         self._rules: dict[str, RuleSet | Incomplete] = {}
-        self._histories: dict[int, Mapping[str, Mapping[str, int]]] = {}
+        self._frozen: dict[int, Frozen] = {}  #: of the decisions that `rows` gave last
 
     def rows(self, ids: Sequence[int]) -> Iterator[DecisionRow]:
         """The decisions with these numbers; what the next ones need is read together."""
@@ -94,8 +95,16 @@ class Replayer:
                 )
             for row in batch:
                 self._past(row.cluster).expect(row.base_revision)
-            self._histories = queries.histories([r.id for r in batch if self._reads_history(r)])
+            self._frozen = queries.frozen([r.id for r in batch if self._told_more(r)])
             yield from batch
+
+    def _told_more(self, row: DecisionRow) -> bool:
+        """Was the decision told more than its state: figures, or extenders' answers?"""
+        try:
+            rules = self._rule_set(row.rule_set_digest)
+        except Incomplete:
+            return True  # whether it was is not known
+        return bool(rules.history_needs or rules.extenders)
 
     def _reads_history(self, row: DecisionRow) -> bool:
         try:
@@ -132,9 +141,10 @@ class Replayer:
         if row.engine_version != ENGINE_VERSION:
             detail = f"made by engine version {row.engine_version}, this is {ENGINE_VERSION}"
             raise Incomplete((MissingInput.ENGINE,), detail)
+        history = self._frozen.get(row.id, Frozen()).history
         try:
             snapshot = self._past(row.cluster).at(
-                row.base_revision, now_ms=row.now_ms, history=self._histories.get(row.id)
+                row.base_revision, now_ms=row.now_ms, history=history
             )
         except NotFound as exc:
             raise Incomplete((MissingInput.STATE,), exc.message) from exc
@@ -144,7 +154,7 @@ class Replayer:
             return snapshot
         if row.hypothetical:
             raise Incomplete((MissingInput.HYPOTHETICAL,))
-        unread = row.id not in self._histories and self._reads_history(row)
+        unread = history is None and self._reads_history(row)
         raise Incomplete((MissingInput.HISTORY if unread else MissingInput.SNAPSHOT,))
 
     def again(self, row: DecisionRow) -> Decision:
@@ -166,7 +176,7 @@ class Replayer:
         """What the extenders of its rules answered then; the network is never asked."""
         if not rules.extenders:
             return None
-        return RecordedExtenders(self._store.decision(row.id).record.trace.extender_calls)
+        return RecordedExtenders(self._frozen.get(row.id, Frozen()).extender_calls)
 
     def replay(self, row: DecisionRow) -> Replayed:
         """Make a decision again and compare it with the record."""
@@ -215,7 +225,7 @@ class Replayer:
 
 
 def _read_rules(text: str, digest: str) -> RuleSet | Incomplete:
-    if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
+    if canonical.sha256(text.encode()) != digest:
         return Incomplete(
             (MissingInput.RULE_SET_DIGEST,), f"the stored text is not that of {digest}"
         )

@@ -6,7 +6,6 @@ there, or is not what it was, that is said, and no session is run instead.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from policy.batch.result import (
 )
 from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
+from policy.cluster import canonical
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Snapshot
 from policy.rules.problems import RulesError
@@ -147,7 +147,7 @@ def _complete() -> Iterator[None]:
 
 
 def _read_rules(text: str, digest: str) -> BatchRules | Incomplete:
-    if "sha256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
+    if canonical.sha256(text.encode()) != digest:
         return Incomplete(
             (MissingInput.RULE_SET_DIGEST,), f"the stored text is not that of {digest}"
         )

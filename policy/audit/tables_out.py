@@ -9,6 +9,8 @@ from typing import IO, Any, Final
 
 from policy.store import Store
 from policy.store.read.audit_queries import ColumnInfo, tables
+from policy.text.csv_cells import csv_cell
+from policy.text.system import explained
 
 
 class ExportError(Exception):  # told to people in the words of its message
@@ -20,11 +22,12 @@ class ExportError(Exception):  # told to people in the words of its message
 
 
 def export(
-    store: Store, names: Sequence[str], folder: Path, form: str
+    store: Store, names: Sequence[str], folder: Path, form: str, *, raw: bool = False
 ) -> Iterator[tuple[str, int]]:
     """Write whole tables into a folder, one file each, all as they are at one instant.
 
-    form: `csv` or `parquet`. Yields each table with its number of rows once it is written; a file
+    form: `csv` or `parquet`; raw: CSV without marks before what a spreadsheet would take for
+    formulas (see `csv_cell`). Yields each table with its number of rows once it is written; a file
     appears under its name only when it is complete. Raises ExportError.
     """
     known = tables()
@@ -39,29 +42,33 @@ def export(
             for name in names:
                 target = folder / f"{name}.{form}"
                 unfinished = target.with_suffix(f".{form}.part")
-                write = _write_csv if form == "csv" else _write_parquet
-                count = write(unfinished, known[name], reader.rows(name))
+                found = reader.rows(name)
+                if form == "csv":
+                    count = _write_csv(unfinished, known[name], found, raw=raw)
+                else:
+                    count = _write_parquet(unfinished, known[name], found)
                 unfinished.replace(target)
                 yield name, count
     except OSError as exc:
-        raise ExportError(f"`{folder}` cannot be written: {exc.strerror}") from exc
+        said = explained(exc)
+        raise ExportError(f"{exc.filename or folder}: {said.message}", help=said.help) from exc
 
 
 def _write_csv(
-    path: Path, columns: Sequence[ColumnInfo], batches: Iterable[Sequence[tuple[Any, ...]]]
+    path: Path,
+    columns: Sequence[ColumnInfo],
+    batches: Iterable[Sequence[tuple[Any, ...]]],
+    *,
+    raw: bool,
 ) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in columns])
         for batch in batches:
-            writer.writerows([[_csv_cell(value) for value in row] for row in batch])
+            writer.writerows([[csv_cell(value, raw=raw) for value in row] for row in batch])
             count += len(batch)
     return count
-
-
-def _csv_cell(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 # --- Parquet -----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """A binary heap that moves its items exactly as Go's container/heap does.
 
-What orders the items (shares, readiness) changes while they wait, and nobody repairs the heap:
+What orders the items (shares, readiness) changes while they wait, and the heap is not repaired:
 which item comes out next then depends on how the heap moves them. `heapq` moves them otherwise.
 """
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Item with the least key first; the key of every item that is compared is asked anew.
+    """Item with the least key first; the key of every item that is compared is read anew.
 
     Only an item that moves through the heap keeps its key on the way: nothing changes meanwhile.
     """

@@ -30,7 +30,7 @@ _EVERY: Final = slice(None)
 class Resource:
     """Milli cpu, bytes of memory, and scalars in milli units.
 
-    Mutable, as running sums are; `copy` before changing what somebody else holds.
+    Mutable, as running sums are; `copy` before changing what is shared.
     """
 
     __slots__ = ("cpu", "memory", "scalars")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import ClusterObject
+from policy.text.printable import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Case:
     place: str  #: `file:line`
     objects: tuple[ClusterObject, ...]
     now_ms: int
-    history: Mapping[str, Mapping[str, int]]
+    history: HistoryFigures
     preemptor: str
     seed: int
     want: Want
@@ -44,5 +46,5 @@ class Mismatch:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.place}: `{self.rules}` fails: {self.note}"]
-        return "\n".join([*lines, *(f"      {line}" for line in self.differences)])
+        head = f"{self.place}: `{self.rules}` fails: {self.note}"
+        return "\n".join(map(printable, [head, *(f"      {d}" for d in self.differences)]))

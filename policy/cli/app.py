@@ -11,7 +11,9 @@ from typing import Any, Final, cast
 import click
 
 from policy import __version__
+from policy.cli import options, output, streams
 from policy.cli.exits import Exit
+from policy.text import system
 
 COMMANDS: Final = {
     "import": "policy.cli.importing:command",
@@ -62,13 +64,10 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # `policy ... | head` is no error: what nobody reads need not be written.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return Exit.OK
-        return result
+            return super().invoke(ctx)
+        except OSError as exc:
+            # click ends the process without a word for some of them.
+            raise _Refused(exc) from exc
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -78,8 +77,8 @@ class _LazyGroup(click.Group):
         except click.UsageError as exc:
             close = _close_to(args[0]) if args else None
             if close:
-                text = f"{exc.message.rstrip('.')}\n  help: did you mean `policy {close}`?"
-                raise click.UsageError(text, ctx) from None
+                message = exc.message.rstrip(".")
+                raise options.Misused(message, help=f"did you mean `policy {close}`?") from None
             raise
 
 
@@ -95,43 +94,136 @@ def cli() -> None:
     pass
 
 
+class _Refused(Exception):
+    """What the operating system refused, on its way past click."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return the exit status. The only place that catches everything."""
+    """Run one command line and return the exit status. The only place that catches everything.
+
+    Whatever is printed passes through `streams`. Where standard output cannot take it, the command
+    does all the same what it was asked to do; the status then is 1, except where a reader left.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    with streams.guarded() as out:
+        status = _status(given)
+        out.flush()
+        failure = out.failure
+        if failure is None or isinstance(failure, BrokenPipeError):
+            return status
+        said = system.explained(failure)
+        output.say(f"standard output: {said.message}", help=_UNWRITTEN)
+        return status or Exit.ERROR
+
+
+_UNWRITTEN: Final = "what the command recorded or changed is done; only its output is lost"
+
+
+def _status(arguments: Sequence[str]) -> int:
     try:
-        result = cli.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="policy",
-            standalone_mode=False,
-        )
+        _require_utf8(arguments)
+        result = cli.main(args=list(arguments), prog_name="policy", standalone_mode=False)
     except click.exceptions.Exit as exc:
         return exc.exit_code
+    except SystemExit as exc:  # click, when it has answered a shell
+        return exc.code if isinstance(exc.code, int) else Exit.OK
     except click.UsageError as exc:
-        exc.show()
+        _say_usage(exc)
         return Exit.USAGE
     except click.ClickException as exc:
-        exc.show()
+        output.say(f"Error: {exc.format_message()}")
         return Exit.ERROR
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)  # noqa: T201  # words go to standard error
-        return Exit.INTERRUPTED
+        return _interrupted()
+    except OSError as exc:
+        if _began_with_interrupt(exc):
+            return _interrupted()
+        _say_refused(exc)
+        return Exit.ERROR
+    except _Refused as exc:
+        _say_refused(exc.error)
+        return Exit.ERROR
+    except UnicodeEncodeError as exc:  # half a character, out of the environment or the data
+        output.say(f"`{exc.object[:80]}` is not text that can be kept")
+        return Exit.ERROR
     except Exception as exc:
-        message = _known(exc)
-        if message is None:
+        if _began_with_interrupt(exc):
+            return _interrupted()
+        if not _say_known(exc):
             raise
-        click.echo(message, err=True)
         return Exit.ERROR
     return result if isinstance(result, int) else Exit.OK
 
 
-def _known(error: Exception) -> str | None:
-    """The text of an error that says what is wrong with the input; None for one of our own."""
+def _interrupted() -> int:
+    output.say("interrupted")
+    return Exit.INTERRUPTED
+
+
+def _began_with_interrupt(error: BaseException) -> bool:
+    """A Ctrl-C that made something else fail while it was cleaned up."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
+
+
+def _require_utf8(arguments: Sequence[str]) -> None:
+    """Raises Misused for an argument that no record could hold."""
+    variables = [value for name, value in os.environ.items() if name.startswith("POLICY_")]
+    for text in (*arguments, *variables):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _not_utf8(os.fsencode(text)) from None
+
+
+def _not_utf8(text: bytes) -> options.Misused:
+    try:
+        shown = text.decode()
+    except UnicodeDecodeError:
+        shown = text.decode(errors="backslashreplace")
+        advice = "rename the file, or give it on standard input"
+        return options.Misused(f"`{shown}` is not UTF-8 text", help=advice)
+    advice = "set `LC_ALL=C.UTF-8`, and unset `PYTHONUTF8`"
+    return options.Misused(f"`{shown}` cannot be read in this locale", help=advice)
+
+
+def _say_usage(error: click.UsageError) -> None:
+    """As click words it, with the help apart."""
+    ctx = error.ctx
+    if ctx is not None:
+        output.block(ctx.get_usage(), err=True)
+        if ctx.command.get_help_option(ctx) is not None:
+            output.say(f"Try `{ctx.command_path} {ctx.help_option_names[-1]}` for help.")
+        output.say("")
+    output.say(f"Error: {error.format_message()}", help=getattr(error, "help", ""))
+
+
+def _say_refused(error: OSError) -> None:
+    said = system.explained(error)
+    place = error.filename
+    if isinstance(place, bytes):
+        place = os.fsdecode(place)
+    output.say(f"{place}: {said.message}" if place else said.message, help=said.help)
+
+
+def _say_known(error: Exception) -> bool:
+    """Say an error that tells what is wrong with the input; False for one of our own."""
     homes = sys.modules  # a module that was never imported has raised nothing
     for module, name in _KNOWN:
         kind = getattr(homes.get(module), name, None)
         if isinstance(kind, type) and isinstance(error, kind):
-            help_text = getattr(error, "help", "")
-            return f"{error}\n  help: {help_text}" if help_text else str(error)
-    return None
+            if hasattr(error, "problems"):  # each of which has lines of its own
+                output.block(str(error), err=True)
+            else:
+                output.say(str(error), help=getattr(error, "help", ""))
+            return True
+    return False
 
 
 _KNOWN: Final = (
@@ -140,7 +232,7 @@ _KNOWN: Final = (
     ("policy.store.errors", "StoreError"),
     ("policy.conformance.run", "RecordingError"),
     ("policy.preemption.decide", "DecisionError"),
-    ("policy.scheduling.cycle", "Contended"),
+    ("policy.scheduling.state", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -23,19 +24,9 @@ DEFAULT_RULES: Final = "kube-batch"
 PREFIX: Final = "session:"
 """What other commands write before the number of a session."""
 
-_DOCUMENTS: Final = ("table", "json", "yaml", "jsonl")
-
 _REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "missing")
 
-_document_option = click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(_DOCUMENTS),
-    default="table",
-    show_default=True,
-    help="Form of what is printed on standard output.",
-)
+_document_option = options.output_of("table", "json", "yaml", "jsonl")
 
 
 @click.group("batch")
@@ -58,6 +49,7 @@ def group() -> None:
 @click.option(
     "--rules",
     metavar="NAME|PATH",
+    shell_complete=options.proposing("batch_rules"),
     default=DEFAULT_RULES,
     show_default=True,
     help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
@@ -150,11 +142,10 @@ def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
     from policy.cli import batch_view
 
     if form == "table":
-        console = output.console()
         for number, one in enumerate(sessions):
             if number:
-                console.print()
-            batch_view.print_result(console, one)
+                output.line()
+            batch_view.print_result(one)
     elif form == "jsonl":  # one line as soon as it is held
         for one in sessions:
             output.document(batch_view.document(one), form)
@@ -168,7 +159,7 @@ def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
 
 @group.command("sessions")
 @options.db_option
-@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@options.any_cluster_option
 @click.option(
     "--limit",
     metavar="N",
@@ -231,7 +222,7 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     if job is not None:
         _require_job(stored, job)
     if form == "table":
-        batch_view.print_explanation(output.console(), stored, job)
+        batch_view.print_explanation(stored, job)
     elif form == "csv":
         steps = batch_view.explanation(stored, job)["steps"]
         output.rows(steps, form, columns=_STEP_COLUMNS)
@@ -280,6 +271,7 @@ def _require_job(stored: StoredSession, job: str) -> None:
 @click.option(
     "--cluster",
     metavar="NAME",
+    shell_complete=options.proposing("clusters"),
     default="default",
     show_default=True,
     help="Whose sessions `--all` means.",
@@ -300,7 +292,8 @@ def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: 
       policy batch replay --all --output json
     """
     if bool(ids) == everything:
-        raise click.UsageError("give sessions or `--all`, and only one of them")
+        raise options.Misused("give sessions or `--all`, and only one of them")
+    options.refuse_beside("the numbers of sessions", ids, "cluster")
     return replayed(db, ids, cluster=cluster, form=form)
 
 
@@ -365,6 +358,6 @@ def session_id(text: str) -> int | None:
     number = text.removeprefix(PREFIX)
     if number == text:
         return None
-    if not number.isdecimal() or len(number) > 18:
-        raise click.UsageError(f"`{text}` is not `{PREFIX}` and a number")
+    if not re.fullmatch(r"[0-9]{1,18}", number):
+        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
     return int(number)

@@ -12,12 +12,10 @@ from policy.batch.recording import NodeAnswer, Operation, Outcome, Step
 from policy.cli import output, session
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
-    from policy.scheduling.sessions import Held
+    from policy.scheduling.sessions import CompletedSession
     from policy.store import SessionRow, StoredSession
 
 SUMMARY: Final = (
@@ -47,13 +45,14 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "bound": row.bound_count,
         "evicted": row.evicted_count,
         "actor": row.actor,
+        **session.written_by(row),
         "digest": row.digest,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A session with what is told beside it."""
+    """A session with what is shown beside it."""
 
     id: int | None  #: None where it was not recorded
     cluster: str
@@ -75,7 +74,7 @@ class Shown:
         return {"job": job, "queue": self.queues.get(job, "")}
 
 
-def shown_now(held: Held, *, cluster: str, rules: BatchRules) -> Shown:
+def shown_now(held: CompletedSession, *, cluster: str, rules: BatchRules) -> Shown:
     """A session that was just held."""
     made = held.recording
     return Shown(
@@ -226,22 +225,22 @@ def _amounts(resource: Resource) -> dict[str, float]:
     return {_UNITS.get(n, f"{n}_milli"): value for n, value in resource.amounts().items()}
 
 
-def print_result(console: Console, shown: Shown) -> None:
+def print_result(shown: Shown) -> None:
     """The session for people: what it did, the shares, and who still waits."""
     led = "no change" if shown.revision is None else f"revision {shown.revision}"
-    console.print(
+    output.line(
         f"{shown.name} of cluster {shown.cluster}, {session.instant(shown.now_ms)}: "
         f"{shown.rule_set} on revision {shown.base_revision}, led to {led}"
     )
     told = document(shown)
-    _section(console, "Bound", told["binds"])
-    _section(console, "Promised room that is being released", told["pipelined"])
-    _section(console, "Evicted", told["evictions"])
+    _section("Bound", told["binds"])
+    _section("Promised room that is being released", told["pipelined"])
+    _section("Evicted", told["evictions"])
     queues = [{**row, "deserved": _in_words(row["deserved"])} for row in told["queues"]]
-    _shares(console, "Queues", queues)
-    _shares(console, "Jobs", told["jobs"])
-    _lines(console, "Still waiting", (line for row in told["waiting"] for line in row["why"]))
-    _section(console, "Not as it should be", told["notes"])
+    _shares("Queues", queues)
+    _shares("Jobs", told["jobs"])
+    _lines("Still waiting", (line for row in told["waiting"] for line in row["why"]))
+    _section("Not as it should be", told["notes"])
 
 
 def _in_words(amounts: Mapping[str, float] | None) -> str:
@@ -253,29 +252,29 @@ def _in_words(amounts: Mapping[str, float] | None) -> str:
     )
 
 
-def _shares(console: Console, title: str, rows: Sequence[dict[str, Any]]) -> None:
+def _shares(title: str, rows: Sequence[dict[str, Any]]) -> None:
     shares = ("share_before", "share_after")
     text = [
         {n: f"{v:.4f}" if n in shares and v is not None else v for n, v in row.items()}
         for row in rows
     ]
-    _section(console, title, text, "weight", *shares, "bound", "pipelined", "evicted")
+    _section(title, text, "weight", *shares, "bound", "pipelined", "evicted")
 
 
-def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
+def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
     if rows:
-        console.print()
-        console.print(title)
-        console.print(output.table(rows, columns=tuple(rows[0]), right=right))
+        output.line()
+        output.line(title)
+        output.print_table(rows, columns=tuple(rows[0]), right=right)
 
 
-def _lines(console: Console, title: str, lines: Iterable[str]) -> None:
+def _lines(title: str, lines: Iterable[str]) -> None:
     found = list(lines)
     if found:
-        console.print()
-        console.print(title)
+        output.line()
+        output.line(title)
         for line in found:
-            console.print(f"  {line}")
+            output.line(f"  {line}")
 
 
 # --- how it came to that -----------------------------------------------------------------------
@@ -296,6 +295,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     return {
         **said,
         "actor": stored.row.actor,
+        **session.written_by(stored.row),
         "at": session.instant(stored.row.at_ms),
         "snapshot_digest": stored.row.snapshot_digest,
         "steps": [
@@ -328,24 +328,24 @@ def _steps(shown: Shown, job: str | None) -> list[Step]:
     ]
 
 
-def print_explanation(console: Console, stored: StoredSession, job: str | None) -> None:
+def print_explanation(stored: StoredSession, job: str | None) -> None:
     """The steps of a session in order, and why; for people."""
     shown = shown_record(stored)
     result, row = shown.result, stored.row
     if job is None:
-        print_result(console, shown)
+        print_result(shown)
     else:
-        console.print(f"{shown.name}: job {job}, queue {shown.queues.get(job, '') or 'unknown'}")
-        _lines(console, "Still waiting", why_waiting(result, job))
+        output.line(f"{shown.name}: job {job}, queue {shown.queues.get(job, '') or 'unknown'}")
+        _lines("Still waiting", why_waiting(result, job))
     steps = _steps(shown, job)
-    _section(console, "Steps", [_step_row(step) for step in steps], "", "statement")
-    _lines(console, "Statements", _statements(result, {step.statement for step in steps}))
-    _lines(console, "Who was spared, and by whom", _vetoes(steps))
-    console.print()
-    console.print(f"rule set   {row.rule_set} {row.rule_set_digest}")
-    console.print(f"recorded   {session.instant(row.at_ms)} by {row.actor}")
-    console.print(f"state      revision {row.base_revision}, {row.snapshot_digest}")
-    console.print(f"digest     {row.digest}")
+    _section("Steps", [_step_row(step) for step in steps], "", "statement")
+    _lines("Statements", _statements(result, {step.statement for step in steps}))
+    _lines("Who was spared, and by whom", _vetoes(steps))
+    output.line()
+    output.line(f"rule set   {row.rule_set} {row.rule_set_digest}")
+    output.line(f"recorded   {session.instant(row.at_ms)} by {session.writer(row)}")
+    output.line(f"state      revision {row.base_revision}, {row.snapshot_digest}")
+    output.line(f"digest     {row.digest}")
 
 
 def _step_row(step: Step) -> dict[str, Any]:

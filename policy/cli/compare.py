@@ -29,6 +29,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
     "--rules",
     metavar="NAME|PATH",
     required=True,
+    shell_complete=options.proposing("rules"),
     help="The other rules: a shipped rule set, or a rule file.",
 )
 @rule_files.rules_root_option
@@ -42,15 +43,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 )
 @click.option("--show", metavar="ID", help="One decision under both rule sets, side by side.")
 @options.jobs_option
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(("table", "json", "html")),
-    default="table",
-    show_default=True,
-    help="Form of what is printed; `html` is one page that needs nothing else.",
-)
+@options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
     rules: str,
     db: str,
@@ -78,6 +71,9 @@ def command(
     from policy.audit.compare import Comparison, summarise
     from policy.audit.recorded import Comparing
 
+    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs")
+    if show is not None and form == "html":
+        raise options.Misused("`--show` prints a table or JSON")
     other = rule_files.rule_set(rules)
     with session.open_store(db) as store:
         if show is not None:
@@ -131,7 +127,7 @@ def _print(
             cluster=cluster,
             skipped=len(skipped),
         )
-        click.echo(page(about, summary, changed), nl=False)
+        output.data(page(about, summary, changed))
     elif form == "json":
         output.document(
             {
@@ -206,7 +202,6 @@ def _result(result: Result) -> dict[str, Any]:
 
 
 def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
-    console = output.console()
     changes = [
         {"change": change.value, "decisions": count, "meaning": change.meaning}
         for change, count in summary.changes.items()
@@ -223,15 +218,15 @@ def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
     for title, groups in parts:
         lines = [_line(key, group) for key, group in groups.items() if _counts(group)]
         if lines:
-            console.print()
-            console.print(title)
+            output.line()
+            output.line(title)
             columns = tuple(name for name in lines[0] if any(line[name] != "" for line in lines))
-            console.print(output.table(lines, columns=columns, right=columns[1:]))
+            output.print_table(lines, columns=columns, right=columns[1:])
     if changed:
-        console.print()
-        console.print("decisions that differ")
+        output.line()
+        output.line("decisions that differ")
         lines = [_changed(comparison) for comparison in changed[:_SHOWN]]
-        console.print(output.table(lines, columns=_CHANGED, right=("id", "priority", "victims")))
+        output.print_table(lines, columns=_CHANGED, right=("id", "priority", "victims"))
     if len(changed) > _SHOWN:
         output.say(f"{len(changed) - _SHOWN} more differ; `--output json` holds all of them")
 
@@ -290,22 +285,19 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     if isinstance(found, Skipped):
         output.say(f"decision {row.id} cannot be judged: {found.detail or found.missing[0]}")
         return Exit.ERROR
-    if form == "html":
-        raise click.UsageError("`--show` prints a table or JSON")
     if form == "json":
         output.document({"rules": rules.name, **_comparison(found)}, form)
         return Exit.OK
-    console = output.console()
-    console.print(
+    output.line(
         f"decision {row.id}: {row.preemptor} (priority {row.preemptor_priority}),"
         f" {found.change.meaning}"
     )
-    console.print()
+    output.line()
     lines = [
         {"": name, row.rule_set: before, f"{rules.name} (now)": after}
         for name, before, after in _sides(found.before, found.after)
     ]
-    console.print(output.table(lines, columns=tuple(lines[0])))
+    output.print_table(lines, columns=tuple(lines[0]))
     return Exit.OK
 
 

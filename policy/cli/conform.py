@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("conform")
 @click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False),
+    "files", metavar="FILE...", nargs=-1, required=True, shell_complete=options.proposing("files")
 )
 @options.rules_option
 @click.option(
@@ -89,14 +85,14 @@ def command(
                 "jsonl",
             )
         elif result.verdict is Verdict.DIFFER:
-            click.echo(f"{result.id}: differs")
+            output.line(f"{result.id}: differs")
             for line in result.differences:
-                click.echo(f"  {line}")
+                output.line(f"  {line}")
     summary = Summary.of(verdicts)
     if as_json:
         numbers = {"agree": summary.agree, "tie": summary.tie, "differ": summary.differ}
         output.document({"scenarios": summary.total, **numbers}, "jsonl")
-    click.echo(str(summary), err=as_json)
+    (output.say if as_json else output.line)(str(summary))
     return Exit.ERROR if summary.differ else Exit.OK
 
 

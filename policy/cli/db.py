@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -120,15 +121,16 @@ def check(db: str) -> int:
     callback=options.past_instant,
     help="Take out what was recorded before (`90d`, `2w`, or a time).",
 )
-@click.option("--cluster", metavar="NAME", default=None, help="Only this cluster.")
+@options.any_cluster_option
 @click.option("--yes", is_flag=True, help="Take it out; without it, only say what would go.")
 @options.db_option
 @options.output_option
 def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: str) -> int:
     """Take whole old stretches out of the record; what stays can still be verified.
 
-    Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the
-    last hash that it prints: `policy audit verify --head HASH` verifies what stays from there on.
+    Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the head
+    that it prints then: `policy audit verify --head HASH` proves that what stays is as it was.
+    Heads that were kept before prove nothing about what went, and are findings from then on.
 
     \b
     Example:
@@ -149,12 +151,84 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
     if not found:
         output.say("nothing is that old")
     elif yes:
-        output.say("taken out; what stays is verified from the last hash on")
+        for done in plan.clusters:
+            output.say(f"taken out; keep the head of cluster {done.cluster}: {done.head}")
     else:
         output.say("would be taken out and could no longer be shown or replayed; --yes does it")
     left = sum(cluster.hypothetical_left for cluster in plan.clusters)
     if left:
         output.say(f"{left} hypothetical decisions stay without the states that they were made on")
+    return Exit.OK
+
+
+@group.group("reader")
+def reader() -> None:
+    """Roles of a Postgres server that can read the record, and do nothing else.
+
+    They are for `policy sql`, for dashboards, and for whoever looks at the record with SQL.
+
+    \b
+    Example:
+      policy db reader --help
+    """
+
+
+@reader.command("create")
+@click.argument("name", default="policy_reader")
+@click.option(
+    "--password-stdin",
+    is_flag=True,
+    help="Read the password from standard input, up to the end of its first line.",
+)
+@options.db_option
+def create_reader(name: str, password_stdin: bool, db: str) -> int:
+    """Make a role that can log in, read the tables and views, and do nothing else.
+
+    Prints the URL of its connection, for --reader-url or POLICY_READER_DB. The password is
+    generated and stands in that URL only: it is shown once and kept nowhere else. With
+    --password-stdin it is yours, and the URL is printed without it. The connection of --db must
+    be that of the tables' owner, with the right to make roles.
+
+    \b
+    Example:
+      policy db reader create dashboards
+    """
+    from policy.store.readers import create_reader as create
+
+    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
+    made = create(db, name, password=password)
+    output.data(f"{made.url}\n")
+    output.say(f"role `{made.name}` can read {made.relations} tables and views")
+    if password is None:
+        output.say(
+            "the password in the URL is shown this once; keep the URL where secrets are kept"
+        )
+    output.say("  help: `export POLICY_READER_DB=URL` has `policy sql` use it")
+    if made.open_schema:
+        output.say(
+            f"every role of this server, this one too, may make tables in `{made.open_schema}`"
+        )
+        output.say(f"  help: `REVOKE CREATE ON SCHEMA {made.open_schema} FROM PUBLIC` ends that")
+    return Exit.OK
+
+
+@reader.command("drop")
+@click.argument("name")
+@options.db_option
+def drop_reader(name: str, db: str) -> int:
+    """Remove a role that `policy db reader create` made.
+
+    A role that has other rights or owns something is left as it is.
+
+    \b
+    Example:
+      policy db reader create visitor
+      policy db reader drop visitor
+    """
+    from policy.store.readers import drop_reader as drop
+
+    drop(db, name)
+    output.say(f"role `{name}` is removed")
     return Exit.OK
 
 

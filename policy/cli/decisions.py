@@ -15,7 +15,7 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 
 @click.command("decisions")
 @options.db_option
-@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@options.any_cluster_option
 @click.option(
     "--since",
     metavar="TIME",

@@ -18,9 +18,22 @@ _INTRO: Final = """\
 Generated from the commands' help: `python -m policy.cli.docs > docs/cli.md`.
 
 Data goes to standard output, words and progress to standard error. `--output` chooses the form of
-the data; a table that is not printed on a terminal is as wide as it needs to be. Completion for a
-shell is built in: `eval "$(_POLICY_COMPLETE=bash_source policy)"` (or `zsh_source`,
-`fish_source`).
+the data; a table that is not printed on a terminal is as wide as it needs to be, and on a terminal
+that is too narrow for its columns each row becomes a list of them. Completion for a shell is built
+in: `eval "$(_POLICY_COMPLETE=bash_source policy)"` (or `zsh_source`, `fish_source`); it proposes
+rule sets, environments, clusters and saved queries.
+
+Names and other texts of the cluster are shown, never obeyed: in tables, words and errors a control
+character, a line end, a direction mark or a character of no width is written as `\\n`, `\\x1b`,
+`\\u202e`. JSON and YAML write the same characters with their own escapes and so keep the value.
+CSV keeps them as they are, but puts an apostrophe before a text that a spreadsheet would take for
+a formula (one that begins with `=`, `+`, `-`, `@`, a tab or a carriage return); numbers stay
+numbers, and `--raw` leaves the texts alone. Data is UTF-8 in every locale.
+
+A reader that leaves (`policy run -o jsonl | head -1`) changes nothing in what a command does: it
+goes on unread and ends with its own status. Where standard output cannot be written for another
+reason (a full disk, a closed stream), the command does its work as well, says so, and ends with
+status 1. An option that would mean nothing beside the others is an error with status 2.
 """
 
 

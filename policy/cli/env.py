@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_NAME = click.argument("name", metavar="NAME")
+_NAME = click.argument("name", metavar="NAME", shell_complete=options.proposing("environments"))
 _REASON = click.option(
     "--reason", metavar="TEXT", required=True, help="Why; kept with the activation."
 )
@@ -31,6 +31,7 @@ def env_option(function: _Function) -> _Function:
         "environment",
         metavar="NAME",
         envvar="POLICY_ENV",
+        shell_complete=options.proposing("environments"),
         default="",
         show_envvar=True,
         help="Environment that picks cluster and rule set, instead of --cluster and --rules.",
@@ -55,10 +56,9 @@ def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chose
     ctx = click.get_current_context()
     for option in ("cluster", "rules"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            raise click.UsageError(
-                f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well\n"
-                "  help: leave one of them out; `--env ''` stands for no environment",
-                ctx,
+            raise options.Misused(
+                f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well",
+                help="leave one of them out; `--env ''` stands for no environment",
             )
     active = store.active_rule_set(environment)
     assert active is not None
@@ -162,14 +162,14 @@ def use(name: str, db: str) -> int:
     with session.open_store(db) as store:
         environment = store.environment(name)
         store.active_rule_set(name)  # nothing could be decided without one
-    click.echo(f"export POLICY_ENV={shlex.quote(name)}")
+    output.data(f"export POLICY_ENV={shlex.quote(name)}\n")
     output.say(f"cluster `{environment.cluster}`; `unset POLICY_ENV` ends it")
     return Exit.OK
 
 
 @group.command("activate")
 @_NAME
-@click.argument("rules", metavar="RULES")
+@click.argument("rules", metavar="RULES", shell_complete=options.proposing("rules"))
 @rule_files.rules_root_option
 @_REASON
 @options.db_option
@@ -178,24 +178,27 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
     """Make a rule set decide in an environment, from the next decision on.
 
     RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
-    have to pass; otherwise nothing changes. Processes that run already take it over without a
-    restart.
+    have to pass; otherwise nothing changes. A file without cases is activated with a warning.
+    Processes that run already take it over without a restart.
 
     \b
     Example:
       policy env create prod
       policy env activate prod environments/prod --reason "budgets are hard limits from now on"
     """
-    from policy.cases import run_beside
+    from policy.cases import beside, run_beside
+    from policy.rules.files import shipped
 
     rule_set = rule_files.rule_set(rules)
     _need_reason(reason)
     failures = run_beside(rules, within=rule_files.within())
     if failures:
         for failure in failures:
-            click.echo(str(failure), err=True)
+            output.block(str(failure), err=True)
         output.say(f"{len(failures)} cases fail; nothing was activated")
         return Exit.ERROR
+    if rules not in shipped() and beside(rules, within=rule_files.within()) is None:
+        output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
     with session.open_store(db, write=True) as store:
         before = store.environment(name).active
         if before is not None and before.rule_set_digest == rule_set.digest:
@@ -203,9 +206,7 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             return Exit.OK
         row = store.activate(
             name,
-            rule_set_canonical=rule_set.canonical,
-            rule_set_name=rule_set.name,
-            rule_set_digest=rule_set.digest,
+            rules=rule_set,
             reason=reason,
             source=rules,
             at_ms=session.clock_ms(),
@@ -241,10 +242,20 @@ def rollback(name: str, reason: str, db: str, form: str) -> int:
 
 def _need_reason(reason: str) -> None:
     if not reason.strip():
-        raise click.UsageError("`--reason` is empty\n  help: say why, for those who read it later")
+        raise options.Misused("`--reason` is empty", help="say why, for those who read it later")
 
 
-_ACTIVATION: Final = ("id", "at", "actor", "rule_set", "digest", "before", "reason", "source")
+_ACTIVATION: Final = (
+    "id",
+    "at",
+    "actor",
+    *session.WRITTEN_BY,
+    "rule_set",
+    "digest",
+    "before",
+    "reason",
+    "source",
+)
 
 
 def _activation(row: ActivationRow) -> dict[str, Any]:
@@ -253,6 +264,7 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "environment": row.environment,
         "at": session.instant(row.at_ms),
         "actor": row.actor,
+        **session.written_by(row),
         "rule_set": row.rule_set,
         "digest": row.rule_set_digest,
         "before": row.previous_digest,
@@ -268,6 +280,7 @@ def _environment(row: EnvironmentRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "created": session.instant(row.created_ms),
         "created_by": row.created_by,
+        **{f"created_{name}": value for name, value in session.written_by(row).items()},
         "rule_set": active.rule_set if active else None,
         "digest": active.rule_set_digest if active else None,
         "since": session.instant(active.at_ms) if active else None,

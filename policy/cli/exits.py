@@ -11,6 +11,7 @@ class Exit(IntEnum):
     OK = 0
     ERROR = 1
     USAGE = 2
+    UNDECIDED = 3
     DIFFERS = 5
     LEDGER = 6
     INTERRUPTED = 130
@@ -25,10 +26,15 @@ _MEANINGS = {
     Exit.OK: "The command did what it was asked to do. A decision without preemption is one too.",
     Exit.ERROR: (
         "Something in the input, the rule files or the database is wrong; standard error says"
-        " what, where and what to do. `conform`, `rules lint`, `rules test` and `db check` also end"
+        " what, where and what to do. Or the output could not be written; the work is done all the"
+        " same. `conform`, `rules lint`, `rules test` and `db check` also end"
         " so where they found what they look for."
     ),
-    Exit.USAGE: "The command line is wrong.",
+    Exit.USAGE: "The command line is wrong, or an option means nothing beside the others.",
+    Exit.UNDECIDED: (
+        "`run`: decisions ended with outcome `error`; they are recorded with their message, and"
+        " all other pods were decided."
+    ),
     Exit.DIFFERS: "`replay`: a decision that was made again differs from the recorded one.",
     Exit.LEDGER: "`audit verify`: the record is not what was written.",
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). What was committed before stays.",

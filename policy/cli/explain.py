@@ -11,8 +11,6 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from policy.rules import RuleSet
     from policy.store import Store, StoredDecision
 
@@ -41,10 +39,10 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     held = batch.session_id(id)
     if held is not None:
         if why_not is not None:
-            raise click.UsageError("`--why-not` asks about decisions, not about sessions")
+            raise options.Misused("`--why-not` asks about decisions, not about sessions")
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
-        stored = store.decision(int(id) if id.isdigit() else id)
+        stored = store.decision(options.decision_id(id))
         if why_not is not None:
             from policy.cli.why_not import why_not_chosen
 
@@ -69,7 +67,7 @@ def _rule_set(store: Store, stored: StoredDecision) -> RuleSet:
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
     if form == "table":
-        click.echo(answer["text"])
+        output.line(answer["text"])
     elif form in ("json", "yaml"):
         output.document(answer, form)
     else:
@@ -90,21 +88,20 @@ def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
 def _print(stored: StoredDecision, rules: RuleSet) -> None:
     from policy.cli import view
 
-    console = output.console()
     row = stored.row
-    console.print(f"decision {row.id}: {row.preemptor} {view.verdict(stored)}")
+    output.line(f"decision {row.id}: {row.preemptor} {view.verdict(stored)}")
     if row.message and not row.fits:
-        console.print(f"  {row.message}")
-    console.print()
-    _print_facts(console, stored)
-    _print_rules(console, stored)
-    _print_filters(console, stored)
-    _print_candidates(console, stored, rules)
-    _print_victims(console, stored)
-    _print_effects(console, stored)
+        output.line(f"  {row.message}")
+    output.line()
+    _print_facts(stored)
+    _print_rules(stored)
+    _print_filters(stored)
+    _print_candidates(stored, rules)
+    _print_victims(stored)
+    _print_effects(stored)
 
 
-def _print_facts(console: Console, stored: StoredDecision) -> None:
+def _print_facts(stored: StoredDecision) -> None:
     row = stored.row
     facts = (
         ("preemptor", f"{row.preemptor}, priority {row.preemptor_priority}"),
@@ -113,7 +110,7 @@ def _print_facts(console: Console, stored: StoredDecision) -> None:
         ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
         ("environment", row.environment),
         ("made for", session.instant(row.now_ms)),
-        ("recorded", f"{session.instant(row.at_ms)} by {row.actor}"),
+        ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
         ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),
@@ -122,19 +119,20 @@ def _print_facts(console: Console, stored: StoredDecision) -> None:
     )
     for name, value in facts:
         if value:
-            console.print(f"{name:<12}{value}")
+            output.line(f"{name:<12}{value}")
 
 
-def _section(console: Console, title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
-    console.print()
-    console.print(title)
-    console.print(output.table(rows, columns=tuple(rows[0]), right=right))
+def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
+    output.line()
+    output.line(title)
+    output.print_table(rows, columns=tuple(rows[0]), right=right)
 
 
-def _print_rules(console: Console, stored: StoredDecision) -> None:
+def _print_rules(stored: StoredDecision) -> None:
     from policy.cli.view import inputs
+    from policy.decision.model import NO_VALUE
 
-    rows = [
+    decided = [
         {
             "section": fired.section,
             "rule": fired.rule or "(none)",
@@ -143,12 +141,26 @@ def _print_rules(console: Console, stored: StoredDecision) -> None:
             "looked at": inputs(fired.inputs),
         }
         for fired in stored.record.trace.rules
+        if fired.verdict != NO_VALUE
     ]
-    if rows:
-        _section(console, "Rules that decided", rows)
+    if decided:
+        _section("Rules that decided", decided)
+    without = [
+        {
+            "section": fired.section,
+            "rule": fired.rule,
+            "why": fired.reason,
+            "of": inputs(fired.inputs),
+        }
+        for fired in stored.record.trace.rules
+        if fired.verdict == NO_VALUE
+    ]
+    if without:
+        _section("Expressions without a value", without)
 
 
-def _print_filters(console: Console, stored: StoredDecision) -> None:
+def _print_filters(stored: StoredDecision) -> None:
+
     trace = stored.record.trace
     for statuses, title in (
         (trace.filter_statuses, "Filters"),
@@ -164,10 +176,10 @@ def _print_filters(console: Console, stored: StoredDecision) -> None:
             for found in statuses
         ]
         if rows:
-            _section(console, title, rows, "nodes")
+            _section(title, rows, "nodes")
 
 
-def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) -> None:
+def _print_candidates(stored: StoredDecision, rules: RuleSet) -> None:
     found = stored.record.candidates
     if not found.best:
         return
@@ -178,7 +190,7 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in times_of else value
+                name: session.instant(value) if name in times_of and value is not None else value
                 for name, value in candidate.values.items()
             },
             "eliminated by": candidate.eliminated_by or "chosen",
@@ -191,10 +203,10 @@ def _print_candidates(console: Console, stored: StoredDecision, rules: RuleSet) 
         title += f", decided by {row.decided_by}"
     if not row.fits and not row.eligible:
         title += " (hypothetical: the pod may not preempt)"
-    _section(console, title, rows, "", *criteria)
+    _section(title, rows, "", *criteria)
     sampling = stored.record.trace.sampling
     if sampling is not None and sampling.examined < sampling.potential:
-        console.print(
+        output.line(
             f"examined {sampling.examined} of {sampling.potential} potential nodes,"
             f" from the {_ordinal(sampling.offset + 1)} by name on"
         )
@@ -209,12 +221,12 @@ def _timestamps(rules: RuleSet) -> set[str]:
     }
 
 
-def _print_victims(console: Console, stored: StoredDecision) -> None:
+def _print_victims(stored: StoredDecision) -> None:
     from policy.cli.view import victim_rows
 
     victims = stored.record.victims
     if victims:
-        _section(console, f"Victims on {victims[0].node}", victim_rows(stored), "priority")
+        _section(f"Victims on {victims[0].node}", victim_rows(stored), "priority")
     reprieved = [
         {
             "pod": check.pod,
@@ -224,10 +236,10 @@ def _print_victims(console: Console, stored: StoredDecision) -> None:
         if check.reprieved
     ]
     if reprieved:
-        _section(console, "Reprieved: the preemptor still fits with them back", reprieved)
+        _section("Reprieved: the preemptor still fits with them back", reprieved)
 
 
-def _print_effects(console: Console, stored: StoredDecision) -> None:
+def _print_effects(stored: StoredDecision) -> None:
     effects = stored.record.effects
     lines = [
         f"placed on {effects.bind}" if effects.bind else "",
@@ -241,10 +253,10 @@ def _print_effects(console: Console, stored: StoredDecision) -> None:
         }[effects.nomination],
     ]
     told = [line for line in lines if line]
-    console.print()
-    console.print("Effects")
+    output.line()
+    output.line("Effects")
     for line in told or ["none"]:
-        console.print(f"  {line}")
+        output.line(f"  {line}")
 
 
 def _listed(what: str, pods: Iterable[str]) -> str:

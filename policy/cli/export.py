@@ -32,6 +32,7 @@ from policy.cli.exits import Exit
     show_default=True,
     help="Parquet needs the extra `parquet`.",
 )
+@options.raw_option("--format csv", lambda values: values["form"] == "csv")
 def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
     """Write whole tables to files, one file per table, all as they are at one instant.
 
@@ -48,8 +49,9 @@ def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
     wanted = tuple(dict.fromkeys(names)) or tuple(tables())
     with session.open_store(db) as store, output.progress("exporting") as advance:
         total = 0
-        for number, (name, count) in enumerate(export(store, wanted, folder, form), start=1):
-            click.echo(str(folder / f"{name}.{form}"))
+        made = export(store, wanted, folder, form, raw=options.raw_wanted())
+        for number, (name, count) in enumerate(made, start=1):
+            output.line(str(folder / f"{name}.{form}"))
             advance(number, len(wanted))
             total += count
     output.say(f"{len(wanted)} tables, {total} rows")

@@ -14,43 +14,63 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.cluster.objects import ClusterObject, PriorityClass
     from policy.manifests import ManifestSet
-    from policy.store import ImportResult, Store
+    from policy.store import ImportResult, Store, StrayPods
 
 _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
 _LONGEST_SOURCE = 200
+_NAMED = 3
 
 
 @click.command("import")
-@click.argument("paths", metavar="FILE|DIR|-...", nargs=-1, required=True)
+@click.argument(
+    "paths",
+    metavar="FILE|DIR|-...",
+    nargs=-1,
+    required=True,
+    shell_complete=options.proposing("files"),
+)
 @options.db_option
 @options.cluster_option
 @click.option(
     "--prune",
     is_flag=True,
-    help="The input is complete for its kinds and namespaces: what it lacks is removed.",
+    help="The input is complete for its kinds and namespaces: stored objects that are missing in it"
+    " are removed.",
 )
+@options.limit_options
 @options.output_option
-def command(paths: tuple[str, ...], db: str, cluster: str, prune: bool, form: str) -> int:
+def command(
+    paths: tuple[str, ...],
+    db: str,
+    cluster: str,
+    prune: bool,
+    max_object_size: int,
+    max_input_size: int,
+    max_objects: int,
+    form: str,
+) -> int:
     """Read the state of a cluster from what kubectl printed.
 
     Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
     also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
     that an API server would have filled in (priorities, requests from limits) are filled in.
-    Either everything is imported or, where anything is wrong, nothing. Importing the same again
-    changes nothing; what changed becomes a new revision. A new database is created.
+    What an API server would refuse is refused (names, label syntax, operators, ranges, a key that
+    stands twice), and so is what exceeds the limits; files are read piece by piece. Either
+    everything is imported or, where anything is wrong, nothing. Importing the same again changes
+    nothing; what changed becomes a new revision. A new database is created.
 
     \b
     Example:
       kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
       policy import cluster.json
       policy import --cluster staging --prune dumps/
+      policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
-    import sys
+    from policy.manifests import Limits, read
 
-    from policy.manifests import read
-
+    limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     with output.progress("reading") as progress:
-        found = read(paths, stdin=sys.stdin.buffer, progress=progress)
+        found = read(paths, stdin=session.standard_input(), progress=progress, limits=limits)
     _tell(found)
     if not found.objects:
         output.say("nothing to import: no object of a kind that decides anything")
@@ -59,18 +79,17 @@ def command(paths: tuple[str, ...], db: str, cluster: str, prune: bool, form: st
     with session.open_store(db, write=True, create=True) as store:
         result = _store(store, cluster, found, prune=prune)
     _print(result, form)
+    _warn_of_strays(result.stray)
     return Exit.OK
 
 
 def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> ImportResult:
-    from policy.manifests import resolve
+    from policy.manifests import default_classes, resolve
     from policy.store import PruneScope
 
-    objects = resolve(
-        found.objects,
-        known_classes=_known_classes(store, cluster, found.objects),
-        places=found.places,
-    )
+    known = _known_classes(store, cluster, found.objects)
+    objects = resolve(found.objects, known_classes=known, places=found.places)
+    _warn_of_defaults(default_classes(found.objects, known))
     with output.progress("storing") as progress:
         return store.import_objects(
             cluster,
@@ -110,9 +129,39 @@ def _tell(found: ManifestSet) -> None:
     if found.skipped:
         output.say(f"skipped: {_counted(found.skipped)}")
     if found.repeated:
+        named = list(found.repeated)
         output.say(
-            f"{found.repeated} objects stood more than once and differed; the last one was taken"
+            f"{len(named)} {'object' if len(named) == 1 else 'objects'} stood more than once and"
+            f" differed; the last one was taken: {_first(named)}"
         )
+
+
+def _first(names: Sequence[str]) -> str:
+    from policy.manifests.problems import shown
+
+    more = len(names) - _NAMED
+    text = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _warn_of_defaults(classes: Sequence[PriorityClass]) -> None:
+    if len(classes) > 1:
+        names = [f"PriorityClass {c.metadata.name}" for c in classes]
+        output.say(
+            f"warning: more than one global default: {_first(names)}; pods without a class get"
+            f" the lowest, {classes[0].metadata.name} ({classes[0].value})"
+        )
+
+
+def _warn_of_strays(stray: StrayPods) -> None:
+    from policy.manifests.problems import shown
+
+    if stray.count:
+        pods = [f"Pod {pod} on {node}" for pod, node in stray.examples]
+        named = ", ".join(f"`{shown(pod)}`" for pod in pods)
+        more = f" and {stray.count - len(pods)} more" if stray.count > len(pods) else ""
+        output.say(f"warning: on nodes that the cluster does not have: {named}{more}")
+        output.say("  help: import the nodes too; until then these pods take no part in decisions")
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -137,6 +186,7 @@ def _print(result: ImportResult, form: str) -> None:
                 "revision": result.revision,
                 "state_digest": result.state_digest,
                 "new_revision": result.new_revision,
+                "pods_on_unknown_nodes": result.stray.count,
                 "kinds": rows,
             },
             form,

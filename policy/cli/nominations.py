@@ -39,7 +39,7 @@ ENDS: Final[Mapping[str, str]] = {
 
 @click.command("nominations")
 @options.db_option
-@click.option("--cluster", metavar="NAME", help="Only this cluster; all of them by default.")
+@options.any_cluster_option
 @click.option("--pod", metavar="NAMESPACE/NAME", help="Only of this pod.")
 @click.option("--node", metavar="NAME", help="Only to this node.")
 @click.option("--standing", is_flag=True, help="Only those that have not ended.")

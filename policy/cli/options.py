@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from policy.cli import rule_files
-from policy.cluster import times
+from policy.cluster import quantities, times
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_DB: Final = "policy.db"
 DEFAULT_RULES: Final = "kube-1.35"
 FORMATS: Final = ("table", "json", "yaml", "csv", "jsonl")
+
+
+def proposing(
+    what: str,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell proposes: a function of `completion`, loaded when a shell asks."""
+
+    def proposed(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+        from policy.cli import completion
+
+        found: list[CompletionItem] = getattr(completion, what)(ctx, param, typed)
+        return found
+
+    return proposed
 
 
 def db_option(function: _Function) -> _Function:
@@ -40,21 +59,118 @@ def cluster_option(function: _Function) -> _Function:
         metavar="NAME",
         default="default",
         show_default=True,
+        shell_complete=proposing("clusters"),
         help="Which of the clusters in the database.",
     )(function)
 
 
-def output_option(function: _Function) -> _Function:
-    """`--output FORMAT`"""
+def any_cluster_option(function: _Function) -> _Function:
+    """`--cluster NAME` of commands that take all clusters without it."""
     return click.option(
+        "--cluster",
+        metavar="NAME",
+        shell_complete=proposing("clusters"),
+        help="Only this cluster; all of them by default.",
+    )(function)
+
+
+def output_of(
+    *forms: str, default: str = "table", note: str = ""
+) -> Callable[[_Function], _Function]:
+    """`--output FORMAT` of the forms that a command has; with CSV among them, `--raw`."""
+    extra = (
+        (raw_option("-o csv", lambda values: values["form"] == "csv"),) if "csv" in forms else ()
+    )
+    option = click.option(
         "-o",
         "--output",
         "form",
-        type=click.Choice(FORMATS),
-        default="table",
+        type=click.Choice(forms),
+        default=default,
         show_default=True,
-        help="Form of what is printed on standard output.",
-    )(function)
+        help=f"Form of what is printed on standard output. {note}".rstrip(),
+    )
+
+    def added(function: _Function) -> _Function:
+        for one in extra:
+            function = one(function)
+        return option(function)
+
+    return added
+
+
+def output_option(function: _Function) -> _Function:
+    """`--output FORMAT`"""
+    return output_of(*FORMATS)(function)
+
+
+def raw_option(
+    only_with: str, wanted: Callable[[Mapping[str, Any]], bool]
+) -> Callable[[_Function], _Function]:
+    """`--raw`, which a command does not see: `raw_wanted` has it wherever CSV is written.
+
+    wanted: whether the values of the other options leave it a meaning; only_with: says which.
+    """
+
+    def added(function: _Function) -> _Function:
+        @wraps(function)
+        def checked(*args: Any, raw: bool, **values: Any) -> Any:
+            if raw and not wanted(values):
+                raise Misused(
+                    "`--raw` is about the cells of CSV", help=f"give `{only_with}` as well"
+                )
+            click.get_current_context().meta[_RAW] = raw
+            return function(*args, **values)
+
+        return click.option(
+            "--raw",
+            is_flag=True,
+            help="CSV: without the apostrophe before texts that a spreadsheet takes for formulas.",
+        )(cast("_Function", checked))
+
+    return added
+
+
+def raw_wanted() -> bool:
+    """Whether `--raw` was given to the command that runs."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx is not None and ctx.meta.get(_RAW))
+
+
+_RAW: Final = "policy.raw"
+
+
+class Misused(click.UsageError):
+    """A command line that is wrong, and what to do about it."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message, click.get_current_context(silent=True))
+        self.help = help
+
+
+def need(flag: str, given: object, *names: str) -> None:
+    """Refuse options that mean nothing without another one, `flag`. Raises Misused."""
+    if not given:
+        _refuse(names, f"means nothing without `{flag}`")
+
+
+def refuse_beside(what: str, given: object, *names: str) -> None:
+    """Refuse options that mean nothing beside `what`. Raises Misused."""
+    if given:
+        _refuse(names, f"means nothing beside {what}")
+
+
+def _refuse(names: Iterable[str], why: str) -> None:
+    ctx = click.get_current_context()
+    given = {ParameterSource.COMMANDLINE, ParameterSource.PROMPT}
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) in given:
+            option = (
+                max(param.opts, key=len)
+                if isinstance(param, click.Option)
+                else param.make_metavar(ctx)
+            )
+            raise Misused(f"`{option}` {why}", help=f"leave out `{option}`")
 
 
 def rules_option(function: _Function) -> _Function:
@@ -64,6 +180,7 @@ def rules_option(function: _Function) -> _Function:
         metavar="NAME|PATH",
         default=DEFAULT_RULES,
         show_default=True,
+        shell_complete=proposing("rules"),
         help="A shipped rule set, or a rule file.",
     )(rule_files.rules_root_option(function))
 
@@ -94,7 +211,7 @@ def jobs_option(function: _Function) -> _Function:
 
 def decision_id(text: str) -> int | str:
     """The number of a decision, or the beginning of its digest."""
-    return int(text) if text.isdecimal() and len(text) < 19 else text
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
 
 
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
@@ -105,12 +222,28 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
         found = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(f"`{text}` is not a time such as {_FORM}", param=param) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    try:
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        message = f"`{text}` is outside of the years 0001 to 9999"
+        raise click.BadParameter(message, param=param) from None
+
+
+def deciding_instant(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> datetime | None:
+    """Like `instant`, for a time to decide for: what is computed from it still is a time."""
+    found = instant(ctx, param, text)
+    if found is not None and times.from_datetime(found) > times.LATEST_NOW:
+        latest = times.to_text(times.LATEST_NOW)
+        message = f"`{text}` is too late: decisions can be made up to {latest}"
+        raise click.BadParameter(message, param=param)
+    return found
 
 
 def past_instant(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
     """Like `instant`; `7d`, `2h`, `30m`, `45s` and `1w` are that long before now."""
-    if text is not None and (found := re.fullmatch(r"(\d{1,5})([smhdw])", text)):
+    if text is not None and (found := re.fullmatch(r"([0-9]{1,5})([smhdw])", text)):
         return clock() - int(found[1]) * _UNITS[found[2]]
     try:
         return instant(ctx, param, text)
@@ -134,11 +267,60 @@ def now_option(function: _Function) -> _Function:
     return click.option(
         "--now",
         metavar="TIME",
-        callback=instant,
+        callback=deciding_instant,
         default=None,
         help="The time to decide for (ISO 8601, UTC without zone); the clock by default."
         " Recorded with the decision.",
     )(function)
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """A number of bytes as Kubernetes writes it: `3Mi`, `500k`, `1048576`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            found = quantities.units(value)
+        except quantities.QuantityError as exc:
+            self.fail(f"{exc}; for example `3Mi`", param, ctx)
+        if found < 1:
+            self.fail(f"`{value}` is less than one byte", param, ctx)
+        return found
+
+
+def limit_options(function: _Function) -> _Function:
+    """`--max-object-size SIZE`, `--max-input-size SIZE`, `--max-objects N`"""
+    for option in (
+        click.option(
+            "--max-objects",
+            metavar="N",
+            type=click.IntRange(1),
+            default=2_000_000,
+            show_default=True,
+            help="Most objects of all files together.",
+        ),
+        click.option(
+            "--max-input-size",
+            metavar="SIZE",
+            type=_Size(),
+            default="4Gi",
+            show_default=True,
+            help="Most text of all files together, after decompression.",
+        ),
+        click.option(
+            "--max-object-size",
+            metavar="SIZE",
+            type=_Size(),
+            default="3Mi",
+            show_default=True,
+            help="Most text of one object, after decompression; an API server accepts 3Mi.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def millis(instant: datetime | None) -> int | None:

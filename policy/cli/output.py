@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias, TypeVar, cast
 
-import click
+from policy.cli import options
+from policy.cli.streams import Sink, sink
+from policy.text.csv_cells import csv_cell
+from policy.text.printable import is_printable, json_escaped, printable, yaml_escaped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +26,44 @@ Row: TypeAlias = Mapping[str, Any]
 _KEPT_WHOLE: Final = 24
 """Cells up to this length are not folded."""
 
+_KEPT_OF_HEADING: Final = 8
+"""Words of a heading up to this length are not folded."""
+
 _WIDE: Final = 10_000
 """Columns of a table that no terminal limits: a pipe or a file cuts nothing off."""
+
+
+def line(text: str = "") -> None:
+    """One line on standard output for people; whatever would end or turn it is escaped."""
+    _write(printable(text))
+
+
+def say(text: str, *, help: str = "") -> None:
+    """One line for people on standard error, so that data stays data; `help` stands below it."""
+    _write(printable(text), err=True)
+    if help:
+        _write(f"  help: {printable(help)}", err=True)
+
+
+def block(text: str, *, err: bool = False) -> None:
+    """Several lines of an object whose own text form has escaped what is not ours."""
+    _write(text, err=err)
+
+
+def _write(text: str, *, err: bool = False) -> None:
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()  # so that words and data stand in the order in which they were said
+
+
+def data(text: str) -> None:
+    """Text for programs, as it is."""
+    out().write_data(text)
+
+
+def out() -> Sink:
+    """Where data goes; `unread` is true once it is not read any more."""
+    return sink(sys.stdout)
 
 
 def rows(
@@ -39,68 +81,97 @@ def rows(
         _csv(found, columns, header=header)
     elif form == "jsonl":
         for row in found:
-            click.echo(_json(row, indent=None))
+            document(row, form)
     else:
         document(list(found), form)
 
 
 def document(value: Any, form: str) -> None:
-    """Print one value as JSON or YAML."""
+    """Print one value as JSON or YAML; what a terminal would obey is escaped as they do."""
     if form == "yaml":
-        import yaml
-
-        text = yaml.dump(
-            _plain(value), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100
-        )
-        click.echo(text, nl=False)
+        data(as_yaml(value))
     else:
-        click.echo(_json(value, indent=None if form == "jsonl" else 2))
+        data(_json(value, indent=None if form == "jsonl" else 2) + "\n")
+    if form == "jsonl":  # who reads line by line has each as soon as it is there
+        out().flush()
 
 
-def console(*, stderr: bool = False) -> Console:
+def print_table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable[str] = ()) -> None:
+    """Print rows as a table, or say on standard error that there are none.
+
+    Cells are folded, never cut off; where a terminal is too narrow for all columns, every row is
+    printed as a list of them. Instants are shown to the second.
+    """
+    if not found:
+        say("nothing found")
+        return
+    cells = [[_brief(printable(cell(row.get(column)))) for column in columns] for row in found]
+    made = _console(sys.stdout)
+    least = [_least(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+    if sum(least) + len(columns) > made.width:
+        _print_lists(cells, columns)
+    else:
+        made.print(_table(cells, columns, least, set(right)))
+
+
+def _console(stream: TextIO) -> Console:
     """A console as wide as its terminal, or wide enough for anything where there is none."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _WIDE
     return Console(
-        file=stream,
-        width=width,
+        # The console colours what it is given, so it must not be escaped any more.
+        file=cast("TextIO", sink(stream)),
+        width=None if stream.isatty() else _WIDE,
         highlight=False,
         markup=False,  # `[NodeAffinity]` in a message is no markup
         emoji=False,
     )
 
 
-def table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable[str] = ()) -> Table:
-    """A table whose cells are folded, never cut off; instants are shown to the second."""
+def _table(
+    cells: Sequence[Sequence[str]], columns: Sequence[str], least: Sequence[int], right: set[str]
+) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    to_the_right = set(right)
-    cells = [[_brief(cell(row.get(column))) for column in columns] for row in found]
-    for i, column in enumerate(columns):
-        longest = max((len(line[i]) for line in cells), default=0)
+    for column, width in zip(columns, least, strict=True):
         made.add_column(
-            # Words of a heading may stand below each other where the terminal is narrow.
-            Text(column.replace("-", " ") if sys.stdout.isatty() else column),
-            justify="right" if column in to_the_right else "left",
+            Text(_heading(column)),
+            justify="right" if column in right else "left",
             overflow="fold",
-            min_width=min(longest, _KEPT_WHOLE),
+            min_width=width,
         )
-    for line in cells:
-        made.add_row(*map(Text, line))  # not markup: `[a]` in a value stays as it is
+    for row in cells:
+        made.add_row(*map(Text, row))  # not markup: `[a]` in a value stays as it is
     return made
 
 
-def print_table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable[str] = ()) -> None:
-    """Print rows as a table, or say on standard error that there are none."""
-    if not found:
-        click.echo("nothing found", err=True)
-        return
-    console().print(table(found, columns=columns, right=right))
+def _print_lists(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
+    """Every row as lines of column and value; rows are a blank line apart."""
+    longest = max(len(_heading(column)) for column in columns)
+    for number, row in enumerate(cells):
+        if number:
+            line()
+        for column, content in zip(columns, row, strict=True):
+            if content:
+                line(f"{_heading(column):<{longest}}  {content}")
+
+
+def _heading(column: str) -> str:
+    """Words of a heading may stand below each other where the terminal is narrow."""
+    return printable(column.replace("-", " ") if sys.stdout.isatty() else column)
+
+
+def _least(column: str, contents: Sequence[str]) -> int:
+    """Characters that a column needs: its cells are folded at _KEPT_WHOLE, words of its heading
+    at _KEPT_OF_HEADING."""
+    from rich.cells import cell_len
+
+    word = max(map(len, _heading(column).split()), default=0)
+    longest = max(map(cell_len, contents), default=0)
+    return max(min(longest, _KEPT_WHOLE), min(word, _KEPT_OF_HEADING))
 
 
 _MILLISECONDS: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z")
@@ -129,25 +200,31 @@ def cell(value: Any) -> str:
 def _csv(found: Sequence[Row], columns: Sequence[str], *, header: bool) -> None:
     import csv
 
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    raw = options.raw_wanted()
+    made = io.StringIO()
+    writer = csv.writer(made, lineterminator="\n")
     if header:
-        writer.writerow(columns)
+        writer.writerow([csv_cell(column, raw=raw) for column in columns])
     for row in found:
-        writer.writerow([_csv_cell(row.get(column)) for column in columns])
-
-
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping | list | tuple):
-        return _json(value, indent=None)
-    return value
+        writer.writerow([csv_cell(row.get(column), raw=raw) for column in columns])
+    data(made.getvalue())
 
 
 def _json(value: Any, *, indent: int | None) -> str:
     import json
 
-    return json.dumps(_plain(value), indent=indent, ensure_ascii=False)
+    text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    return json_escaped(text)
+
+
+def as_yaml(value: Any) -> str:
+    """YAML in which every character shows itself."""
+    import yaml
+
+    text: str = yaml.dump(
+        _plain(value), Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=100
+    )
+    return yaml_escaped(text)
 
 
 def _plain(value: Any) -> Any:
@@ -158,15 +235,28 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no number for them; as texts they are what Postgres' own JSON has.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)
 
 
+@cache
 def _dumper() -> Any:
+    """A dumper that puts into double quotes, the style with escapes, whatever needs one."""
     import yaml
 
-    return getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # either
+        pass
+
+    def text(dumper: Any, value: str) -> Any:
+        plain = all(map(is_printable, value.split("\n")))
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, None if plain else '"')
+
+    Dumper.add_representer(str, text)
+    return Dumper
 
 
 @contextmanager
@@ -177,8 +267,8 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    parts = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*parts, console=_console(sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
@@ -189,8 +279,3 @@ def watched(items: Iterable[_Item], what: str) -> Iterator[_Item]:
         for number, item in enumerate(items, start=1):
             advance(number, 0)
             yield item
-
-
-def say(text: str) -> None:
-    """Words for the person at the terminal: standard error, so that data stays data."""
-    click.echo(text, err=True)

@@ -33,6 +33,7 @@ _COLUMNS: Final = (
 @click.option(
     "--cluster",
     metavar="NAME",
+    shell_complete=options.proposing("clusters"),
     default="default",
     show_default=True,
     help="Whose decisions `--since` and `--all` mean.",
@@ -74,12 +75,14 @@ def command(
     from policy.cli import batch
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
-        raise click.UsageError("give decisions, `--since` or `--all`, and only one of them")
+        raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
     held = [number for text in decisions if (number := batch.session_id(text)) is not None]
     if held:
         if len(held) < len(decisions):
-            raise click.UsageError("give decisions or sessions, not both at once")
+            raise options.Misused("give decisions or sessions, not both at once")
+        options.refuse_beside("sessions", held, "cluster", "jobs")
         return batch.replayed(db, held, cluster=cluster, form=form)
+    options.refuse_beside("the numbers of decisions", decisions, "cluster")
     counts: Counter[str] = Counter()
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)

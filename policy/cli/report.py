@@ -123,9 +123,13 @@ def thrash(
       policy report thrash --part workloads --output csv
     """
     if part is None and form in ("csv", "jsonl"):
-        raise click.UsageError(
-            f"{form} holds one table\n  help: choose it: --part {'|'.join(_COLUMNS)}"
+        raise options.Misused(
+            f"{form} holds one table", help=f"choose it: --part {'|'.join(_COLUMNS)}"
         )
+    if part is not None:
+        beside = f"`--part {part}`"
+        options.refuse_beside(beside, part not in ("workloads", "pairs"), "limit")
+        options.refuse_beside(beside, part != "cascades", "within")
     from policy.store.read.evictions import Range
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
@@ -139,9 +143,10 @@ def thrash(
         _rows(shown[part], form, _COLUMNS[part])
     elif form == "table":
         for name, rows in shown.items():
-            click.echo(f"{_HEADINGS[name]}:\n")
+            output.line(f"{_HEADINGS[name]}:")
+            output.line()
             _rows(rows, form, _COLUMNS[name])
-            click.echo()
+            output.line()
     else:
         output.document(shown, form)
     left = [name for name, rows in found.items() if len(rows) > len(shown[name])]

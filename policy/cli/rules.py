@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policy.cases import Case, Mismatch, Suite
     from policy.cases.sessions import BatchCase
 
-_RULES = click.argument("rules", metavar="NAME|PATH")
+_RULES = click.argument("rules", metavar="NAME|PATH", shell_complete=options.proposing("all_rules"))
 
 
 @click.group("rules")
@@ -62,15 +62,7 @@ def list_(form: str) -> int:
 @group.command("show")
 @_RULES
 @rule_files.rules_root_option
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(("yaml", "json")),
-    default="yaml",
-    show_default=True,
-    help="Form of what is printed.",
-)
+@options.output_of("yaml", "json", default="yaml")
 def show(rules: str, form: str) -> int:
     """Print a rule set whole: overlays merged, defaults filled in.
 
@@ -84,7 +76,7 @@ def show(rules: str, form: str) -> int:
 
     rule_set = rule_files.rules_of_any_kind(rules)
     if form == "json":
-        click.echo(rule_set.canonical)
+        output.data(f"{rule_set.canonical}\n")
     else:
         output.document(json.loads(rule_set.canonical), form)
     output.say(rule_set.digest)
@@ -120,8 +112,10 @@ def lint(rules: str, form: str) -> int:
     """Report what a rule set allows but hardly means.
 
     Errors of the file are reported like everywhere; lint adds rules that are never reached,
-    conditions that never hold, orders that leave ties, expressions that are slow. The exit status
-    is 1 where anything was found.
+    conditions that never hold or may have no value, orders that leave ties, ranking keys that
+    decide less than they seem to, rules that take pods of higher priority, expressions that are
+    slow, and rules that no case beside the file touches. The exit status is 1 where anything was
+    found.
 
     \b
     Example:
@@ -129,12 +123,14 @@ def lint(rules: str, form: str) -> int:
     """
     from dataclasses import asdict
 
+    from policy.cases.untested import untested
     from policy.rules.lint import lint as run
 
-    found = run(rule_files.rule_set(rules))
+    rule_set = rule_files.rule_set(rules)
+    found = (*run(rule_set), *untested(rules, rule_set, within=rule_files.within()))
     if form == "table":
         for warning in found:
-            click.echo(str(warning))
+            output.block(str(warning))
     else:
         rows = [{**asdict(warning), "finding": warning.finding.value} for warning in found]
         columns = ("finding", "place", "rule", "message", "help")
@@ -144,7 +140,12 @@ def lint(rules: str, form: str) -> int:
 
 
 @group.command("test")
-@click.argument("targets", metavar="[NAME|PATH]...", nargs=-1)
+@click.argument(
+    "targets",
+    metavar="[NAME|PATH]...",
+    nargs=-1,
+    shell_complete=options.proposing("all_rules"),
+)
 @rule_files.rules_root_option
 @options.output_option
 def test(targets: tuple[str, ...], form: str) -> int:
@@ -176,7 +177,7 @@ def test(targets: tuple[str, ...], form: str) -> int:
                 }
             )
             if failed and form == "table":
-                click.echo(str(failed))
+                output.block(str(failed))
     failures = sum(row["result"] == "fails" for row in rows)
     if form != "table":
         output.rows(rows, form, columns=("rules", "case", "place", "result", "differences"))
@@ -202,8 +203,8 @@ def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | N
 
 
 @group.command("diff")
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@click.argument("old", metavar="OLD", shell_complete=options.proposing("rules"))
+@click.argument("new", metavar="NEW", shell_complete=options.proposing("rules"))
 @rule_files.rules_root_option
 @options.output_option
 def diff(old: str, new: str, form: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 import sys
@@ -10,11 +11,14 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 _FORMS: Final = (*options.FORMATS, "parquet")
+_TIMEOUT_SECONDS: Final = 60
+"""That of `policy.store.read.sql`, which is not imported before it is needed."""
 
 
 def _parameters(
@@ -26,13 +30,44 @@ def _parameters(
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise click.BadParameter(f"`{text}` is not like `NAME=VALUE`", param=param)
-        found[name] = int(value) if re.fullmatch(r"-?\d{1,18}", value) else value
+        if name in found:
+            raise click.BadParameter(f"`{name}` is given twice", param=param)
+        found[name] = int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else value
     return found
 
 
 @click.command("sql")
-@click.argument("query", metavar="[QUERY|NAME|-]", required=False)
+@click.argument(
+    "query",
+    metavar="[QUERY|NAME|-]",
+    required=False,
+    shell_complete=options.proposing("queries"),
+)
 @options.db_option
+@click.option(
+    "--reader-url",
+    "reader",
+    metavar="URL",
+    envvar="POLICY_READER_DB",
+    show_envvar=True,
+    help="Run the query over this connection, that of a role which `policy db reader create` made."
+    " A `--db` on the command line goes before the environment variable.",
+)
+@click.option(
+    "--trust-connection",
+    "trust",
+    is_flag=True,
+    help="Run your own query on Postgres also where the connection may do more than read, such as"
+    " that of a superuser: the query then may do what the connection may do.",
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.IntRange(0, 7 * 24 * 3600),
+    default=_TIMEOUT_SECONDS,
+    show_default=True,
+    help="Stop the query when the database has worked on it for so long; 0 for no limit.",
+)
 @click.option("--list", "show_list", is_flag=True, help="List the saved queries.")
 @click.option("--text", is_flag=True, help="Print the SQL of a saved query instead of running it.")
 @click.option(
@@ -44,7 +79,12 @@ def _parameters(
 @click.option(
     "--until", metavar="TIME", callback=options.past_instant, help="Parameter `until`, likewise."
 )
-@click.option("--cluster", metavar="NAME", help="Parameter `cluster`; all by default.")
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    shell_complete=options.proposing("clusters"),
+    help="Parameter `cluster`; all by default.",
+)
 @click.option("--namespace", metavar="NAME", help="Parameter `namespace`; all by default.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Parameter `limit`: 50.")
 @click.option(
@@ -56,18 +96,13 @@ def _parameters(
     callback=_parameters,
     help="A parameter of your own query, which stands in it as `:NAME`.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(_FORMS),
-    default="table",
-    show_default=True,
-    help="Form of what is printed on standard output; Parquet needs the extra `parquet`.",
-)
+@options.output_of(*_FORMS, note="Parquet needs the extra `parquet`.")
 def command(
     query: str | None,
     db: str,
+    reader: str | None,
+    trust: bool,
+    timeout: int,
     show_list: bool,
     text: bool,
     since: datetime | None,
@@ -83,6 +118,10 @@ def command(
     The tables and views are documented in docs/sql.md; the names are the same on SQLite and
     Postgres. Nothing can be changed this way. `-` reads the query from standard input.
 
+    On Postgres a query of your own runs only over a connection that can do nothing but read:
+    `policy db reader create` makes such a role, and --reader-url or POLICY_READER_DB names it.
+    Saved queries run over any connection.
+
     \b
     Example:
       policy sql "SELECT * FROM v_preemptions"
@@ -91,9 +130,11 @@ def command(
       policy sql "SELECT count(*) AS n FROM decisions WHERE node = :node" -p node=n1 --output csv
     """
     if show_list:
+        others = ("text", "since", "until", "cluster", "namespace", "limit", "more", "db")
+        options.refuse_beside("`--list`", True, "query", *others)
         return _list(form)
     if query is None:
-        raise click.UsageError("give a query, or `--list` for the saved ones")
+        raise options.Misused("give a query, or `--list` for the saved ones")
     given = {
         "since": options.millis(since),
         "until": options.millis(until),
@@ -101,19 +142,29 @@ def command(
         "namespace": namespace,
         "limit": limit,
     }
-    parameters = {name: value for name, value in given.items() if value is not None} | more
-    sql, parameters = _resolved(query, parameters)
+    own = {name: value for name, value in given.items() if value is not None}
+    for name in own.keys() & more.keys():
+        raise options.Misused(f"`{name}` is given twice", help=f"leave out `-p {name}=...`")
+    sql, parameters, saved = _resolved(query, own | more)
+    options.refuse_beside("`--text`", text, "form", "db")
     if text:
-        click.echo(sql.strip())
+        output.data(f"{sql.strip()}\n")
         return Exit.OK
     if form == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("Parquet is no text: write it to a file with `>`")
-    with session.open_store(db) as store, store.sql(sql, parameters) as found:
+        raise options.Misused("Parquet is no text: write it to a file with `>`")
+    with (
+        session.open_store(_connection(db, reader)) as store,
+        store.sql(
+            sql, parameters, timeout=timeout or None, trust_connection=trust or saved
+        ) as found,
+    ):
         columns = _unique(found.columns)
         if form == "parquet":
             from policy.audit.tables_out import write_result
 
-            write_result(sys.stdout.buffer, columns, found)
+            made = io.BytesIO()
+            write_result(made, columns, found)
+            output.out().write_bytes(made.getvalue())
             return Exit.OK
         lines = (dict(zip(columns, row, strict=True)) for row in found)
         if form in ("csv", "jsonl"):
@@ -128,7 +179,7 @@ def _list(form: str) -> int:
     from policy.store.read.saved_queries import saved_queries
 
     if form == "parquet":
-        raise click.UsageError("the list of saved queries is no table of the database")
+        raise options.Misused("the list of saved queries is no table of the database")
     lines = [
         {"name": saved.name, "about": saved.about, "parameters": saved.parameters}
         for saved in saved_queries().values()
@@ -137,19 +188,56 @@ def _list(form: str) -> int:
     return Exit.OK
 
 
-def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The SQL of a query, and all of its parameters. Raises NotFound, click.UsageError."""
+def _connection(db: str, reader: str | None) -> str:
+    """The database to query: what stands on the command line goes before the environment."""
+    if reader is None:
+        return db
+    source = click.get_current_context().get_parameter_source
+    typed = [source(name) is ParameterSource.COMMANDLINE for name in ("db", "reader")]
+    if all(typed):
+        raise options.Misused("give `--db` or `--reader-url`, not both")
+    return db if typed[0] else reader
+
+
+def _resolved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any], bool]:
+    """The SQL of a query, all of its parameters, and whether it is a saved one.
+
+    Raises NotFound, Misused.
+    """
+    if query == "-":
+        query = _from_standard_input()
+    elif re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
+        sql, parameters = _saved(query, parameters)
+        return sql, parameters, True
+    # `::` is a cast of Postgres.
+    unused = [name for name in parameters if not re.search(rf"(?<!:):{name}\b", query)]
+    if unused:
+        raise options.Misused(
+            f"the query has no parameter `{unused[0]}`",
+            help=f"it would stand there as `:{unused[0]}`",
+        )
+    return query, parameters, False
+
+
+def _from_standard_input() -> str:
+    stream = session.standard_input()
+    if stream is None:
+        raise options.Misused("standard input is closed")
+    try:
+        return stream.read().decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise options.Misused(f"the query is not UTF-8 text: byte {exc.start + 1}") from None
+
+
+def _saved(query: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Raises NotFound, Misused."""
     from policy.store.read.saved_queries import DEFAULTS, saved_query
 
-    if query == "-":
-        return sys.stdin.read(), parameters
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)*", query):
-        return query, parameters
     saved = saved_query(query)
     alien = [name for name in parameters if name not in saved.parameters]
     if alien:
         takes = ", ".join(f"`{name}`" for name in saved.parameters)
-        raise click.UsageError(f"`{query}` has no parameter `{alien[0]}`; it has {takes}")
+        raise options.Misused(f"`{query}` has no parameter `{alien[0]}`; it has {takes}")
     return saved.sql, {name: DEFAULTS[name] for name in saved.parameters} | parameters
 
 
@@ -166,7 +254,7 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 def _stream(lines: Iterator[dict[str, Any]], form: str, columns: Sequence[str]) -> None:
     """Print rows as they come: a result may be larger than the memory."""
     output.rows(list(itertools.islice(lines, 1)), form, columns=columns)
-    while batch := list(itertools.islice(lines, 1000)):
+    while not output.out().unread and (batch := list(itertools.islice(lines, 1000))):
         output.rows(batch, form, columns=columns, header=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -60,7 +61,7 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
                 help=f"give `--cluster {row.cluster}`",
             )
         return row.base_revision
-    if text.isdecimal() and len(text) < 19:
+    if re.fullmatch(r"[0-9]{1,18}", text):
         return int(text)
     context = click.get_current_context()
     param = next(p for p in context.command.params if p.name == "at")
@@ -115,6 +116,7 @@ def show(
       policy state show pods --namespace default --at decision:1 --output yaml
     """
     wanted = None if kind is None else _kind(kind)
+    _require_namespaced(wanted, name, namespace, form)
     with session.open_store(db) as store:
         revision = revision_at(store, cluster, at)
         queries = store.audit_queries()
@@ -141,7 +143,7 @@ def show(
 
 
 def _kind(text: str) -> str:
-    """Raises click.BadParameter for a word that names no kind."""
+    """Raises Misused for a word that names no kind."""
     import difflib
 
     lowered = text.lower()
@@ -151,7 +153,23 @@ def _kind(text: str) -> str:
         return names[lowered]
     close = difflib.get_close_matches(lowered, names, n=1)
     hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(KINDS)}"
-    raise click.BadParameter(f"`{text}` is no kind that is kept\n  help: {hint}")
+    raise options.Misused(f"`{text}` is no kind that is kept", help=hint)
+
+
+def _require_namespaced(
+    kind: str | None, name: str | None, namespace: str | None, form: str
+) -> None:
+    """Raises Misused where `--namespace` could choose nothing."""
+    from policy.cluster.objects import NAMESPACED
+
+    if namespace is None:
+        return
+    if kind is None and form in ("table", "csv"):
+        options.refuse_beside("counts of all kinds; name a KIND", True, "namespace")
+    if kind is not None and kind not in NAMESPACED:
+        options.refuse_beside(f"a {kind}, which has no namespace", True, "namespace")
+    if name is not None and "/" in name and not name.startswith(f"{namespace}/"):
+        options.refuse_beside(f"`{name}`, which names another one", True, "namespace")
 
 
 def _key(kind: str, name: str, namespace: str | None) -> str:

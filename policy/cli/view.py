@@ -147,16 +147,15 @@ def because(filter_name: str, reasons: Iterable[str]) -> str:
 def print_short(stored: StoredDecision) -> None:
     """What `policy preempt` says: the decision, and who leaves."""
     row = stored.row
-    console = output.console()
-    console.print(f"{row.preemptor} (priority {row.preemptor_priority}) {verdict(stored)}")
+    output.line(f"{row.preemptor} (priority {row.preemptor_priority}) {verdict(stored)}")
     if row.message and not row.fits:
-        console.print(f"  {row.message}")
+        output.line(f"  {row.message}")
     if stored.record.victims and row.outcome == "preempt":
         columns = tuple(victim_rows(stored)[0])
-        console.print(output.table(victim_rows(stored), columns=columns, right=("priority",)))
+        output.print_table(victim_rows(stored), columns=columns, right=("priority",))
     cleared = stored.record.effects.clear_nominations
     if cleared:
-        console.print(f"nominations cleared: {', '.join(cleared)}")
+        output.line(f"nominations cleared: {', '.join(cleared)}")
 
 
 def inputs(values: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from policy.cli.state import at_option, revision_at
 
 if TYPE_CHECKING:
     from policy.audit.what_if import Step
+    from policy.cluster.digest import Change
     from policy.cluster.objects import Pod
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
@@ -28,9 +29,11 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     """`NAME=VALUE` options as numbers by name."""
     found = {}
     for text in texts:
-        matched = re.fullmatch(r"([^=]+)=(-?\d{1,10})", text)
+        matched = re.fullmatch(r"([^=]+)=(-?[0-9]{1,10})", text)
         if matched is None or abs(int(matched[2])) >= 2**31:
             raise click.BadParameter(f"`{text}` is not like `NAME=1000`", param=param)
+        if matched[1] in found:
+            raise click.BadParameter(f"`{matched[1]}` is given twice", param=param)
         found[matched[1]] = int(matched[2])
     return found
 
@@ -41,6 +44,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     "--pod",
     "files",
     metavar="FILE|-",
+    shell_complete=options.proposing("files"),
     multiple=True,
     help="Suppose that the pods of this manifest wait as well.",
 )
@@ -67,7 +71,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
 @click.option(
     "--now",
     metavar="TIME",
-    callback=options.instant,
+    callback=options.deciding_instant,
     help="The time to decide for; by default the clock, with `--at` the time of that state.",
 )
 @click.option(
@@ -101,8 +105,8 @@ def command(
 ) -> int:
     """Show which decisions would follow from a change, down to the victims of the victims.
 
-    Asked are the named pods, those of `--pod`, and those of a removed node; without any of them
-    all pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
+    Decides the named pods, those of `--pod`, and those of a removed node; without any of them all
+    pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
     same priority and age (`web-1~2` is the second life of `web-1`). Nothing is recorded or
     changed unless `--record` is given.
 
@@ -131,7 +135,9 @@ def command(
 
             asked = pending(supposed.snapshot)
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
-        ids = _record(store, cluster, revision, rule_set, steps) if record else {}
+        ids: Mapping[int, int] = {}
+        if record:
+            ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     _print(steps, ids, form)
     _tell(steps, ids)
     return Exit.OK
@@ -162,15 +168,13 @@ def _snapshot(
 
 def _read(files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]) -> list[Pod]:
     """The pods of manifests, as an API server would have admitted them."""
-    import sys
-
     from policy.audit.what_if import WhatIfError, new_class
     from policy.cluster.objects import Pod
     from policy.manifests import read, resolve
 
     if not files:
         return []
-    found = read(files, stdin=sys.stdin.buffer)
+    found = read(files, stdin=session.standard_input())
     pods = [obj for obj in found.objects if isinstance(obj, Pod)]
     if len(pods) < len(found.objects) or not pods:
         raise WhatIfError(
@@ -189,25 +193,25 @@ def _record(
     revision: int,
     rules: RuleSet,
     steps: Sequence[Step],
+    supposed: Sequence[Change],
 ) -> Mapping[int, int]:
-    """Keep the decisions; number of each step's decision."""
-    return {
-        step.number: store.record(
-            cluster,
-            step.decision,
-            [],
-            expected_revision=revision,
-            rule_set_canonical=rules.canonical,
-            rule_set_name=rules.name,
-            actor=session.actor(),
-            at_ms=session.clock_ms(),
-            candidates_kept=rules.audit_candidates,
-            hypothetical=True,
-            history=step.history,
-        ).decision_id
-        for step in steps
-        if step.decision is not None
-    }
+    """Keep the decisions, all of them or none; number of each step's decision."""
+    from policy.store import HypotheticalDecision
+
+    decided = [(step.number, step.decision, step.supposed) for step in steps if step.decision]
+    recorded = store.record_hypothetical(
+        cluster,
+        [
+            HypotheticalDecision(decision=decision, supposed=changes if i else (supposed, *changes))
+            for i, (_, decision, changes) in enumerate(decided)
+        ],
+        revision=revision,
+        rules=rules,
+        actor=session.actor(),
+        at_ms=session.clock_ms(),
+        candidates_kept=rules.audit_candidates,
+    )
+    return {number: one.decision_id for (number, *_), one in zip(decided, recorded, strict=True)}
 
 
 def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
@@ -233,7 +237,7 @@ def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
 def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
     if form == "table":
         for line in _tree(steps):
-            click.echo(line)
+            output.line(line)
     else:
         lines = [_line(step, ids) for step in steps]
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)

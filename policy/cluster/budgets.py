@@ -141,9 +141,11 @@ class BudgetUse:
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> BudgetUse | None:
         unmoved = any(kept is self.order for kept in after.kept())
-        if not unmoved or delta.added or delta.nodes_changed or delta.other_kinds & _KINDS:
+        if not unmoved or delta.nodes_changed or delta.other_kinds & _KINDS:
             return None
-        old, new = before.column(LABELS)[delta.rows], after.column(LABELS)[delta.rows]
+        # New pods are on no node, or the order would not be the same.
+        known = delta.rows[: delta.rows.size - delta.added]
+        old, new = before.column(LABELS)[known], after.column(LABELS)[known]
         return self if np.array_equal(old, new) else None
 
 

@@ -9,12 +9,19 @@ Objects are immutable; a changed object is a new one (`msgspec.structs.replace`)
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from policy.cluster import canonical
+
 Quantity: TypeAlias = str | int | float
-"""A Kubernetes quantity as it stands in a manifest; `quantities.parse` gives its exact value."""
+"""A Kubernetes quantity as it stands in a manifest; `quantities.nano` gives its exact value."""
+
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+"""Whole numbers in the ranges that the API's types have; the decoder refuses what is outside."""
 
 
 class _Object(
@@ -71,8 +78,8 @@ class ResourceRequirements(_Object, frozen=True):
 
 
 class ContainerPort(_Object, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Port = 0
+    host_port: Port = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -95,7 +102,7 @@ class NodeSelector(_Object, frozen=True):
 
 
 class PreferredSchedulingTerm(_Object, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
@@ -118,7 +125,7 @@ class PodAffinityTerm(_Object, frozen=True):
 
 
 class WeightedPodAffinityTerm(_Object, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
@@ -147,11 +154,11 @@ class Toleration(_Object, frozen=True):
 
 
 class TopologySpreadConstraint(_Object, frozen=True):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -204,7 +211,7 @@ class SchedulingGate(_Object, frozen=True):
 
 class PodSpec(_Object, frozen=True):
     node_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     scheduler_name: str = ""
@@ -218,7 +225,7 @@ class PodSpec(_Object, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False
 
 
@@ -263,7 +270,7 @@ class NodeSpec(_Object, frozen=True):
 
 class ContainerImage(_Object, frozen=True):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(_Object, frozen=True):
@@ -284,16 +291,16 @@ class Node(_Object, frozen=True):
 
 class PodDisruptionBudgetSpec(_Object, frozen=True):
     selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Int32 | str | None = None
+    max_unavailable: Int32 | str | None = None
 
 
 class PodDisruptionBudgetStatus(_Object, frozen=True):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str | None] | None = None
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
+    expected_pods: Int32 = 0
 
 
 class PodDisruptionBudget(_Object, frozen=True):
@@ -304,7 +311,7 @@ class PodDisruptionBudget(_Object, frozen=True):
 
 class PriorityClass(_Object, frozen=True):
     metadata: ObjectMeta
-    value: int
+    value: Int32
     global_default: bool = False
     preemption_policy: str | None = None
 
@@ -317,7 +324,7 @@ class Namespace(_Object, frozen=True):
 
 
 class PodGroupSpec(_Object, frozen=True):
-    min_member: int = 0
+    min_member: Int32 = 0
     queue: str = ""
     priority_class_name: str = ""
 
@@ -333,7 +340,7 @@ class PodGroup(_Object, frozen=True):
 
 
 class QueueSpec(_Object, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
 
 
 class Queue(_Object, frozen=True):
@@ -387,7 +394,7 @@ class PersistentVolumeClaim(_Object, frozen=True):
 
 
 class CSINodeDriverAllocatable(_Object, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(_Object, frozen=True):
@@ -469,9 +476,6 @@ def workload_key(pod: str, owner: str) -> str:
     return f"{namespace}/{owner or 'Pod/' + name}"
 
 
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-
-
 def encode(obj: ClusterObject) -> bytes:
     """Canonical JSON of the used fields: equal objects give equal bytes, whatever their source."""
-    return _ENCODER.encode(obj)
+    return canonical.encode(obj)

@@ -14,7 +14,8 @@ from typing import Final
 INT64_MAX: Final = 2**63 - 1
 
 _FORM: Final = re.compile(
-    r"([+-]?)((?:\d+\.?\d*)|(?:\.\d+))(?:([eE][+-]?\d{1,4})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?"
+    r"([+-]?)((?:[0-9]+\.?[0-9]*)|(?:\.[0-9]+))"
+    r"(?:([eE][+-]?[0-9]{1,4})|(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E))?"
 )
 _FACTORS: Final = {
     "": Decimal(1),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from policy.cluster.names import valid_label_key, valid_label_value
 from policy.cluster.objects import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -24,23 +25,8 @@ from policy.cluster.objects import (
 
 Labels = Mapping[str, str]
 
-_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT64: Final = 2**63
-
-
-def valid_label_key(key: str) -> bool:
-    """Is this a qualified name: an optional DNS prefix, a slash, at most 63 characters."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
-        return False
-    return _NAME.fullmatch(name) is not None
-
-
-def valid_label_value(value: str) -> bool:
-    return _VALUE.fullmatch(value) is not None
 
 
 def go_integer(text: str) -> int | None:

@@ -7,10 +7,11 @@ itself instead of being computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from policy.cluster.objects import (
     kind_of,
 )
 from policy.cluster.requests import CURRENT, RequestRules
+from policy.cluster.rows import KeyRows, PodRows
 from policy.cluster.tables import (
     NODE_NAME,
     NOMINATED_NAME,
@@ -47,6 +49,9 @@ from policy.cluster.tables import (
 Rows = NDArray[np.int64]
 NodeIndex = NDArray[np.int32]
 
+_CHANGES: Final = 20_000
+"""Changed pods and nodes whose traces a snapshot may carry before it is packed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
@@ -60,47 +65,11 @@ class Delta:
     other_kinds: frozenset[str]  #: kinds beside Pod and Node of which an object changed
 
 
-class _Changed(Sequence["Pod | None"]):
-    """Pods of which a few differ from a list that is shared: most deltas touch a handful of many.
-
-    Copying the list would touch every pod, because each copy counts as a reference to it.
-    """
-
-    __slots__ = ("_base", "_changes")
-    _LIMIT = 2048  #: changes after which a list of its own is cheaper
-
-    def __init__(self, base: list[Pod | None], changes: dict[int, Pod | None]) -> None:
-        self._base = base
-        self._changes = changes
-
-    @classmethod
-    def of(cls, pods: Sequence[Pod | None], changes: dict[int, Pod | None]) -> Sequence[Pod | None]:
-        if isinstance(pods, _Changed):
-            changes = {**pods._changes, **changes}
-            pods = pods._base
-        changed = cls(cast("list[Pod | None]", pods), changes)
-        return changed if len(changes) <= cls._LIMIT else list(changed)
-
-    def __len__(self) -> int:
-        return len(self._base)
-
-    @overload
-    def __getitem__(self, row: int) -> Pod | None: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Pod | None]: ...
-    def __getitem__(self, row: int | slice) -> Pod | None | Sequence[Pod | None]:
-        if isinstance(row, slice):
-            return list(self)[row]
-        place = row if row >= 0 else row + len(self._base)
-        return self._changes[place] if place in self._changes else self._base[place]
-
-    def __iter__(self) -> Iterator[Pod | None]:
-        changes = self._changes
-        return (changes.get(i, pod) for i, pod in enumerate(self._base))
-
-
 class Derived(Protocol):
-    """A value computed from a snapshot that can follow it through a delta."""
+    """A value computed from a snapshot that can follow it through a delta.
+
+    It holds the snapshot's state only, never its instant; `Snapshot.derived` says more.
+    """
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> Self | None:
         """The value for `after`, None where it must be computed again when asked for."""
@@ -118,7 +87,7 @@ class _Remembered:
     value: Any
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Remembered:
-        # Whether it still holds is seen when it is asked for.
+        # Whether it still holds is checked when it is read.
         return self
 
     def holds_for(self, inputs: tuple[object, ...]) -> bool:
@@ -141,22 +110,22 @@ class Snapshot:
     place in snapshot order (namespace, name).
     """
 
-    pods: Sequence[Pod | None]
-    keys: Names  #: namespace/name per row
+    pods: PodRows
     pools: Pools
     nodes: NodeTable
     others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
     now_ms: int
     state_digest: str
-    history: Mapping[str, Mapping[str, int]] | None
+    history: digests.HistoryFigures | None
     node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
     nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
     rank: Ints  #: (pods,)
     _columns: dict[Column, NDArray[Any]]
     _requests: dict[RequestRules, Ints]
     _derived: dict[Hashable, Derived]
-    _rows: dict[str, int]
-    _new_rows: dict[str, int]
+    _keys: KeyRows
+    _in_order: Rows  #: (pods,) rows in snapshot order: what `rank` is the inverse of
+    _changes: int  #: pods and nodes changed since the rows were numbered
 
     # --- building ------------------------------------------------------------------------------
 
@@ -167,7 +136,7 @@ class Snapshot:
         *,
         now_ms: int,
         state_digest: str | None = None,
-        history: Mapping[str, Mapping[str, int]] | None = None,
+        history: digests.HistoryFigures | None = None,
     ) -> Self:
         """A snapshot of typed, resolved objects; of two with the same key the last one counts.
 
@@ -185,8 +154,9 @@ class Snapshot:
             else:
                 others.setdefault(kind_of(obj), {})[key_of(obj)] = obj
         place = {name: i for i, name in enumerate(sorted(pods))}
-        # Node by node in memory: what is asked of a node's pods then lies side by side.
+        # Node by node in memory: what belongs to a node then lies side by side.
         order = sorted(place, key=lambda name: pods[name].spec.node_name)
+        rank = np.array([place[name] for name in order], dtype=np.int64)
         rows = [pods[name] for name in order]
         keys = name_array(f"{namespace}/{name}" for namespace, name in order)
         pools = Pools()
@@ -210,8 +180,7 @@ class Snapshot:
                 ),
             )
         return cls(
-            pods=rows,
-            keys=keys,
+            pods=PodRows.of(rows),
             pools=pools,
             nodes=table,
             others=others,
@@ -220,12 +189,13 @@ class Snapshot:
             history=history,
             node=_locate(columns[NODE_NAME], pools, table),
             nominated=_locate(columns[NOMINATED_NAME], pools, table),
-            rank=np.array([place[name] for name in order], dtype=np.int64),
+            rank=rank,
             _columns=columns,
             _requests={CURRENT: requests},
             _derived={},
-            _rows={key: i for i, key in enumerate(keys.tolist())},
-            _new_rows={},
+            _keys=KeyRows.of(keys),
+            _in_order=np.argsort(rank),
+            _changes=0,
         )
 
     # --- reading -------------------------------------------------------------------------------
@@ -235,11 +205,14 @@ class Snapshot:
         """Digest of all that a decision reads: state, now and history figures."""
         return digests.snapshot_digest(self.state_digest, now_ms=self.now_ms, history=self.history)
 
+    @property
+    def keys(self) -> Names:
+        """namespace/name per row, of removed pods too; shape (pods,)."""
+        return self._keys.keys
+
     def row(self, key: str) -> int | None:
         """Row of the pod `namespace/name`, None where the cluster has none."""
-        found = self._new_rows.get(key)
-        if found is None:
-            found = self._rows.get(key)
+        found = self._keys.row(key)
         return None if found is None or self.pods[found] is None else found
 
     def pod(self, key: str) -> Pod | None:
@@ -251,8 +224,8 @@ class Snapshot:
 
         among: (pods,) bool.
         """
-        rows = np.arange(len(self.pods)) if among is None else np.flatnonzero(among)
-        for row in rows[np.argsort(self.rank[rows], kind="stable")].tolist():
+        rows = self._in_order if among is None else self._in_order[among[self._in_order]]
+        for row in rows.tolist():
             pod = self.pods[row]
             if pod is not None:
                 yield row, self.keys[row], pod
@@ -279,7 +252,16 @@ class Snapshot:
         return widen(self.nodes.allocatable, len(self.pools.resources))
 
     def derived(self, key: Hashable, build: Callable[[Snapshot], D]) -> D:
-        """A value computed once per snapshot and carried through deltas."""
+        """The value that is kept under `key`, built where there is none.
+
+        The key names everything that the value depends on beside the snapshot's state: equal keys
+        mean the same computation. `build` reads the state alone, neither `now_ms` nor history
+        figures, because `at` shares what is kept. `apply` offers each kept value the delta
+        (`Derived.patched`); a value that returns None is built again when it is next wanted.
+        `packed` keeps none. Row numbers and interned ids in it hold until then.
+        A value is never changed, or a snapshot that came before would see it; one that only grows
+        with the pools (answers for further label sets) may.
+        """
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = build(self)
@@ -288,8 +270,11 @@ class Snapshot:
     def remembered(self, name: str, inputs: tuple[object, ...], build: Callable[[], V]) -> V:
         """What `build` made of equal inputs the last time, on this snapshot or one before it.
 
-        inputs: everything that `build` reads; arrays are compared by content, other objects as
-        they compare themselves. Nobody may change the value.
+        inputs: everything that `build` reads, the snapshot's own columns too: the value outlives
+        deltas without being told of them, so whatever is not an input must not matter. Arrays are
+        compared by content, other objects as they compare themselves (those made with `eq=False`
+        by identity). One value is kept for each name, the last one; other inputs replace it.
+        The value is never changed, or an array that was an input.
         """
         found = self._derived.get(name)
         if not isinstance(found, _Remembered) or not found.holds_for(inputs):
@@ -334,9 +319,7 @@ class Snapshot:
 
     # --- changing ------------------------------------------------------------------------------
 
-    def at(
-        self, now_ms: int, *, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, now_ms: int, *, history: digests.HistoryFigures | None = None) -> Snapshot:
         """The same state looked at at another instant (with other history figures)."""
         return self._with(now_ms=now_ms, history=history, _derived=dict(self._derived))
 
@@ -350,7 +333,11 @@ class Snapshot:
         """
         last = {(kind, key): obj for kind, key, obj in changes}
         if not last:
-            return self
+            # Changes without net effect lead to another revision, and so to another digest.
+            unchanged = state_digest in {None, self.state_digest}
+            if unchanged:
+                return self
+            return self._with(state_digest=state_digest, _derived=dict(self._derived))
         if state_digest is None:
             state_digest = digests.chain_changes(
                 self.state_digest, ((kind, key, obj) for (kind, key), obj in last.items())
@@ -361,16 +348,15 @@ class Snapshot:
         changed_nodes = {
             key: cast("Node | None", obj) for (kind, key), obj in last.items() if kind == "Node"
         }
-        others = {kind: dict(of_kind) for kind, of_kind in self.others.items()}
-        other_kinds = set()
+        changed_others: dict[str, dict[str, ClusterObject]] = {}
         for (kind, key), obj in last.items():
             if kind not in {"Pod", "Node"}:
-                other_kinds.add(kind)
-                of_kind = others.setdefault(kind, {})
+                if kind not in changed_others:
+                    changed_others[kind] = dict(self.others.get(kind, {}))
                 if obj is None:
-                    of_kind.pop(key, None)
+                    changed_others[kind].pop(key, None)
                 else:
-                    of_kind[key] = obj
+                    changed_others[kind][key] = obj
         nodes = self.nodes
         if changed_nodes:
             merged: dict[str, Node | None] = {n.metadata.name: n for n in nodes.nodes}
@@ -379,9 +365,10 @@ class Snapshot:
         return self._with_pods(
             changed_pods,
             nodes=nodes,
-            others=others if other_kinds else self.others,
-            other_kinds=frozenset(other_kinds),
+            others={**self.others, **changed_others} if changed_others else self.others,
+            other_kinds=frozenset(changed_others),
             state_digest=state_digest,
+            changes=len(changed_pods) + len(changed_nodes),
         )
 
     def _with_pods(
@@ -392,40 +379,27 @@ class Snapshot:
         others: Mapping[str, Mapping[str, ClusterObject]],
         other_kinds: frozenset[str],
         state_digest: str,
+        changes: int,
     ) -> Snapshot:
         size = len(self.pods)
-        pods: Sequence[Pod | None] = self.pods
-        keys, new_rows, rank = self.keys, self._new_rows, self.rank
-        rows: list[int] = []
-        values: list[Pod | None] = []
-        added: list[str] = []
+        there: dict[int, Pod | None] = {}
+        added: dict[str, Pod] = {}
         for key, pod in changed.items():
-            row = self._new_rows.get(key, self._rows.get(key))
-            if row is not None and row < size and self.keys[row] == key:
-                rows.append(row)
-                values.append(pod)
+            row = self._keys.row(key)
+            if row is not None:
+                there[row] = pod
             elif pod is not None:
-                added.append(key)
-        if rows and not added:
-            pods = _Changed.of(self.pods, dict(zip(rows, values, strict=True)))
+                added[key] = pod
+        pods, keys, in_order, rank = self.pods, self._keys, self._in_order, self.rank
+        if changed:
+            pods = pods.followed(there, list(added.values()))
         if added:
-            pods = list(self.pods)
-            for row, value in zip(rows, values, strict=True):
-                pods[row] = value
-            new_rows = dict(self._new_rows)
-            for key in added:
-                new_rows[key] = len(pods)
-                rows.append(len(pods))
-                values.append(changed[key])
-                pods.append(changed[key])
-            keys = np.concatenate([self.keys, name_array(added)])
-            parts = [tuple(key.split("/", 1)) for key in keys.tolist()]
-            order = sorted(range(len(parts)), key=parts.__getitem__)
-            rank = np.empty(len(parts), dtype=np.int64)
-            rank[order] = np.arange(len(parts), dtype=np.int64)
-        by_row = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
-        row_ids = np.array(rows, dtype=np.int64)[by_row]
-        row_pods = [values[i] for i in by_row]
+            keys = keys.followed(list(added))
+            in_order = _inserted(in_order, keys.keys)
+            rank = np.empty(in_order.size, dtype=np.int64)
+            rank[in_order] = np.arange(in_order.size)
+        row_ids = np.array([*sorted(there), *range(size, len(pods))], dtype=np.int64)
+        row_pods = [pods[row] for row in row_ids.tolist()]
 
         columns = {
             column: _replaced(array, row_ids, fill(column, row_pods, self.pools), len(added))
@@ -450,7 +424,6 @@ class Snapshot:
             nominated = _locate(columns[NOMINATED_NAME], self.pools, nodes)
         after = self._with(
             pods=pods,
-            keys=keys,
             nodes=nodes,
             others=others,
             state_digest=state_digest,
@@ -460,7 +433,9 @@ class Snapshot:
             _columns=columns,
             _requests=requests,
             _derived={},
-            _new_rows=new_rows,
+            _keys=keys,
+            _in_order=in_order,
+            _changes=self._changes + changes,
         )
         old_node = np.full(row_ids.size, NOWHERE, dtype=np.int32)
         known = row_ids < size
@@ -479,9 +454,40 @@ class Snapshot:
                 after._derived[derived_key] = patched
         return after
 
+    def packed(self, *, tolerated: int | None = None) -> Snapshot:
+        """The same state without the traces of changes; the snapshot itself while they are few.
+
+        Rows of removed pods, interned values and answers about them are kept by `apply` for good:
+        who follows a cluster for long packs after each change. Rows are then numbered anew and
+        derived values are computed again; digests and decisions stay what they are.
+
+        tolerated: changed pods and nodes that are few, where not a third of the cluster's pods.
+        """
+        few = max(_CHANGES, len(self.pods) // 3) if tolerated is None else tolerated
+        if self._changes <= few:
+            return self
+        return self.from_objects(
+            self.objects(),
+            now_ms=self.now_ms,
+            state_digest=self.state_digest,
+            history=self.history,
+        )
+
     def _with(self, **changes: Any) -> Snapshot:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return type(self)(**{**fields, **changes})
+
+
+def _inserted(in_order: Rows, keys: Names) -> Rows:
+    """Rows in snapshot order when those of the last keys are added; `in_order` holds the others."""
+
+    def name(row: int) -> tuple[str, ...]:
+        # As text a dash would sort before the slash, and with it namespace `a-b` before `a`.
+        return tuple(keys[row].split("/", 1))
+
+    added = sorted(range(in_order.size, keys.size), key=name)
+    places = [bisect_left(in_order, name(row), key=name) for row in added]
+    return np.insert(in_order, places, added)
 
 
 def _locate(names: NDArray[Any], pools: Pools, nodes: NodeTable) -> NodeIndex:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -11,6 +13,28 @@ MISSING: Final = -(2**63)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_DAY_MS: Final = 86_400_000
+
+EARLIEST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+LATEST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""The instants that can be written: the first and last millisecond of the years 0001 to 9999."""
+
+LONGEST_GRACE_SECONDS: Final = (2**63 - 1) // 10**9
+"""Longest grace period of a pod: an API server counts it in int64 nanoseconds (292 years)."""
+
+LATEST_NOW: Final = (datetime(9700, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+"""Latest time to decide for: what ends a grace period later still is a time."""
+
+# INVARIANT: a victim's deletion timestamp can be written, whatever its grace period.
+assert LATEST_NOW + LONGEST_GRACE_SECONDS * 1000 <= LATEST
+
+_USUAL: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+"""What an API server writes, which the library reads faster than we do."""
+
+_RFC_3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
 
 
 class TimeError(ValueError):
@@ -19,14 +43,53 @@ class TimeError(ValueError):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> int:
-    """Milliseconds since 1970 UTC. Raises TimeError."""
+    """Milliseconds since 1970 UTC of an RFC 3339 text; finer digits are cut off.
+
+    A leap second (`23:59:60Z` at the end of a month) is the second after it. Raises TimeError,
+    also for a time whose UTC form is outside of the years 0001 to 9999.
+    """
+    if _USUAL.fullmatch(text):
+        try:
+            return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+        except ValueError:
+            pass  # below it is a leap second, out of range, or refused
+    found = _RFC_3339.fullmatch(text)
+    if found is None:
+        raise _not_a_time(text)
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    leap = second == 60
     try:
-        value = datetime.fromisoformat(text)
+        # In the year 2000 every month has its days, so that the year 0000 is a matter of range.
+        value = datetime(year or 2000, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
     except ValueError:
-        raise TimeError(f"`{text[:80]}` is not an RFC 3339 time") from None
-    if value.tzinfo is None:
-        raise TimeError(f"`{text[:80]}` has no time zone")
-    return (value - _EPOCH) // _MILLISECOND
+        raise _not_a_time(text) from None
+    millis = (value - _EPOCH) // _MILLISECOND + leap * 1000
+    fraction, sign, hours, minutes = found.groups()[6:]
+    if sign:
+        if int(hours) > 23 or int(minutes) > 59:
+            raise _not_a_time(text)
+        offset = (int(hours) * 60 + int(minutes)) * 60_000
+        millis += offset if sign == "-" else -offset
+    if leap and not _ends_a_month(millis):
+        raise _not_a_time(text)
+    if fraction:
+        millis += int(fraction[1:4].ljust(3, "0"))
+    if not year or not EARLIEST <= millis <= LATEST:
+        raise TimeError(f"`{text[:80]}` is outside of the years 0001 to 9999")
+    return millis
+
+
+def _not_a_time(text: str) -> TimeError:
+    return TimeError(f"`{text[:80]}` is not an RFC 3339 time")
+
+
+def _ends_a_month(after: int) -> bool:
+    """Whether this instant is the midnight that begins a month, where leap seconds end."""
+    days, rest = divmod(after, _DAY_MS)
+    if rest or after <= EARLIEST:
+        return False
+    date = _EPOCH + timedelta(days=days - 1)
+    return date.day == calendar.monthrange(date.year, date.month)[1]
 
 
 def parse_optional(text: str | None) -> int:
@@ -51,6 +114,6 @@ def to_text(millis: int) -> str | None:
     value = to_datetime(millis)
     if value is None:
         return None
-    if value.microsecond:
-        return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-    return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # isoformat gives every year four digits, as RFC 3339 wants them; strftime does not.
+    parts = "milliseconds" if value.microsecond else "seconds"
+    return value.replace(tzinfo=None).isoformat(timespec=parts) + "Z"

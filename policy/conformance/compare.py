@@ -12,7 +12,7 @@ differ  Everything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ from policy.preemption.messages import fit_error
 
 if TYPE_CHECKING:
     from policy.face import Snapshot
-    from policy.preemption.importance import Ties
+    from policy.preemption.importance import Importance
     from policy.rules import RuleSet
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
@@ -58,7 +58,7 @@ def compare(
     """Decide the scenario with `rules` and judge the decision against the recorded one."""
     from policy.face import Snapshot
 
-    snapshot = Snapshot.from_manifests(scenario.objects, now=NOW)
+    snapshot = Snapshot.from_manifests(scenario.objects, now=NOW, admission=False)
     comparison = _Comparison(scenario, snapshot, rules)
     differences = list(comparison.differences())
     if strict:
@@ -88,23 +88,21 @@ class _Outcome:
 
 class _Comparison:
     def __init__(self, scenario: Scenario, snapshot: Snapshot, rules: RuleSet) -> None:
+        from policy.preemption.decide import decide
+
         self.scenario = scenario
         self.expect = scenario.expect
         self.snapshot = snapshot
         self.rules = rules
         self.tied: list[str] = []  #: nodes (or the choice) that differ by a tie only
         self.apart: list[str] = []  #: nodes whose victims are not the recorded ones
-        self.decision = self._decide(None)
+        self.decision = decide(snapshot, rules, scenario.pod, evaluate_all=True)
 
-    def _decide(self, ties: Ties | None) -> Decision:
-        from policy.preemption.decide import decide
+    def _decide(self, importance: Callable[..., Importance]) -> Decision:
+        from policy.preemption.decide import decide_by
 
-        return decide(
-            self.snapshot,
-            self.rules,
-            self.scenario.pod,
-            evaluate_all=True,
-            ties=ties,
+        return decide_by(
+            importance, self.snapshot, self.rules, self.scenario.pod, evaluate_all=True
         )
 
     def differences(self) -> Iterator[str]:
@@ -161,7 +159,7 @@ class _Comparison:
         self, nodes: Iterable[str], recorded: Mapping[str, RecordedCandidate]
     ) -> set[str]:
         """The nodes whose recorded victims no order among equal pods explains."""
-        from policy.preemption.importance import Ties
+        from policy.conformance.ties import tied
 
         # The real list of victims comes out of an unstable sort: equals may stand in any order.
         listing = {
@@ -172,7 +170,7 @@ class _Comparison:
         return witness.unexplained(
             self.scenario,
             {node: recorded[node] for node in nodes},
-            lambda order: _victims_by_node(self._decide(Ties(order=order, listing=listing))),
+            lambda order: _victims_by_node(self._decide(tied(order, listing))),
         )
 
     # --- choice ----------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +16,8 @@ import msgspec
 
 from policy.conformance import compare, scenario, sessions
 from policy.conformance.results import Result
+from policy.text.system import explained
+from policy.workers import without_interrupt
 
 if TYPE_CHECKING:
     from policy.rules import RuleSet
@@ -24,6 +28,10 @@ _CHUNK: Final = 8
 
 class RecordingError(Exception):
     """A file that is no recording, or a line of it that is none; the text says which."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +98,8 @@ def run(
         waiting: deque[Future[list[Result]]] = deque()
         try:
             for chunk in _chunks(tasks):
-                waiting.append(pool.submit(_judge_chunk, chunk))
+                with without_interrupt():  # this may start a process
+                    waiting.append(pool.submit(_judge_chunk, chunk))
                 if len(waiting) >= 3 * jobs:
                     yield from waiting.popleft().result()
             while waiting:
@@ -116,8 +125,8 @@ def _tasks(
                 ) from exc
             if not any(form.knows(head) for form in FORMS):
                 raise RecordingError(
-                    f"{path}:{number}: not a recorded scenario"
-                    "\n  help: a scenario has `id`, `family`, `cluster`, `pod` and `expect`"
+                    f"{path}:{number}: not a recorded scenario",
+                    help="a scenario has `id`, `family`, `cluster`, `pod` and `expect`",
                 )
             if not families or head.family in families:
                 taken += 1
@@ -127,9 +136,12 @@ def _tasks(
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         yield from scenario.lines(path)
-    except (OSError, EOFError) as exc:
-        reason = getattr(exc, "strerror", None) or str(exc)
-        raise RecordingError(f"{path}: {reason[:1].lower()}{reason[1:]}") from exc
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        advice = "`gzip --test` tells; copy or record the file again"
+        raise RecordingError(f"{path}: gzip data is damaged or cut off", help=advice) from exc
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise RecordingError(f"{path}: {said.message}", help=said.help) from exc
 
 
 def _chunks(tasks: Iterable[Task]) -> Iterator[_Chunk]:

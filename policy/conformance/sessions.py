@@ -117,7 +117,7 @@ def compare(recorded: RecordedSession, *, source: str = "") -> Result:
     from policy.rules.problems import RulesError
 
     # Priorities are taken as they stand: this scheduler never resolves the class of a pod.
-    objects = read_dicts(recorded.cluster.get("items") or []).objects
+    objects = read_dicts(recorded.cluster.get("items") or [], admission=False).objects
     differences: Sequence[str]
     try:
         rules = _rules(recorded.config)

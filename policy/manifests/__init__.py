@@ -5,15 +5,19 @@ what an API server would have added at admission; `from_dicts` does both for dec
 raise `ManifestError`, which names file, document, object and field of every problem.
 """
 
+from policy.manifests.collected import Place
+from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, Problem
-from policy.manifests.reader import ManifestSet, Place, read, read_dicts
-from policy.manifests.resolve import from_dicts, resolve
+from policy.manifests.reader import ManifestSet, read, read_dicts
+from policy.manifests.resolve import default_classes, from_dicts, resolve
 
 __all__ = [
+    "Limits",
     "ManifestError",
     "ManifestSet",
     "Place",
     "Problem",
+    "default_classes",
     "from_dicts",
     "read",
     "read_dicts",

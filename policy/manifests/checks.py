@@ -1,12 +1,12 @@
-"""Values that have the right type and still make no sense: quantities, times, names, ranges.
+"""Values that have the right type and cannot be computed with: quantities, times, ranges.
 
-Label syntax is not checked: real dumps and test clusters hold labels that an API server would
-refuse, and matching them is well defined all the same.
+Ranges of whole numbers are part of the types (`Int32`, `Port`); here is what a type cannot say.
+`admission` checks what an API server would refuse although it could be computed with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,186 +14,169 @@ from policy.cluster import quantities, times
 from policy.cluster.objects import (
     NAMESPACED,
     ClusterObject,
+    Condition,
     Container,
     ContainerStatus,
-    CSINode,
     Node,
     ObjectMeta,
     Pod,
     PodDisruptionBudget,
-    PodGroup,
-    PodSpec,
-    PriorityClass,
     Quantity,
-    Queue,
     ResourceRequirements,
 )
-from policy.manifests.fields import Mismatch, child
+from policy.manifests.fields import Mismatch, child, out_of_range
 
-_INT32: Final = range(-(2**31), 2**31)
-_PORTS: Final = range(65536)
+MOST: Final = 2**53 - 1
+"""Largest amount of a pod or node in its base unit (thousandths of a core, bytes, devices).
+
+Records keep amounts as numbers of canonical JSON, which are exact up to here, and sums over the
+pods of a node stay within int64.
+"""
+
+_Found = list[Mismatch]
 
 
 def problems(obj: ClusterObject) -> list[Mismatch]:
     """Everything that is wrong with the values of one object; empty where it can be used."""
-    found = list(_metadata(obj.metadata, namespaced=type(obj).__name__ in NAMESPACED))
+    found: _Found = []
+    _metadata(obj.metadata, found, namespaced=type(obj).__name__ in NAMESPACED)
     check = _CHECKS.get(type(obj))
     if check is not None:
-        found.extend(check(obj))
+        check(obj, found)
     return found
 
 
-def _metadata(meta: ObjectMeta, *, namespaced: bool) -> Iterator[Mismatch]:
+def _metadata(meta: ObjectMeta, found: _Found, *, namespaced: bool) -> None:
     if not meta.name:
-        yield Mismatch("metadata.name", "missing", "every object needs a name")
+        found.append(Mismatch("metadata.name", "missing", "every object needs a name"))
     elif "/" in meta.name:
-        yield Mismatch("metadata.name", f"`{meta.name[:80]}` holds a `/`")
+        found.append(Mismatch("metadata.name", f"`{meta.name[:80]}` holds a `/`"))
     if namespaced and "/" in meta.namespace:
-        yield Mismatch("metadata.namespace", f"`{meta.namespace[:80]}` holds a `/`")
-    yield from _time(meta.creation_timestamp, "metadata.creationTimestamp")
-    yield from _time(meta.deletion_timestamp, "metadata.deletionTimestamp")
+        found.append(Mismatch("metadata.namespace", f"`{meta.namespace[:80]}` holds a `/`"))
+    if meta.creation_timestamp:
+        _time(meta.creation_timestamp, "metadata.creationTimestamp", found)
+    if meta.deletion_timestamp:
+        _time(meta.deletion_timestamp, "metadata.deletionTimestamp", found)
 
 
-def _time(text: str | None, path: str) -> Iterator[Mismatch]:
+def _time(text: str | None, path: str, found: _Found) -> None:
     if text:
         try:
             times.parse(text)
         except times.TimeError as exc:
-            yield Mismatch(path, str(exc), "write it as `2026-11-21T00:00:00Z`")
+            found.append(Mismatch(path, str(exc), "write it as `2026-11-21T00:00:00Z`"))
 
 
-def _whole(value: int | None, allowed: range, path: str) -> Iterator[Mismatch]:
-    if value is not None and value not in allowed:
-        yield Mismatch(
-            path, f"`{value}` is out of range", f"from {allowed.start} to {allowed.stop - 1}"
-        )
+def _conditions(conditions: Iterable[Condition], found: _Found) -> None:
+    for i, condition in enumerate(conditions):
+        if condition.last_transition_time:
+            path = f"status.conditions[{i}].lastTransitionTime"
+            _time(condition.last_transition_time, path, found)
+
+
+# --- quantities ----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=65536)
-def _verdict(quantity: Quantity) -> tuple[int, str]:
-    """(thousandths, error): a cluster repeats few distinct quantities many times."""
+def _flaw(quantity: Quantity, thousandths: bool, negative: bool, /) -> tuple[str, str] | None:
+    """(message, help) of an amount that cannot be used.
+
+    A cluster repeats few distinct quantities many times.
+    """
     try:
-        return quantities.milli(quantity), ""
+        nanos = quantities.nano(quantity)
     except quantities.QuantityError as exc:
-        return 0, str(exc)
+        return str(exc), "for example `500m`, `2`, `1536Mi`, `1G`"
+    if nanos < 0 and not negative:
+        return f"`{quantity}` is negative", ""
+    unit = 1_000_000 if thousandths else 1_000_000_000
+    if not -MOST * unit <= nanos <= MOST * unit:
+        most = f"{MOST}m" if thousandths else f"{MOST}"
+        return f"`{str(quantity)[:80]}` is out of range", f"at most {most}"
+    return None
 
 
 def _amounts(
-    resources: Mapping[str, Quantity] | None, path: str, *, negative: bool = False
-) -> Iterator[Mismatch]:
-    for name, quantity in (resources or {}).items():
-        value, error = _verdict(quantity)
-        if error:
-            yield Mismatch(child(path, name), error, "for example `500m`, `2`, `1536Mi`, `1G`")
-        elif value < 0 and not negative:
-            yield Mismatch(child(path, name), f"`{quantity}` is negative")
+    resources: Mapping[str, Quantity] | None,
+    found: _Found,
+    *where: str | int,
+    negative: bool = False,
+) -> None:
+    if resources:
+        for name, quantity in resources.items():
+            flaw = _flaw(quantity, name == "cpu", negative)
+            if flaw is not None:
+                found.append(Mismatch(child(_path(where), name), *flaw))
 
 
-def _resources(resources: ResourceRequirements | None, path: str) -> Iterator[Mismatch]:
+def _path(where: Iterable[str | int]) -> str:
+    """`("a", 0, "b")` as `a[0].b`; built only where something is wrong."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+    return text.removeprefix(".")
+
+
+def _resources(resources: ResourceRequirements | None, found: _Found, *where: str | int) -> None:
     if resources is not None:
-        if resources.requests:
-            yield from _amounts(resources.requests, f"{path}.requests")
-        if resources.limits:
-            yield from _amounts(resources.limits, f"{path}.limits")
+        _amounts(resources.requests, found, *where, "requests")
+        _amounts(resources.limits, found, *where, "limits")
 
 
-def _containers(containers: Iterable[Container] | None, path: str) -> Iterator[Mismatch]:
+def _containers(containers: Iterable[Container] | None, found: _Found, path: str) -> None:
     for i, container in enumerate(containers or ()):
         if container.resources is not None:
-            yield from _resources(container.resources, f"{path}[{i}].resources")
-        for j, port in enumerate(container.ports or ()):
-            yield from _whole(port.container_port, _PORTS, f"{path}[{i}].ports[{j}].containerPort")
-            yield from _whole(port.host_port, _PORTS, f"{path}[{i}].ports[{j}].hostPort")
+            _resources(container.resources, found, path, i, "resources")
 
 
-def _statuses(statuses: Iterable[ContainerStatus] | None, path: str) -> Iterator[Mismatch]:
+def _statuses(statuses: Iterable[ContainerStatus] | None, found: _Found, path: str) -> None:
     for i, status in enumerate(statuses or ()):
-        if status.resources is not None:
-            yield from _resources(status.resources, f"{path}[{i}].resources")
-        if status.allocated_resources:
-            yield from _amounts(status.allocated_resources, f"{path}[{i}].allocatedResources")
+        _resources(status.resources, found, path, i, "resources")
+        _amounts(status.allocated_resources, found, path, i, "allocatedResources")
 
 
-def _pod_spec(spec: PodSpec) -> Iterator[Mismatch]:
-    yield from _whole(spec.priority, _INT32, "spec.priority")
-    if spec.preemption_policy not in (None, "", "Never", "PreemptLowerPriority"):
-        yield Mismatch(
-            "spec.preemptionPolicy",
-            f"`{spec.preemption_policy}` is not a preemption policy",
-            "`PreemptLowerPriority` or `Never`",
-        )
-    yield from _containers(spec.containers, "spec.containers")
-    yield from _containers(spec.init_containers, "spec.initContainers")
-    yield from _amounts(spec.overhead, "spec.overhead")
-    yield from _resources(spec.resources, "spec.resources")
-    for i, constraint in enumerate(spec.topology_spread_constraints or ()):
-        path = f"spec.topologySpreadConstraints[{i}]"
-        yield from _whole(constraint.max_skew, _INT32, f"{path}.maxSkew")
-        yield from _whole(constraint.min_domains, _INT32, f"{path}.minDomains")
+# --- kinds ---------------------------------------------------------------------------------------
 
 
-def _pod(pod: Pod) -> Iterator[Mismatch]:
-    yield from _pod_spec(pod.spec)
-    status = pod.status
-    yield from _time(status.start_time, "status.startTime")
-    for i, condition in enumerate(status.conditions or ()):
-        yield from _time(
-            condition.last_transition_time, f"status.conditions[{i}].lastTransitionTime"
-        )
-    yield from _statuses(status.container_statuses, "status.containerStatuses")
-    yield from _statuses(status.init_container_statuses, "status.initContainerStatuses")
-    yield from _resources(status.resources, "status.resources")
-    yield from _amounts(status.allocated_resources, "status.allocatedResources")
+def _pod(pod: Pod, found: _Found) -> None:
+    spec, status = pod.spec, pod.status
+    _containers(spec.containers, found, "spec.containers")
+    if spec.init_containers:
+        _containers(spec.init_containers, found, "spec.initContainers")
+    if spec.overhead:
+        _amounts(spec.overhead, found, "spec.overhead")
+    if spec.resources is not None:
+        _resources(spec.resources, found, "spec.resources")
+    grace = spec.termination_grace_period_seconds
+    if grace is not None and grace > times.LONGEST_GRACE_SECONDS:
+        path = "spec.terminationGracePeriodSeconds"
+        found.append(out_of_range(grace, path, least=0, most=times.LONGEST_GRACE_SECONDS))
+    if status.start_time:
+        _time(status.start_time, "status.startTime", found)
+    if status.conditions:
+        _conditions(status.conditions, found)
+    if status.container_statuses:
+        _statuses(status.container_statuses, found, "status.containerStatuses")
+    if status.init_container_statuses:
+        _statuses(status.init_container_statuses, found, "status.initContainerStatuses")
+    if status.resources is not None:
+        _resources(status.resources, found, "status.resources")
+    if status.allocated_resources:
+        _amounts(status.allocated_resources, found, "status.allocatedResources")
 
 
-def _node(node: Node) -> Iterator[Mismatch]:
+def _node(node: Node, found: _Found) -> None:
     # A kubelet that reserves more than there is reports a negative allocatable.
-    yield from _amounts(node.status.allocatable, "status.allocatable", negative=True)
-    yield from _amounts(node.status.capacity, "status.capacity", negative=True)
-    for i, condition in enumerate(node.status.conditions or ()):
-        yield from _time(
-            condition.last_transition_time, f"status.conditions[{i}].lastTransitionTime"
-        )
+    _amounts(node.status.allocatable, found, "status.allocatable", negative=True)
+    _amounts(node.status.capacity, found, "status.capacity", negative=True)
+    _conditions(node.status.conditions or (), found)
 
 
-def _budget(budget: PodDisruptionBudget) -> Iterator[Mismatch]:
-    status = budget.status
-    yield from _whole(status.disruptions_allowed, _INT32, "status.disruptionsAllowed")
-    for pod, since in (status.disrupted_pods or {}).items():
-        yield from _time(since, child("status.disruptedPods", pod))
+def _budget(budget: PodDisruptionBudget, found: _Found) -> None:
+    for pod, since in (budget.status.disrupted_pods or {}).items():
+        _time(since, child("status.disruptedPods", pod), found)
 
 
-def _priority_class(priority_class: PriorityClass) -> Iterator[Mismatch]:
-    yield from _whole(priority_class.value, _INT32, "value")
-    if priority_class.preemption_policy not in (None, "", "Never", "PreemptLowerPriority"):
-        yield Mismatch(
-            "preemptionPolicy",
-            f"`{priority_class.preemption_policy}` is not a preemption policy",
-            "`PreemptLowerPriority` or `Never`",
-        )
-
-
-def _pod_group(group: PodGroup) -> Iterator[Mismatch]:
-    yield from _whole(group.spec.min_member, _INT32, "spec.minMember")
-
-
-def _queue(queue: Queue) -> Iterator[Mismatch]:
-    yield from _whole(queue.spec.weight, _INT32, "spec.weight")
-
-
-def _csi_node(node: CSINode) -> Iterator[Mismatch]:
-    for i, driver in enumerate(node.spec.drivers or ()):
-        if driver.allocatable is not None:
-            path = f"spec.drivers[{i}].allocatable.count"
-            yield from _whole(driver.allocatable.count, _INT32, path)
-
-
-_CHECKS: Final[dict[type[ClusterObject], Callable[[Any], Iterator[Mismatch]]]] = {
+_CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     Pod: _pod,
     Node: _node,
     PodDisruptionBudget: _budget,
-    PriorityClass: _priority_class,
-    PodGroup: _pod_group,
-    Queue: _queue,
-    CSINode: _csi_node,
 }

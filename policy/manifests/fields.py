@@ -31,15 +31,16 @@ class Mismatch:
 def convert(
     value: dict[str, Any], kind: type[ClusterObject]
 ) -> tuple[ClusterObject | None, list[Mismatch]]:
-    """The typed object, or all reasons why there is none."""
+    """The typed object, and everything that is wrong with its types.
+
+    Where only numbers are out of range there is an object all the same, for further checks.
+    """
     found: list[Mismatch] = []
     cleaned = _clean(value, _type(kind), "", found)
-    if found:
-        return None, found
     try:
-        return msgspec.convert(cleaned, kind), []
+        return msgspec.convert(cleaned, kind), found
     except msgspec.ValidationError as exc:
-        return None, [Mismatch("", str(exc).split(" - at ")[0].lower())]
+        return None, found or [Mismatch("", str(exc).split(" - at ")[0].lower())]
 
 
 @cache
@@ -71,6 +72,8 @@ def _clean(value: Any, wanted: inspect.Type, path: str, found: list[Mismatch]) -
         }
     if not _fits(value, wanted):
         found.append(_mismatch(value, (wanted,), path))
+        if isinstance(wanted, inspect.IntType) and type(value) is int:
+            return wanted.ge  # in its place, so that the other fields can be checked
     return value
 
 
@@ -112,7 +115,7 @@ def _fits(value: Any, wanted: inspect.Type) -> bool:
         case inspect.BoolType():
             return isinstance(value, bool)
         case inspect.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
+            return isinstance(value, int) and not isinstance(value, bool) and _within(value, wanted)
         case inspect.FloatType():
             return isinstance(value, int | float) and not isinstance(value, bool)
         case inspect.ListType():
@@ -120,6 +123,10 @@ def _fits(value: Any, wanted: inspect.Type) -> bool:
         case inspect.DictType() | inspect.StructType():
             return isinstance(value, dict)
     return False
+
+
+def _within(value: int, wanted: inspect.IntType) -> bool:
+    return (wanted.ge is None or value >= wanted.ge) and (wanted.le is None or value <= wanted.le)
 
 
 _WORDS: Final = (
@@ -133,6 +140,10 @@ _WORDS: Final = (
 
 
 def _mismatch(value: Any, wanted: tuple[inspect.Type, ...], path: str) -> Mismatch:
+    if isinstance(value, int) and not isinstance(value, bool):
+        for option in wanted:
+            if isinstance(option, inspect.IntType):
+                return out_of_range(value, path, least=option.ge, most=option.le)
     names = [word for types, word in _WORDS if any(isinstance(t, types) for t in wanted)]
     if "a number" in names and "a whole number" in names:
         names.remove("a whole number")
@@ -140,6 +151,11 @@ def _mismatch(value: Any, wanted: tuple[inspect.Type, ...], path: str) -> Mismat
     if "a string" in names and isinstance(value, int | float):
         hint = f'quote it: "{_shown(value)}"'
     return Mismatch(path, f"expected {' or '.join(names)}, got {described(value)}", hint)
+
+
+def out_of_range(value: int, path: str, *, least: int | None, most: int | None) -> Mismatch:
+    """A whole number that its field cannot hold."""
+    return Mismatch(path, f"`{_shown(value)}` is out of range", f"from {least} to {most}")
 
 
 def _shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from policy.cluster.objects import KINDS
@@ -35,6 +36,7 @@ GROUPS: Final[Mapping[str, frozenset[str]]] = {
 NO_KIND: Final = "(no kind)"
 
 
+@lru_cache(1024)
 def used(kind: str, api_version: str) -> bool:
     """Whether the engine uses objects of this kind; an absent apiVersion is taken as fitting."""
     if kind not in KINDS:

@@ -6,8 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from policy.text.printable import printable
+
 SHOWN: Final = 20
 """Problems that the text of a `ManifestError` spells out; the rest is counted."""
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def shown(text: str) -> str:
+    """A text of the input in a message: the beginning, and nothing that a terminal would obey."""
+    cut = text[:_SHOWN_CHARACTERS]
+    if not cut.isprintable():
+        cut = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut
+        )
+    return cut if len(text) <= _SHOWN_CHARACTERS else f"{cut}..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +46,8 @@ class Problem:
         if self.document:
             parts.append(f"document {self.document}")
         parts.extend(part for part in (self.object, self.field) if part)
-        text = ": ".join([*parts, self.message])
-        return f"{text}\n  help: {self.help}" if self.help else text
+        text = printable(": ".join([*parts, self.message]))
+        return f"{text}\n  help: {printable(self.help)}" if self.help else text
 
 
 class ManifestError(Exception):

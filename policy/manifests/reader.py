@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
 
 from policy.cluster.objects import KINDS, ClusterObject, key_of
-from policy.manifests import checks, collector, fields, kinds, sources, yaml12
-from policy.manifests.problems import ManifestError, Problem
+from policy.manifests import collector, fields, kinds, limits, odd, sources, yaml12
+from policy.manifests.collected import Collected, Place, Stop
+from policy.manifests.json_texts import EndOfList, JsonError, Part, Parts, TooLarge
+from policy.manifests.limits import Limits
+from policy.manifests.problems import ManifestError, Problem, shown
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (bytes read so far, bytes in all); in all is 0 where it is unknown."""
 
 OBJECTS: Final = "<objects>"
 OTHER_FILES: Final = "(other files)"
+EMPTY_FILE: Final = "(empty file)"
 _EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 _PROGRESS_EVERY: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an object was read."""
-
-    source: str
-    document: int  #: 1-based; 0 where the file is a single document
+_DEEPEST_LISTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,9 @@ class ManifestSet:
     places: list[Place]  #: parallel to `objects`
     skipped: Counter[str]  #: objects that are not used, by kind
     sources: tuple[str, ...]  #: files that were read
-    repeated: int  #: objects that stood more than once and differed; the last one was taken
+    #: objects that stood more than once and differed (`Pod default/web`), and how often they were
+    #: replaced; the last one was taken
+    repeated: Counter[str]
 
 
 def read(
@@ -50,121 +48,117 @@ def read(
     *,
     stdin: IO[bytes] | None = None,
     progress: Progress | None = None,
+    limits: Limits = limits.DEFAULT,
 ) -> ManifestSet:
     """Read files, folders (recursively) and standard input (`-`).
 
     Understands JSON and YAML, one or many documents, JSON Lines, `List`, `PodList` and any other
     list, bare arrays, objects without kind, watch streams, each also gzipped. Kinds that the
-    engine does not use are counted and skipped. Raises ManifestError with every problem of every
+    engine does not use are counted and skipped. Files are read piece by piece: what exceeds
+    `limits` is refused before it takes memory. Raises ManifestError with every problem of every
     file; then nothing of the manifests may be used.
     """
-    reader = _Reader(progress)
+    reader = _Reader(progress, limits)
     with collector.paused():
         reader.read(sources.find(paths), stdin)
     return reader.result()
 
 
-def read_dicts(objects: Iterable[Mapping[str, Any]]) -> ManifestSet:
+def read_dicts(
+    objects: Iterable[Mapping[str, Any]],
+    *,
+    admission: bool = True,
+    limits: Limits = limits.DEFAULT,
+) -> ManifestSet:
     """Read objects that are already decoded, as in the `items` of a kubectl List.
 
-    Their places are numbered as documents from 1. Raises ManifestError.
+    Their places are numbered as documents from 1. Without `admission`, names, labels and operators
+    that an API server would have refused are taken as they are: what was recorded of a scheduler
+    alone never passed one. Raises ManifestError.
     """
-    reader = _Reader(None)
+    reader = _Reader(None, limits, admission=admission)
     with collector.paused():
         reader.read_dicts(objects)
     return reader.result()
 
 
-class _Envelope(msgspec.Struct):
-    """The outside of one JSON document; everything inside stays undecoded."""
-
-    kind: str | None = None
-    api_version: str | None = msgspec.field(default=None, name="apiVersion")
-    items: list[msgspec.Raw] | None = None
-    type: msgspec.Raw | None = None
-    object: msgspec.Raw | None = None
-
-
-class _Head(msgspec.Struct):
-    kind: str | None = None
-    api_version: str | None = msgspec.field(default=None, name="apiVersion")
-
-
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
-_HEAD: Final = msgspec.json.Decoder(_Head)
-_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_LINES: Final = msgspec.json.Decoder(msgspec.Raw)
-_TYPED: Final = {kind: msgspec.json.Decoder(struct) for kind, struct in KINDS.items()}
+_UNTYPED: Final = msgspec.json.Decoder().decode
+_ENCODE: Final = msgspec.json.Encoder().encode
+_KIND: Final = b'"kind"'
+_NUL: Final = b"\\u0000"
 
 
 class _Reader:
-    """Collects objects, skipped kinds and problems over all sources."""
+    """Walks through sources, documents and lists, and gives their objects to `Collected`."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(
+        self, progress: Progress | None, limits: Limits, *, admission: bool = True
+    ) -> None:
         self._progress = progress
+        self._limits = limits
         self._total = 0
-        self._done = 0  # bytes of the sources read before this one
-        self._size = 0  # bytes of this one
+        self._done = 0  # bytes of the files read before this one
+        self._text_bytes = 0  # of the texts read before this one
         self._source = ""
         self._from_folder = False
-        self._document = 0
         self._item = 0
-        self._found: dict[tuple[str, str], tuple[ClusterObject, Place]] = {}
-        self._place = Place("", 0)
-        self._skipped: Counter[str] = Counter()
-        self._problems: list[Problem] = []
-        self._sources: list[str] = []
-        self._repeated = 0
+        self._odd = False  # whether the values at hand may hold what `odd.problems` finds
+        self._decoded_here = False  # whether the values at hand come from a checked JSON text
+        self._replaces = False  # whether the values at hand are news of a watch
+        self._yaml = False
+        self._collected = Collected(limits, admission=admission)
 
     def read(self, found: sources.Found, stdin: IO[bytes] | None) -> None:
-        self._problems.extend(found.problems)
+        into = self._collected
+        for problem in found.problems:
+            into.problem(problem)
         if found.other_files:
-            self._skipped[OTHER_FILES] = found.other_files
+            into.skipped[OTHER_FILES] = found.other_files
         known = all(source.path is not None for source in found.sources)
         self._total = sum(source.size for source in found.sources) if known else 0
-        for source in found.sources:
-            self._source, self._size = source.name, source.size
-            data = sources.load(source, stdin)
-            if isinstance(data, Problem):
-                self._problems.append(data)
-            else:
-                self._sources.append(source.name)
-                self._from_folder = source.from_folder
-                self._read_text(data)
-            self._done += source.size
-            self._tell(0.0)
+        try:
+            for source in found.sources:
+                self._read_source(source, stdin)
+                self._done += source.size
+                self._tell(0)
+        except Stop:
+            pass  # the last problem says why
 
     def read_dicts(self, objects: Iterable[Mapping[str, Any]]) -> None:
         self._source = OBJECTS
-        for number, value in enumerate(objects, start=1):
-            self._begin(number)
-            self._value(value, None)
+        try:
+            for number, value in enumerate(objects, start=1):
+                self._begin(number)
+                self._value(value, None)
+        except Stop:
+            pass  # the last problem says why
 
     def result(self) -> ManifestSet:
-        if self._problems:
-            raise ManifestError(self._problems)
+        into = self._collected
+        if into.problems:
+            raise ManifestError(into.problems)
         return ManifestSet(
-            objects=[obj for obj, _ in self._found.values()],
-            places=[place for _, place in self._found.values()],
-            skipped=self._skipped,
-            sources=tuple(self._sources),
-            repeated=self._repeated,
+            objects=into.objects,
+            places=into.places,
+            skipped=into.skipped,
+            sources=tuple(into.sources),
+            repeated=into.repeated,
         )
 
-    def _tell(self, fraction: float) -> None:
+    def _tell(self, position: int) -> None:
         if self._progress is not None:
-            self._progress(self._done + int(fraction * self._size), self._total)
+            self._progress(self._done + position, self._total)
 
     def _begin(self, document: int) -> None:
-        self._document = document
         self._item = 0
-        self._place = Place(self._source, document)
+        self._collected.begin(Place(self._source, document))
 
     def _problem(self, message: str, *, obj: str = "", field: str = "", help: str = "") -> None:
-        self._problems.append(
+        place = self._collected.place
+        self._collected.problem(
             Problem(
-                source=self._source,
-                document=self._document,
+                source=place.source,
+                document=place.document,
                 object=obj,
                 field=field,
                 message=message,
@@ -172,124 +166,167 @@ class _Reader:
             )
         )
 
+    def _too_large(self, label: str) -> None:
+        message, advice = limits.too_large(self._limits)
+        self._problem(message, obj=label, help=advice)
+
+    def _source_problem(
+        self, message: str, *, line: int = 0, column: int = 0, help: str = ""
+    ) -> None:
+        self._collected.problem(
+            Problem(source=self._source, line=line, column=column, message=message, help=help)
+        )
+
     # --- texts -----------------------------------------------------------------------------
 
-    def _read_text(self, data: bytes) -> None:
-        start = data[:4096].lstrip()[:1]
-        if not start and not data.strip():
-            if self._from_folder:
-                self._skipped["(empty file)"] += 1
-            else:
-                self._begin(0)
-                self._problem("the file is empty", help="did the export fail?")
-        elif start in (b"{", b"["):
-            self._read_json(data)
-        else:
-            self._read_yaml(data)
-
-    def _read_json(self, data: bytes) -> None:
+    def _read_source(self, source: sources.Source, stdin: IO[bytes] | None) -> None:
+        self._source = source.name
+        self._from_folder = source.from_folder
         try:
-            document = msgspec.json.decode(data, type=msgspec.Raw)
-        except (msgspec.DecodeError, RecursionError):
-            documents = _json_documents(data)
-            if documents is None:
-                if self._source.removesuffix(".gz").endswith((".yaml", ".yml")):
-                    self._read_yaml(data)  # flow style: `{kind: Pod, ...}`
-                else:
-                    self._problems.append(_json_problem(self._source, data))
-                return
-            for number, document in enumerate(documents, start=1):
-                self._begin(number)
-                self._json_document(document)
-                if number % _PROGRESS_EVERY == 0:
-                    self._tell(number / len(documents))
-        else:
-            self._begin(0)
-            self._json_document(document)
+            json_text = True
+            if source.path is not None and source.named_as_yaml:
+                # Flow style (`{kind: Pod, ...}`) begins as JSON does: try before anything is kept.
+                json_text = self._is_json(source)
+            with self._opened(source, stdin) as text:
+                self._collected.sources.append(source.name)
+                self._read_text(text, json_text=json_text)
+                self._text_bytes += text.size
+        except sources.SourceError as exc:
+            self._collected.problem(exc.problem)
 
-    def _read_yaml(self, data: bytes) -> None:
-        stream = _Counted(data, self._tell)
-        first = len(self._problems)
+    def _opened(
+        self, source: sources.Source, stdin: IO[bytes] | None
+    ) -> AbstractContextManager[sources.Text]:
+        return sources.opened(source, stdin, limits=self._limits, read_before=self._text_bytes)
+
+    def _is_json(self, source: sources.Source) -> bool:
+        with self._opened(source, None) as text:
+            if text.beginning.lstrip()[:1] not in (b"{", b"["):
+                return False
+            try:
+                for _ in Parts(text, most=self._limits.object_bytes):
+                    pass
+            except JsonError:
+                return False
+            except TooLarge:
+                pass
+        return True
+
+    def _read_text(self, text: sources.Text, *, json_text: bool) -> None:
+        start = text.beginning.lstrip()[:1]
+        if json_text and start in (b"{", b"["):
+            documents = self._read_json(text)
+        else:
+            documents = self._read_yaml(text)
+        if documents == 1:  # a file of one document needs no document number
+            self._collected.renumber(self._source)
+        if documents == 0 and not start:
+            if self._from_folder:
+                self._collected.skip(EMPTY_FILE)
+            else:
+                self._source_problem("the file is empty", help="did the export fail?")
+
+    def _read_json(self, text: sources.Text) -> int:
+        parts = Parts(text, most=self._limits.object_bytes)
+        waiting: list[Part] = []  # items of a list whose kind comes after them
         number = 0
         try:
-            for number, (_, value) in enumerate(yaml12.documents(stream), start=1):
+            for part in parts:
+                number += 1
+                if number % _PROGRESS_EVERY == 0:
+                    self._tell(text.position)
+                if isinstance(part, EndOfList):
+                    self._end_of_list(part, waiting)
+                    waiting = []
+                    continue
+                if part.item <= 1:
+                    self._begin(part.document)
+                self._item = part.item
+                if part.item and part.kind is None and part.text and _KIND not in part.text:
+                    waiting.append(part)
+                else:
+                    self._json_part(part, _item_kind(part.kind) if part.kind else None)
+        except JsonError as exc:
+            self._source_problem(exc.message, line=exc.line, column=exc.column, help=exc.help)
+        except TooLarge as exc:
+            self._begin(parts.document)
+            self._item = parts.item
+            self._too_large(self._label_of(exc.text))
+        return parts.document
+
+    def _end_of_list(self, end: EndOfList, waiting: Sequence[Part]) -> None:
+        for key in end.repeated:
+            self._problem(odd.TWICE, obj=shown(end.kind or "object"), field=shown(key))
+        for part in waiting:
+            self._item = part.item
+            self._json_part(part, _item_kind(end.kind or ""))
+
+    def _label_of(self, text: bytes) -> str:
+        """Which object a text is, where it was read to its end."""
+        try:
+            value = _UNTYPED(text)
+        except (msgspec.DecodeError, RecursionError):
+            value = None
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if not isinstance(kind, str):
+            return self._nameless("object")
+        return self._label(kind, value.get("metadata"))
+
+    def _json_part(self, part: Part, of: str | None) -> None:
+        value, self._odd, self._decoded_here = part.value, True, True
+        if part.text:
+            try:
+                value = _UNTYPED(part.text)
+                encoded = _ENCODE(value)
+                # What stood twice is dropped by now, and its colon with it. An escaped colon
+                # looks the same, which the slow way then finds harmless.
+                self._odd = encoded.count(b":") != part.text.count(b":") or _NUL in encoded
+                if self._odd:
+                    value, _ = odd.decode(part.text.decode().lstrip())
+            except msgspec.DecodeError:
+                value, _ = odd.decode(part.text.decode().lstrip())
+            except RecursionError:
+                self._problem("nested too deeply", obj=self._nameless("object"))
+                return
+        kind = value.get("kind") if type(value) is dict else None
+        if type(kind) is str and kind in KINDS and "object" not in value:
+            self._object(value, kind)  # nearly always; `_value` would come to the same
+        else:
+            self._value(value, of)
+        self._decoded_here = False
+
+    def _read_yaml(self, text: sources.Text) -> int:
+        number = 0
+        self._yaml = True
+        try:
+            stream = cast("IO[bytes]", _Told(text, self._tell))
+            for number, (_, value) in enumerate(
+                yaml12.documents(stream, most=self._limits.object_bytes), start=1
+            ):
                 self._begin(number)
                 self._value(value, None)
         except yaml12.YamlError as exc:
-            self._problems.append(
-                Problem(
-                    source=self._source,
-                    line=exc.line,
-                    column=exc.column,
-                    message=exc.message,
-                    help=exc.help,
-                )
-            )
-        else:
-            if number == 1:  # a file of one document needs no document number
-                self._problems[first:] = [
-                    dataclasses.replace(problem, document=0) for problem in self._problems[first:]
-                ]
-
-    # --- JSON, undecoded as long as possible -------------------------------------------------
-
-    def _json_document(self, raw: msgspec.Raw) -> None:
-        if bytes(memoryview(raw)[:64]).lstrip()[:1] == b"[":
-            self._json_items(_ARRAY.decode(raw), None)
-            return
-        try:
-            envelope = _ENVELOPE.decode(raw)
-        except msgspec.ValidationError:
-            self._value(msgspec.json.decode(raw), None)
-            return
-        kind = envelope.kind or ""
-        if envelope.object is not None and envelope.type is not None:
-            self._value(msgspec.json.decode(raw), None)
-        elif envelope.items is not None:
-            of = _item_kind(kind)
-            if of is not None and not kinds.used(of, ""):
-                self._skipped[of] += len(envelope.items)
-            else:
-                self._json_items(envelope.items, of)
-        else:
-            self._json_object(raw, envelope.kind, envelope.api_version, None)
-
-    def _json_items(self, items: Sequence[msgspec.Raw], of: str | None) -> None:
-        for number, raw in enumerate(items, start=1):
-            self._item = number
-            try:
-                head = _HEAD.decode(raw)
-            except msgspec.ValidationError:
-                self._value(msgspec.json.decode(raw), of)
-            else:
-                self._json_object(raw, head.kind, head.api_version, of)
-            if number % _PROGRESS_EVERY == 0:
-                self._tell(number / len(items))
-
-    def _json_object(
-        self, raw: msgspec.Raw, kind: str | None, api_version: str | None, of: str | None
-    ) -> None:
-        name = kind or of or ""
-        if name in KINDS and kinds.used(name, api_version or ""):
-            try:
-                self._add(_TYPED[name].decode(raw))
-            except msgspec.ValidationError:
-                self._convert(msgspec.json.decode(raw), name)
-        elif name and not name.endswith("List"):
-            self._skipped[kinds.label(name, api_version or "")] += 1
-        else:
-            self._value(msgspec.json.decode(raw), of)
+            self._source_problem(exc.message, line=exc.line, column=exc.column, help=exc.help)
+        except yaml12.TooLarge:
+            self._begin(number + 1)
+            self._too_large("object")
+        self._yaml = False
+        return number
 
     # --- decoded values: YAML, and JSON that is unusual or wrong -------------------------------
 
-    def _value(self, value: Any, of: str | None) -> None:
+    def _value(self, value: Any, of: str | None, depth: int = 0) -> None:
+        if depth > _DEEPEST_LISTS:
+            message = f"lists inside of lists, more than {_DEEPEST_LISTS} deep"
+            self._problem(message, obj=self._nameless("object"))
+            return
         if isinstance(value, list):
             for number, item in enumerate(value, start=1):
                 self._item = number
-                self._value(item, of)
+                self._value(item, of, depth + 1)
             return
         if not isinstance(value, dict) and self._from_folder:
-            self._skipped[kinds.NO_KIND] += 1  # some other program's file
+            self._collected.skip(kinds.NO_KIND)  # some other program's file
             return
         if not isinstance(value, dict):
             self._problem(
@@ -298,23 +335,33 @@ class _Reader:
             )
             return
         kind = value.get("kind") or of
-        if value.get("type") in _EVENTS and isinstance(value.get("object"), dict):
-            self._event(value["type"], value["object"])
+        event = value.get("type")
+        if isinstance(event, str) and event in _EVENTS and isinstance(value.get("object"), dict):
+            self._no_key_twice(value, f"{event} event")
+            self._event(event, value["object"], depth + 1)
         elif isinstance(value.get("items"), list) and _may_be_list(kind):
+            self._no_key_twice(value, kind or "object")
             inner = _item_kind(kind or "")
             for number, item in enumerate(value["items"], start=1):
                 self._item = number
-                self._value(item, inner)
+                self._value(item, inner, depth + 1)
         elif isinstance(kind, str) and kind.endswith("List") and value.get("items") is None:
             pass  # a list of nothing: Go writes `items: null`
         elif not isinstance(kind, str | None):
             self._problem(
-                f"expected a string, got {fields.described(kind)}",
+                kind.message
+                if isinstance(kind, odd.NoValue)
+                else f"expected a string, got {fields.described(kind)}",
                 obj=self._nameless("object"),
                 field="kind",
             )
         else:
             self._object(value, kind)
+
+    def _no_key_twice(self, value: dict[str, Any], label: str) -> None:
+        """Of what stands around objects; `odd.problems` looks into the objects."""
+        for key in value.repeated if isinstance(value, odd.Repeating) else ():
+            self._problem(odd.TWICE, obj=shown(label), field=shown(key))
 
     def _object(self, value: dict[str, Any], kind: str | None) -> None:
         api_version = value.get("apiVersion")
@@ -323,12 +370,12 @@ class _Reader:
             if kind is None:
                 return
         elif not kinds.used(kind, api_version if isinstance(api_version, str) else ""):
-            self._skipped[kinds.label(kind, str(api_version or ""))] += 1
+            self._collected.skip(kinds.label(kind, str(api_version or "")))
             return
         if kind in KINDS:
             self._convert(value, kind)
         else:
-            self._skipped[kind] += 1
+            self._collected.skip(kind)
 
     def _recognised(self, value: dict[str, Any]) -> str | None:
         go_name = kinds.capitalised(value)
@@ -345,62 +392,70 @@ class _Reader:
             name = meta.get("name") if isinstance(meta, dict) else None
             self._problem(
                 "no `kind`, and nothing tells which it is",
-                obj=f"object {name}" if isinstance(name, str) else self._nameless("object"),
+                obj=f"object {shown(name)}" if isinstance(name, str) else self._nameless("object"),
                 help="add `kind` and `apiVersion`",
             )
         return kind
 
-    def _event(self, event: str, value: dict[str, Any]) -> None:
+    def _event(self, event: str, value: dict[str, Any], depth: int) -> None:
         """One line of a watch: later events replace earlier ones."""
         if event == "ERROR":
             text = value.get("message")
-            self._problem(f"the watch ended in an error: {text or 'no message'}")
+            message = shown(text) if isinstance(text, str) and text else "no message"
+            self._problem(f"the watch ended in an error: {message}")
         elif event == "DELETED":
             self._deleted(value)
         elif event != "BOOKMARK":
-            before = self._repeated
-            self._value(value, None)
-            self._repeated = before
+            self._replaces = True
+            self._value(value, None, depth)
+            self._replaces = False
 
     def _deleted(self, value: dict[str, Any]) -> None:
-        kind, meta = str(value.get("kind")), value.get("metadata")
+        kind, meta = value.get("kind"), value.get("metadata")
         gone = None
-        if kind in KINDS and isinstance(meta, dict):
+        if isinstance(kind, str) and kind in KINDS and isinstance(meta, dict):
             gone, _ = fields.convert({"metadata": meta, "value": 0}, KINDS[kind])
-        if gone is None or self._found.pop((kind, key_of(gone)), None) is None:
-            self._skipped[f"{kind} (deleted)"] += 1
+        if gone is None or not self._collected.remove(type(gone).__name__, key_of(gone)):
+            self._collected.skip(f"{kind} (deleted)")
 
     def _convert(self, value: dict[str, Any], kind: str) -> None:
+        label = ""
+        if self._odd if self._decoded_here else self._is_odd(value):
+            label = self._label(kind, value.get("metadata"))
+            flaws = list(odd.problems(value))
+            for flaw in flaws:
+                self._problem(flaw.message, obj=label, field=flaw.field, help=flaw.help)
+            if flaws:
+                return
         try:
             obj: ClusterObject | None = msgspec.convert(value, KINDS[kind])
         except (msgspec.ValidationError, TypeError, ValueError):
             obj, mismatches = fields.convert(value, KINDS[kind])
-            label = self._label(kind, value.get("metadata"))
+            label = label or self._label(kind, value.get("metadata"))
             for mismatch in mismatches:
                 self._problem(mismatch.message, obj=label, field=mismatch.field, help=mismatch.help)
+            if obj is not None and mismatches:
+                self._collected.check(obj, nameless=self._nameless)
+                return
         if obj is not None:
-            self._add(obj)
+            self._collected.add(obj, nameless=self._nameless, replaces=self._replaces)
 
-    def _add(self, obj: ClusterObject) -> None:
-        kind = type(obj).__name__
-        wrong = checks.problems(obj)
-        if wrong:
-            meta = obj.metadata
-            label = f"{kind} {key_of(obj)}" if meta.name else self._nameless(kind)
-            for mismatch in wrong:
-                self._problem(mismatch.message, obj=label, field=mismatch.field, help=mismatch.help)
-            return
-        at = (kind, key_of(obj))
-        if at in self._found and self._found[at][0] != obj:
-            self._repeated += 1
-        self._found[at] = (obj, self._place)
+    def _is_odd(self, value: dict[str, Any]) -> bool:
+        """Whether an object may hold what `odd.problems` finds; says where it is too large."""
+        try:
+            encoded = _ENCODE(value)
+        except (TypeError, ValueError, RecursionError):
+            return True  # from a program: something that is no JSON
+        if len(encoded) > self._limits.object_bytes:
+            self._too_large(self._label(str(value.get("kind") or "object"), value.get("metadata")))
+        return _NUL in encoded or (self._yaml and odd.repeats(value))
 
     def _label(self, kind: str, meta: Any) -> str:
         name = meta.get("name") if isinstance(meta, Mapping) else None
         if not isinstance(name, str) or not name:
             return self._nameless(kind)
         namespace = meta.get("namespace")
-        return f"{kind} {namespace}/{name}" if isinstance(namespace, str) else f"{kind} {name}"
+        return f"{kind} {shown(f'{namespace}/{name}' if isinstance(namespace, str) else name)}"
 
     def _nameless(self, kind: str) -> str:
         return f"{kind} (item {self._item})" if self._item else kind
@@ -419,69 +474,19 @@ def _described(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):
-        return f"the text `{value.splitlines()[0][:60] if value else ''}`"
-    return f"`{json.dumps(value)[:60]}`"
+        return f"the text `{shown(value)}`"
+    if isinstance(value, odd.NoValue):
+        return value.message
+    return f"`{json.dumps(value, default=repr)[:60]}`"
 
 
-class _Counted(io.BytesIO):
+class _Told:
     """Tells how far the YAML parser has read."""
 
-    def __init__(self, data: bytes, tell: Callable[[float], None]) -> None:
-        super().__init__(data)
-        self._length = max(1, len(data))
-        self._tell_fraction = tell
+    def __init__(self, text: sources.Text, tell: Callable[[int], None]) -> None:
+        self._text = text
+        self._tell_position = tell
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        self._tell_fraction(self.tell() / self._length)
-        return super().read(size)
-
-
-# --- JSON texts of several documents -----------------------------------------------------------
-
-
-def _json_documents(data: bytes) -> list[msgspec.Raw] | None:
-    """The documents of JSON Lines, or of several JSON texts one after the other; else None."""
-    try:
-        return _LINES.decode_lines(data)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    scan = json.JSONDecoder().raw_decode
-    text = data.decode()
-    documents = []
-    position = len(text) - len(text.lstrip())
-    try:
-        while position < len(text):
-            _, end = scan(text, position)
-            documents.append(msgspec.Raw(text[position:end].encode()))
-            position = end + len(text[end:]) - len(text[end:].lstrip())
-    except (json.JSONDecodeError, RecursionError):
-        return None
-    return documents
-
-
-def _json_problem(source: str, data: bytes) -> Problem:
-    """Where a text stops being JSON. Python's parser gives line and column, msgspec does not."""
-    text = data.decode()
-    try:
-        scan = json.JSONDecoder().raw_decode
-        position = len(text) - len(text.lstrip())
-        while True:
-            _, end = scan(text, position)
-            position = end + len(text[end:]) - len(text[end:].lstrip())
-    except RecursionError:
-        return Problem(source=source, message="nested too deeply")
-    except json.JSONDecodeError as exc:
-        if not text[exc.pos :].strip():
-            return Problem(
-                source=source,
-                line=exc.lineno,
-                column=exc.colno,
-                message="the text ends in the middle of a JSON value",
-                help="the file was cut off; export or copy it again",
-            )
-        return Problem(
-            source=source,
-            line=exc.lineno,
-            column=exc.colno,
-            message=f"not valid JSON: {exc.msg[:1].lower()}{exc.msg[1:]}",
-        )
+    def read(self, size: int = -1, /) -> bytes:
+        self._tell_position(self._text.position)
+        return self._text.read(size)

@@ -2,7 +2,7 @@
 
 Source: Kubernetes' priority admission plugin and the defaulting of `core/v1`. A dump from a real
 cluster holds all of it already; hand-written manifests and dumps of old clusters do not. A
-missing start time stays missing: nobody can know it.
+missing start time stays missing: it cannot be known.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ from policy.cluster.objects import (
     key_of,
 )
 from policy.manifests import collector
+from policy.manifests.admission import SYSTEM_CLASSES
+from policy.manifests.collected import Place
 from policy.manifests.problems import ManifestError, Problem
-from policy.manifests.reader import Place, read_dicts
-
-SYSTEM_CLASSES: Final[Mapping[str, int]] = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
-}
-"""Priority classes that every cluster has, also where a dump lacks them."""
+from policy.manifests.reader import read_dicts
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_POLICY: Final = "PreemptLowerPriority"
@@ -50,7 +46,7 @@ def resolve(
 
     `known_classes` are those of the cluster that the objects will join; classes among the objects
     take precedence. `places` (parallel to `objects`) say where an object was read, for errors.
-    Raises ManifestError for a pod without a number whose priority class nobody knows.
+    Raises ManifestError for a pod without a number whose priority class is unknown.
     """
     classes = _Classes.of(objects, known_classes)
     problems: list[Problem] = []
@@ -71,13 +67,25 @@ def resolve(
     return resolved
 
 
+def default_classes(
+    objects: Iterable[ClusterObject], known_classes: Iterable[PriorityClass] = ()
+) -> list[PriorityClass]:
+    """The global default priority classes, the one that counts first. There should be one.
+
+    Two can exist where both were made at the same moment; admission then takes the lower value.
+    """
+    return list(_Classes.of(objects, known_classes).defaults)
+
+
 def _in_default(meta: ObjectMeta) -> ObjectMeta:
     return replace(meta, namespace="default")
 
 
-def from_dicts(objects: Iterable[Mapping[str, Any]]) -> list[ClusterObject]:
+def from_dicts(
+    objects: Iterable[Mapping[str, Any]], *, admission: bool = True
+) -> list[ClusterObject]:
     """Decoded objects as `read_dicts` reads them, resolved. Raises ManifestError."""
-    found = read_dicts(objects)
+    found = read_dicts(objects, admission=admission)
     return resolve(found.objects, places=found.places)
 
 
@@ -108,7 +116,11 @@ class _UnknownClassError(Exception):
 @dataclass(frozen=True, slots=True)
 class _Classes:
     by_name: Mapping[str, PriorityClass]
-    default: PriorityClass | None
+    defaults: Sequence[PriorityClass]
+
+    @property
+    def default(self) -> PriorityClass | None:
+        return self.defaults[0] if self.defaults else None
 
     @classmethod
     def of(cls, objects: Iterable[ClusterObject], known: Iterable[PriorityClass]) -> _Classes:
@@ -118,10 +130,9 @@ class _Classes:
         }
         by_name.update((c.metadata.name, c) for c in known)
         by_name.update((o.metadata.name, o) for o in objects if type(o) is PriorityClass)
-        # Two global defaults can exist for a moment; admission then takes the lower value.
         defaults = [c for c in by_name.values() if c.global_default]
         defaults.sort(key=lambda c: (c.value, c.metadata.name))
-        return cls(by_name, defaults[0] if defaults else None)
+        return cls(by_name, defaults)
 
 
 def _pod(pod: Pod, classes: _Classes) -> Pod:

@@ -13,11 +13,15 @@ from typing import IO, Any, Final, cast
 
 import yaml
 
+from policy.manifests import limits
+from policy.manifests.limits import sized
+from policy.manifests.odd import Repeating
+
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _DEEPEST: Final = 100
-_MOST_ALIASED: Final = 1_000_000
-"""Values that aliases may repeat in one document; a `billion laughs` text asks for far more."""
+_ITEM_DEPTH: Final = 2
+"""Most open collections around an item of a list: the document's mapping and its `items`."""
 
 _INT: Final = re.compile(r"[-+]?[0-9]+")
 _OTHER_INT: Final = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -45,10 +49,21 @@ class YamlError(Exception):
         self.help = help
 
 
-def documents(stream: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    """Yield (line of its start, value) of each document. Raises YamlError."""
+class TooLarge(Exception):
+    """An object that exceeds the limit."""
+
+
+def documents(
+    stream: IO[bytes], *, most: int = limits.DEFAULT.object_bytes
+) -> Iterator[tuple[int, Any]]:
+    """Yield (line of its start, value) of each document.
+
+    most: bytes that an object may take, what aliases repeat included. A mapping with a key that
+    stands twice comes as `odd.Repeating`. Raises YamlError, TooLarge.
+    """
+    counted = _Counted(stream, most)
     try:
-        yield from _documents(yaml.parse(stream, Loader=_Loader))
+        yield from _documents(yaml.parse(counted, Loader=_Loader), counted)
     except yaml.MarkedYAMLError as exc:
         mark = cast("Any", exc.problem_mark or exc.context_mark)
         raise YamlError(
@@ -73,10 +88,31 @@ def _help(problem: str) -> str:
     return ""
 
 
-def _documents(events: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+class _Counted:
+    """Stops a text that goes on and on without saying anything."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream = stream
+        self.most = most
+        self.silent = 0  #: bytes since the last event
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self.silent += len(data)
+        if self.silent > self.most + _READ_AHEAD:
+            raise TooLarge
+        return data
+
+
+_READ_AHEAD: Final = 2**21
+"""Bytes that the parser may hold before their first event."""
+
+
+def _documents(events: Iterator[Any], stream: _Counted) -> Iterator[tuple[int, Any]]:
     for event in events:
+        stream.silent = 0
         if type(event) is yaml.DocumentStartEvent:
-            value = _Builder(events).build()
+            value = _Builder(events, stream).build()
             if value is not None:  # `---` with nothing under it
                 yield cast("Any", event).start_mark.line + 1, value
 
@@ -88,10 +124,12 @@ _MERGE: Final = object()
 class _Open:
     """A collection whose end has not been read yet."""
 
-    __slots__ = ("anchor", "before", "items", "key", "mapping")
+    __slots__ = ("anchor", "before", "items", "key", "mapping", "merged", "repeated")
 
     def __init__(self, event: Any, before: int) -> None:
         self.mapping: dict[str, Any] | None = None
+        self.merged: set[str] | None = None  # keys that `<<` brought and that may be overridden
+        self.repeated: list[str] | None = None
         self.items: list[Any] = []
         if type(event) is yaml.MappingStartEvent:
             self.mapping = {}
@@ -109,47 +147,73 @@ class _Open:
             for part in value if isinstance(value, list) else [value]:
                 if not isinstance(part, dict):
                     raise _at(event, "`<<` wants a mapping")
-                for name, inherited in part.items():
-                    self.mapping.setdefault(name, inherited)
+                self._merge(part)
         else:
+            if self.key in self.mapping and not (self.merged and self.key in self.merged):
+                self.repeated = [*(self.repeated or ()), self.key]
+            elif self.merged:
+                self.merged.discard(self.key)
             self.mapping[self.key] = value
             self.key = _NO_KEY
+
+    def _merge(self, part: dict[str, Any]) -> None:
+        assert self.mapping is not None
+        new = part.keys() - self.mapping.keys()
+        self.merged = (self.merged or set()) | new
+        for name in part:  # in its order
+            if name in new:
+                self.mapping[name] = part[name]
+
+    def value(self) -> Any:
+        if self.mapping is None:
+            return self.items
+        return Repeating(self.mapping, self.repeated) if self.repeated else self.mapping
 
 
 class _Builder:
     """Builds one document's value from the events up to its end."""
 
-    def __init__(self, events: Iterator[Any]) -> None:
+    def __init__(self, events: Iterator[Any], stream: _Counted) -> None:
         self._events = events
+        self._stream = stream
         self._anchors: dict[str, tuple[Any, int]] = {}
-        self._count = 0
-        self._aliased = 0
+        self._size = 0  # about the bytes that the values take as JSON
 
     def build(self) -> Any:
         stack: list[_Open] = []
         result: Any = None
+        most = self._stream.most
+        full = most  # the size at which the present object, or item of a list, is too large
         for event in self._events:
+            self._stream.silent = 0
             kind = type(event)
             if kind is yaml.ScalarEvent:
-                self._count += 1
+                size = len(event.value) + _OVERHEAD
+                self._size += size
                 value = _scalar(event)
                 if event.anchor:
-                    self._anchors[event.anchor] = value, 1
+                    self._anchors[event.anchor] = value, size
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
                 if len(stack) >= _DEEPEST:
                     raise _at(event, f"nested more than {_DEEPEST} levels deep")
-                stack.append(_Open(event, self._count))
-                self._count += 1
+                if 0 < len(stack) <= _ITEM_DEPTH and stack[-1].mapping is None:
+                    full = self._size + most
+                stack.append(_Open(event, self._size))
+                self._size += _OVERHEAD
                 continue
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
                 ended = stack.pop()
-                value = ended.items if ended.mapping is None else ended.mapping
+                value = ended.value()
                 if ended.anchor:
-                    self._anchors[ended.anchor] = value, self._count - ended.before
+                    self._anchors[ended.anchor] = value, self._size - ended.before
             elif kind is yaml.AliasEvent:
                 value = self._alias(event)
+                if self._size > full:
+                    raise _at(event, f"aliases make the object larger than {sized(most)}")
             else:  # the document's end
                 break
+            if self._size > full:
+                raise TooLarge
             if stack:
                 stack[-1].add(value, event)
             else:
@@ -160,11 +224,12 @@ class _Builder:
         if event.anchor not in self._anchors:
             raise _at(event, f"unknown alias `*{event.anchor}`")
         value, size = self._anchors[event.anchor]
-        self._count += size
-        self._aliased += size
-        if self._aliased > _MOST_ALIASED:
-            raise _at(event, "aliases repeat more than a million values")
+        self._size += size
         return value
+
+
+_OVERHEAD: Final = 2
+"""Bytes of JSON around a value: quotes, a comma, brackets."""
 
 
 def _key(value: Any, event: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from policy.cluster.occupancy import NodeOrder
@@ -18,7 +19,7 @@ from policy.preemption.columns import (
     preemptor_variables,
     victim_variables,
 )
-from policy.preemption.importance import Importance, Ties
+from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
     Potential,
@@ -38,24 +39,24 @@ class Context:
         incoming: Incoming,
         rules: RuleSet,
         seed: int,
-        ties: Ties | None,
+        importance: Callable[..., Importance],
         consultation: Consultation | None = None,
     ) -> None:
-        """consultation: with the rule set's extenders, None where it names none."""
+        """consultation: with the rule set's extenders, None where it names none.
+
+        importance: makes the order of snapshot, keys, variables and history figures.
+        """
         self.incoming = incoming
         self.snapshot = incoming.snapshot
         self.names = incoming.snapshot.nodes.names
         self.rules = rules
         self.seed = seed
         self.consultation = consultation
-        self.uses = [
-            Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
-            for u in rules.filters
-        ]
+        self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables = Lazy({**victim_variables(self.snapshot), **preemptor_variables(incoming)})
-        self.importance = Importance(
-            self.snapshot, rules.victims.importance, self.variables, self.history, ties=ties
+        self.importance = importance(
+            self.snapshot, rules.victims.importance, self.variables, self.history
         )
 
     @property

@@ -28,16 +28,16 @@ def ask_filters(
     *,
     names: Sequence[str],
     nominated: int,
-    silence_is_hopeless: bool,
+    unmentioned_unresolvable: bool,
 ) -> tuple[Filtered, Nodes]:
     """Statuses as the extenders leave them, and the nodes that pass. Raises ExtenderFailed.
 
     nominated: index of the pod's nominated node, NOWHERE without one: where it passes the
-    filters, it is asked about alone and before the others; a failure of that is forgotten.
-    silence_is_hopeless: a node that is left out without a word is no potential node (1.32 and
+    filters, it is queried alone and before the others; a failure of that is forgotten.
+    unmentioned_unresolvable: a node that no answer mentions is no potential node (1.32 and
     later); before, it had no status at all, and was dry-run.
     """
-    absent = _UNMENTIONED if silence_is_hopeless else None
+    absent = _UNMENTIONED if unmentioned_unresolvable else None
     passing = filtered.passing
     if nominated != NOWHERE and nominated in passing:
         alone = np.array([nominated], dtype=np.int64)
@@ -60,7 +60,7 @@ def _told(
     names: Sequence[str],
     absent: Status | None,
 ) -> Filtered:
-    """absent: status of a node that is left out without a word, None where it loses its own."""
+    """absent: status of a node that no answer mentions, None where it loses its own."""
     left_out = np.setdiff1d(asked, result.passing).tolist()
     said: dict[int, Status | None] = dict.fromkeys(left_out, absent)
     for told, code in (

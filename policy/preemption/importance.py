@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +13,7 @@ from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
 from policy.preemption.columns import Lazy, victim_variables
-from policy.rules.expressions import Columns, History
+from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
 
 #: What these read never changes while a pod stays as it is, so an order by them can be kept.
@@ -50,20 +48,11 @@ _LAST: Final = np.iinfo(np.int64).max
 _IDENTITY: Final = frozenset({"victim.key", "victim.uid", "victim.name"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ties:
-    """Other orders among pods that are equal but for their name (to look for witnesses).
-
-    The original sorts with an unstable sort, once before the reprieve (`order`) and once when the
-    victims are listed (`listing`); both map pods (namespace/name) to places.
-    """
-
-    order: Mapping[str, int]
-    listing: Mapping[str, int]
-
-
 class Importance:
     """The importance order of one rule set on one snapshot."""
+
+    relists_all = False
+    """Victims are listed by `listed` also where the reprieve left them in importance order."""
 
     def __init__(
         self,
@@ -71,26 +60,29 @@ class Importance:
         keys: tuple[ImportanceKey, ...],
         variables: Lazy,
         history: History,
-        *,
-        ties: Ties | None,
     ) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._keys = keys
         self._columns = Columns(len(snapshot.pods), variables, history)
-        self._ties = ties
-
-    @property
-    def tied(self) -> bool:
-        """Are other orders among equals asked for?"""
-        return self._ties is not None
 
     def order(self) -> NodeOrder:
         """Pods of each node from the most important down; snapshot order ends every order."""
-        if self._ties is None and self._lasting():
+        if self._lasting():
             return NodeOrder.of(
-                self._snapshot, ("importance", self._keys), partial(_lasting_keys, self._keys)
+                self.snapshot,
+                ("importance", self._keys),
+                partial(_lasting_keys, self._keys),
+                # Texts sort by their ranks among the values that there are in a snapshot.
+                comparable=all(
+                    key.expression.source.strip() == "victim.key"
+                    or key.expression.type is not ValueType.STRING
+                    for key in self._keys
+                ),
             )
-        return NodeOrder.build(self._snapshot, lambda _, rows: self._sort_keys(rows))
+        return NodeOrder.build(
+            self.snapshot,
+            lambda s, rows: [*(self._values(key, rows) for key in self._keys), s.rank[rows]],
+        )
 
     def listed(self, rows: Rows, groups: Rows) -> Rows:
         """Positions that list pods by importance within their groups.
@@ -98,12 +90,15 @@ class Importance:
         rows: pods in the order of their reprieve; groups: (rows,) ascending. Pods that are equal
         but for their name stay in that order: the sort of the original is stable for up to twelve.
         """
-        plain = [key for key in self._keys if key.expression.source.strip() not in _IDENTITY]
-        arrays = [self._values(key, rows) for key in plain]
-        if self._ties is not None:
-            places = _places(self._snapshot, self._ties.listing)[rows]
-            return np.lexsort((places, *reversed(arrays), groups))
-        return np.lexsort((*reversed(arrays), groups))
+        return np.lexsort((*reversed(self.values(rows)), groups))
+
+    def values(self, rows: Rows) -> list[NDArray[np.int64]]:
+        """Sort keys of the pods, most significant first, without those that only name a pod."""
+        return [
+            self._values(key, rows)
+            for key in self._keys
+            if key.expression.source.strip() not in _IDENTITY
+        ]
 
     def _lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?
@@ -111,33 +106,15 @@ class Importance:
         A pod without start time counts as started now: behind every other, unless one of them
         starts at this very instant (they are equal then) or in the future.
         """
-        start = self._snapshot.column(START)
-        return (not start.size or int(start.max()) < self._snapshot.now_ms) and all(
+        start = self.snapshot.column(START)
+        return (not start.size or int(start.max()) < self.snapshot.now_ms) and all(
             key.expression.source.strip() == "victim.startTime"
             or (set(key.expression.variables) <= _LASTING and not key.expression.history_needs)
             for key in self._keys
         )
 
-    def _sort_keys(self, rows: Rows) -> list[NDArray[Any]]:
-        keys = self._keys
-        if self._ties is None:
-            return [*(self._values(key, rows) for key in keys), self._snapshot.rank[rows]]
-        plain = [key for key in keys if key.expression.source.strip() not in _IDENTITY]
-        place = _places(self._snapshot, self._ties.order)
-        arrays = [self._values(key, rows) for key in plain]
-        return [*arrays, place[rows], self._snapshot.rank[rows]]
-
     def _values(self, key: ImportanceKey, rows: Rows) -> NDArray[np.int64]:
-        return _directed(key, _plain_values(self._snapshot, key, self._columns, rows))
-
-
-def _places(snapshot: Snapshot, order: Mapping[str, int]) -> NDArray[np.int64]:
-    places = snapshot.rank.copy()
-    for key, place in order.items():
-        row = snapshot.row(key)
-        if row is not None:
-            places[row] = place
-    return places
+        return _directed(key, _plain_values(self.snapshot, key, self._columns, rows))
 
 
 def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,7 +129,9 @@ def _plain_values(
     if source == "victim.key":
         return np.asarray(snapshot.rank[rows])
     found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
-    return np.broadcast_to(found.order_keys(), (rows.size,))
+    # Fails closed: a pod without a value is kept as if it were the most important.
+    best = np.iinfo(np.int64).max if key.descending else np.iinfo(np.int64).min
+    return np.broadcast_to(found.order_keys(errors_as=best), (rows.size,))
 
 
 def _lasting_keys(

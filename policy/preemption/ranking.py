@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, Bools, Ints
-from policy.decision.model import RankingStep
+from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
     FrozenHistory,
@@ -21,7 +22,8 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.segments import segment_sums
+from policy.preemption.no_value import criterion_without_value
+from policy.preemption.segments import saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
@@ -32,12 +34,18 @@ from policy.rules.expressions import (
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
+_INT64 = np.iinfo(np.int64)
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
 
-def draw(*, seed: int, purpose: str, size: int) -> int:
-    """A number below `size` that depends on seed and purpose only, on every Python version."""
-    data = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
+def draw(incoming: Incoming, *, seed: int, purpose: str, size: int) -> int:
+    """A number below `size`, the same on every machine.
+
+    It depends on the seed, the purpose, the pod and the state of the cluster: one seed serves a
+    whole run, and its pods must not all be given the same nodes. A replay has all four.
+    """
+    drawn = [seed, purpose, incoming.key, incoming.snapshot.state_digest]
+    data = hashlib.sha256(msgspec.json.encode(drawn)).digest()
     return int.from_bytes(data[:16], "big") % size
 
 
@@ -91,7 +99,7 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
         position = snapshot.pools.resources.ids.get(resource)
         if position is None:
             return IntColumn(np.zeros(counts.size, dtype=np.int64))
-        return IntColumn(segment_sums(snapshot.requests()[victims, position], counts))
+        return IntColumn(saturated_sums(snapshot.requests()[victims, position], counts))
 
     names = snapshot.nodes.names
     return Lazy(
@@ -101,14 +109,14 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
             "candidate.topPriority": lambda: IntColumn(top()),
             "candidate.highestPriority": lambda: IntColumn(highest()),
             "candidate.prioritySum": lambda: IntColumn(
-                segment_sums(priorities() + _PRIORITY_SHIFT, counts)
+                saturated_sums(priorities() + _PRIORITY_SHIFT, counts)
             ),
             "candidate.victimCount": lambda: IntColumn(counts),
             "candidate.earliestStartOfTopPriority": earliest_start,
             "candidate.cpuMilli": lambda: requested("cpu"),
             "candidate.memoryBytes": lambda: requested("memory"),
             "candidate.victimSeconds": lambda: IntColumn(
-                segment_sums(run_seconds(snapshot, victims), counts)
+                saturated_sums(run_seconds(snapshot, victims), counts)
             ),
             "candidate.needsNoVictim": lambda: BoolColumn(~some),
             **node_variables(snapshot, lambda: field.nodes.astype(np.intp)),
@@ -123,9 +131,11 @@ class Ranked:
     order: Rows  #: candidates, best first
     criteria: tuple[str, ...]
     values: tuple[Ints, ...]  #: per criterion, in the order of the field
+    missing: tuple[Bools | None, ...]  #: per criterion: who has no value and counts as the worst
     eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
+    without_value: tuple[RuleFired, ...]  #: what the trace says of criteria without a value
 
 
 def rank(
@@ -147,25 +157,36 @@ def rank(
     columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
     alive = np.ones(size, dtype=np.bool_)
     eliminated_at = np.full(size, -1, dtype=np.int64)
-    names, values, sort_keys, steps = [], [], [], []
+    names, values, missing, sort_keys, steps = [], [], [], [], []
+    without_value: list[RuleFired] = []
     decided_by = ""
     best_first = np.arange(size)
     for step, criterion in enumerate(criteria):
         before = int(alive.sum())
         if criterion.direction is Direction.PICK:
-            kept = _pick(criterion, alive, seed=seed)
+            kept = _pick(criterion, alive, incoming, seed=seed)
             best = None
         else:
             assert criterion.expression is not None
-            found = np.broadcast_to(
-                criterion.expression.evaluate(columns).order_keys(), (size,)
-            ).astype(np.int64)
+            lowest = criterion.direction is Direction.MINIMIZE
+            evaluated = criterion.expression.evaluate(columns).broadcast(size)
+            # Fails closed: who has no value comes last.
+            found = evaluated.order_keys(errors_as=_INT64.max if lowest else _INT64.min)
+            errors = evaluated.errors
+            if errors is not None and errors.any():
+                nodes = [snapshot.nodes.names[node] for node in field.nodes.tolist()]
+                told = criterion_without_value(
+                    criterion.id, criterion.expression, columns, errors, nodes
+                )
+                without_value.append(told)
             names.append(criterion.id)
             values.append(found)
-            lowest = criterion.direction is Direction.MINIMIZE
+            missing.append(errors)
             sort_keys.append(found if lowest else ~found)
             best = int(found[alive].min() if lowest else found[alive].max())
             kept = alive & (found == best)
+            if errors is not None and errors[kept].all():
+                best = None
         eliminated_at[alive & ~kept] = step
         alive = kept
         after = int(alive.sum())
@@ -190,17 +211,19 @@ def rank(
         order=best_first,
         criteria=tuple(names),
         values=tuple(values),
+        missing=tuple(missing),
         eliminated_at=eliminated_at,
         steps=tuple(steps),
         decided_by=decided_by,
+        without_value=tuple(without_value),
     )
 
 
-def _pick(criterion: RankingCriterion, alive: Bools, *, seed: int) -> Bools:
+def _pick(criterion: RankingCriterion, alive: Bools, incoming: Incoming, *, seed: int) -> Bools:
     left = np.flatnonzero(alive)
     chosen = left[0]
     if criterion.pick is Pick.SEEDED and left.size > 1:
-        chosen = left[draw(seed=seed, purpose=criterion.id, size=left.size)]
+        chosen = left[draw(incoming, seed=seed, purpose=criterion.id, size=left.size)]
     kept = np.zeros(alive.size, dtype=np.bool_)
     kept[chosen] = True
     return kept

@@ -19,7 +19,7 @@ from policy.cluster.tables import Bools, Ints
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.columns import Lazy
 from policy.preemption.importance import Importance
-from policy.preemption.segments import segment_sums, starts_of
+from policy.preemption.segments import SAFE, segment_sums, starts_of, sums_safely
 from policy.rules.expressions import BoolColumn, Columns, History
 from policy.rules.ruleset import (
     BudgetRules,
@@ -39,6 +39,8 @@ class Allowed:
 
     pods: Bools  #: (pods,)
     rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
+    #: rules whose condition had no value for pods that no rule before decided, with those pods
+    without_value: tuple[tuple[int, Bools], ...]
 
 
 def allowed_victims(
@@ -46,20 +48,26 @@ def allowed_victims(
 ) -> Allowed:
     """First matching rule decides; where none matches, a pod may not be a victim.
 
-    A condition without a value (an error such as a missing label) does not hold.
+    A condition without a value counts as the rule's `on_error` says.
     """
     size = len(snapshot.pods)
     columns = Columns(size, variables, history)
     decided = np.full(size, _NO_RULE, dtype=np.int16)
     pods = np.zeros(size, dtype=np.bool_)
+    without_value = []
     for i, rule in enumerate(rules):
         matched = decided == _NO_RULE
         if rule.when is not None:
-            matched &= rule.when.evaluate(columns).holds(size)
+            found = rule.when.evaluate(columns)
+            if found.errors is not None:
+                without_value.append((i, matched & found.errors))
+            matched &= found.holds(size, rule.on_error)
         np.copyto(decided, i, where=matched)
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
-    return Allowed(pods=pods & (snapshot.node >= 0), rule=decided)
+    return Allowed(
+        pods=pods & (snapshot.node >= 0), rule=decided, without_value=tuple(without_value)
+    )
 
 
 def budget_violations(
@@ -87,6 +95,8 @@ class Potential:
     reprieve_order: Rows  #: (rows,) positions in the order of the reprieve, node by node
     reprieved: Rows  #: (rows,) pods in that order
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
+    #: rules of `victims.forbid` whose condition had no value, with the pods (rows)
+    without_value: tuple[tuple[int, Rows], ...]
 
     def at(self, node: int) -> Potential:
         """Those of one of the nodes."""
@@ -145,6 +155,7 @@ def potential_victims(
     if not may.all():
         rows, group = rows[may], group[may]
     held = [0] * len(rules.forbid)
+    without_value = []
     if rules.forbid and rows.size:
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
@@ -152,7 +163,10 @@ def potential_victims(
         for i, rule in enumerate(rules.forbid):
             holds = ~forbidden
             if rule.when is not None:
-                holds &= rule.when.evaluate(columns).holds(rows.size)
+                found = rule.when.evaluate(columns)
+                if found.errors is not None:
+                    without_value.append((i, rows[holds & found.errors]))
+                holds &= found.holds(rows.size, rule.on_error)
             held[i] = int(holds.sum())
             forbidden |= holds
         rows, group = rows[~forbidden], group[~forbidden]
@@ -168,6 +182,7 @@ def potential_victims(
         reprieve_order=reprieve_order,
         reprieved=rows[reprieve_order],
         held=tuple(held),
+        without_value=tuple(without_value),
     )
 
 
@@ -196,6 +211,15 @@ def dry_run(
     pipeline: Pipeline, potential: Potential, rules: VictimRules, importance: Importance
 ) -> DryRun:
     """Victims on each of `potential.nodes`."""
+    # In five phases, each on all nodes at once:
+    # 1. Clear: all potential victims of a node leave; their demand is taken off its load.
+    # 2. Fit: where the preemptor does not pass the filters then, the node is no candidate.
+    # 3. Reprieve: on the other nodes pods come back one after the other in reprieve order, as
+    #    long as the preemptor still passes. Where filters only set limits to loads, running sums
+    #    find the first pod of each node that cannot come back.
+    # 4. List: who could not come back is a victim, in reprieve order or by importance again.
+    # 5. Judge: a node without victims or with too many is no candidate; the others are told with
+    #    the budgets that they violate, and the nodes that failed with the reason.
     nodes, counts = potential.nodes, potential.counts
     demand = pipeline.demand(potential.reprieved, nodes[potential.group])
     leaving = np.zeros((demand.shape[1], counts.size), dtype=np.int64).T
@@ -209,13 +233,16 @@ def dry_run(
 
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
-    if ceiling is None:
-        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
-    else:
+    adds_up = all(sums_safely(demand[:, column]) for column in range(demand.shape[1]))
+    if ceiling is not None and adds_up:
         evicted = _reprieve_within(ceiling - load[active], demand, leaving, counts, active)
+    else:
+        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
     listed = potential.reprieve_order[np.flatnonzero(evicted)]
     if rules.relist:
-        again = np.arange(listed.size) if importance.tied else _crossed(listed, potential.group)
+        again = (
+            np.arange(listed.size) if importance.relists_all else _crossed(listed, potential.group)
+        )
         some = listed[again]
         listed[again] = some[importance.listed(potential.rows[some], potential.group[some])]
     return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
@@ -264,12 +291,13 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
 
     slack: (active, width); leaving: (nodes, width), the demand of all pods of a node. Loads only
     grow, so the pods up to the first that does not fit all stay: running sums tell who that is
-    for all nodes at once, and only what comes after is tried one by one.
+    for all nodes at once, and only what comes after is tried one by one. The sums run on over all
+    nodes: they must add up safely (`sums_safely`).
     """
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
     some = counts[active] > 0
     active, slack = active[some], slack[some]
-    # A load that stays within its limits with every pod back in place holds nobody up.
+    # A load that stays within its limits with every pod back in place stands in no way.
     binding = np.flatnonzero((leaving[active] > slack).any(axis=0)).tolist()
     first = starts_of(counts)[active]
     within = np.ones(demand.shape[0], dtype=np.bool_)
@@ -278,7 +306,9 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
     for column in binding:
         wanted = demand[:, column]
         running = np.cumsum(wanted)
-        limits[active] = slack[:, column] + running[first] - wanted[first]
+        # More room than all pods want together is as good as that.
+        room = np.minimum(slack[:, column], SAFE)
+        limits[active] = room + running[first] - wanted[first]
         within &= running <= np.repeat(limits, counts)
         rooms.append((wanted, running, limits[active]))
     stay = segment_sums(within, counts)[active]
@@ -294,10 +324,10 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
         position = next_[:n] + k
         asked = [wanted[position] for wanted, _, _ in rooms]
         stays = np.ones(n, dtype=np.bool_)
-        for room, want in zip(left, asked, strict=True):
-            stays &= want <= room[:n]
-        for room, want in zip(left, asked, strict=True):
-            room[:n] -= want * stays
+        for free, want in zip(left, asked, strict=True):
+            stays &= want <= free[:n]
+        for free, want in zip(left, asked, strict=True):
+            free[:n] -= want * stays
         evicted[position] = ~stays
     return evicted
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
 from policy.rules.problems import Problem, RulesError
+from policy.text.system import explained
 
 PREEMPTION_RULES: Final = "PreemptionRules"
 BATCH_RULES: Final = "BatchRules"
@@ -120,7 +121,7 @@ def open_source(
 ) -> RuleFile:
     """The file that somebody named: a shipped name, a path, a mapping, or the text of a file.
 
-    Text is told from a path by its line break. Raises RulesError.
+    Text differs from a path by its line break. Raises RulesError.
     """
     if isinstance(source, Mapping):
         problems: list[Problem] = []
@@ -173,6 +174,15 @@ def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> 
     return found is not None and found[1] == kind
 
 
+def file_of(source: str) -> str:
+    """The file of a shipped name or a path, as places in it are written."""
+    file = shipped().get(source)
+    if file is None:
+        inner = Path(source) / "rules.yaml"
+        return str(inner if inner.is_file() else Path(source))
+    return f"rules/{source}" + ("/rules.yaml" if file.name == "rules.yaml" else ".yaml")
+
+
 def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
     file = shipped().get(name)
     if file is None:
@@ -182,14 +192,13 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
         advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
         what = "rule set" if kind == PREEMPTION_RULES else "batch rules"
         raise _refusal(name, f"no shipped {what} `{name}`", advice)
-    suffix = f"/{file.name}" if file.name == "rules.yaml" else ".yaml"
     problems: list[Problem] = []
-    root = parse(file.read_text("utf-8"), f"rules/{name}{suffix}", problems)
+    root = parse(file.read_text("utf-8"), file_of(name), problems)
     return RuleFile(key=f"shipped:{name}", root=root, kind=kind, within=within, problems=problems)
 
 
 def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
-    if path.suffix not in SUFFIXES and _within(path, within) and (path / "rules.yaml").is_file():
+    if path.suffix not in SUFFIXES and _within(path, within) and _holds_rules(path):
         path = path / "rules.yaml"
     text = text_of(path, str(path), within)
     problems: list[Problem] = []
@@ -207,6 +216,13 @@ def _open_path(path: Path, *, kind: str, within: Path | None) -> RuleFile:
         within=within,
         problems=problems,
     )
+
+
+def _holds_rules(folder: Path) -> bool:
+    try:
+        return (folder / "rules.yaml").is_file()
+    except OSError:  # opening the path itself says why, in its own name
+        return False
 
 
 def _within(path: Path, folder: Path | None) -> bool:
@@ -234,10 +250,9 @@ def text_of(path: Path, shown: str, within: Path | None = None) -> str:
     try:
         # Not blocking: a FIFO would wait for its writer before it could be refused.
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError as exc:
-        raise _refusal(shown, "no such file") from exc
-    except OSError as exc:
-        raise _refusal(shown, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise _refusal(shown, said.message, said.help or None) from exc
     try:
         mode = os.fstat(opened).st_mode
         if stat.S_ISDIR(mode):

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from policy.text.printable import is_printable, printable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -21,12 +23,13 @@ class Problem:
     length: int = 1  #: characters that the caret underlines
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        lines = [f"{place}: {self.message}"]
+        file = printable(self.file)
+        place = f"{file}:{self.line}:{self.column}" if self.line else file
+        lines = [f"{place}: {printable(self.message)}"]
         if self.source_line is not None and self.line:
             lines += _excerpt(self.source_line, self.column - 1, self.length)
         if self.help:
-            lines.append(f"  help: {self.help}")
+            lines.append(f"  help: {printable(self.help)}")
         return "\n".join(lines)
 
 
@@ -47,11 +50,11 @@ def _excerpt(source: str, column: int, length: int) -> list[str]:
         shown, before = f"...{shown}", f"...{before}"
     marked = source[column : column + length]
     underline = "^" * max(1, min(_cells(marked) if marked else length, _WIDTH))
-    return [f"      {_printable(shown).rstrip()}", f"      {' ' * _cells(before)}{underline}"]
+    return [f"      {_blanked(shown).rstrip()}", f"      {' ' * _cells(before)}{underline}"]
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+def _blanked(text: str) -> str:
+    return "".join(c if is_printable(c) else " " for c in text)
 
 
 def _cells(text: str) -> int:

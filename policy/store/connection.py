@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +20,16 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from policy.store import identity
 from policy.store.errors import StoreError, translated
+from policy.text.system import explained
 
 BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
+_SIGNAL_STEPS: Final = 100_000
+"""Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
 
 
@@ -59,9 +64,16 @@ def _sqlite_uri(url: URL, *, read_only: bool) -> str:
 
 def _check_file(url: URL, *, read_only: bool, create: bool) -> None:
     path = Path(url.database or "")
-    if path.is_dir():
-        raise StoreError(f"`{path}` is a folder, not a database file", help=_FORMS)
-    if path.exists():
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as exc:
+        said = explained(exc)
+        raise StoreError(f"{path}: {said.message}", help=said.help) from exc
+    else:
+        if stat.S_ISDIR(status.st_mode):
+            raise StoreError(f"`{path}` is a folder, not a database file", help=_FORMS)
         return
     if read_only or not create:
         raise StoreError(
@@ -100,6 +112,10 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
         time.sleep(0.01)
 
 
+def _let_signals_in() -> int:
+    return 0
+
+
 def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     uri = _sqlite_uri(url, read_only=read_only)
 
@@ -113,6 +129,9 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def settings(connection: sqlite3.Connection, _: object) -> None:
+        # SQLite holds signals back until a statement ends; in between, Python handles them here.
+        # A Ctrl-C then ends the statement as `interrupted`, see `errors.translated`.
+        connection.set_progress_handler(_let_signals_in, _SIGNAL_STEPS)
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
         cursor.execute("PRAGMA foreign_keys = ON")
@@ -142,13 +161,16 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine
     engine = create_engine(url, connect_args=options, poolclass=QueuePool)
 
     @event.listens_for(engine, "connect")
-    def settings(connection: Any, _: object) -> None:
+    def settings(connection: Any, record: ConnectionPoolEntry) -> None:
+        user = connection.execute("SELECT session_user").fetchone()[0]
+        record.info[identity.DATABASE_USER] = user
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)
         if read_only:
             connection.execute("SET default_transaction_read_only = on")
-            connection.commit()
+        connection.commit()
+        if read_only:
             connection.read_only = True
 
     return engine
@@ -190,14 +212,24 @@ class Database:
     def is_sqlite(self) -> bool:
         return self.engine.dialect.name == "sqlite"
 
+    def connect(self) -> Connection:
+        """A connection with one consistent view of the database; closing it rolls back."""
+        with translated(self.url):
+            connection = self.engine.connect()
+            try:
+                if not self.is_sqlite:
+                    connection.execution_options(isolation_level="REPEATABLE READ")
+                connection.begin()
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent view of the database for the length of the block."""
-        with translated(self.url), self.engine.connect() as connection:
-            if not self.is_sqlite:
-                connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                yield connection
+        with translated(self.url), self.connect() as connection:
+            yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

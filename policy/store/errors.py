@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -74,15 +76,32 @@ def first_line(error: BaseException, url: URL) -> str:
     line = lines[0].strip() if lines else type(cause).__name__
     for secret in _secrets(url):
         line = line.replace(secret, "***")
-    return line.removeprefix("ERROR:").strip().rstrip(".")
+    return _PREFIXES.sub("", line).strip().rstrip(".")
+
+
+_PREFIXES: Final = re.compile(r"^(?:ERROR: |connection failed: |connection is bad: )")
+
+
+def sqlstate(error: SQLAlchemyError) -> str:
+    """Postgres' code for an error; empty where there is none."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    return getattr(cause, "sqlstate", None) or ""
+
+
+def connection_lost(error: SQLAlchemyError) -> bool:
+    """A connection that was there is there no more."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 @contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Database errors of the block as StoreError."""
+    """Database errors of the block as StoreError; SQLite's `interrupted` as KeyboardInterrupt."""
     try:
         yield
     except SQLAlchemyError as exc:
+        if str(getattr(exc, "orig", "")) == "interrupted":
+            # The signal came while SQLite worked, which swallowed it; see `connection`.
+            raise KeyboardInterrupt from exc
         raise _translate(exc, url) from exc
 
 
@@ -103,4 +122,89 @@ def _translate(exc: SQLAlchemyError, url: URL) -> StoreError:
         return StoreError(
             f"`{where}` is damaged or no SQLite database", help="name another file with --db"
         )
-    return StoreError(f"database `{where}`: {line}")
+    return StoreError(f"database `{where}`: {line}", help=_connecting_help(exc, lowered))
+
+
+_CONNECTING: Final = (
+    (
+        r"password authentication failed|no password supplied|\bpam authentication failed",
+        "check the user and the password in --db or POLICY_DB; a password may also stand in"
+        " PGPASSWORD or in ~/.pgpass",
+    ),
+    (
+        r"authentication failed|certificate authentication",
+        "connect as the role that the server's pg_hba.conf expects for this user",
+    ),
+    (
+        r"no encryption|ssl off|ssl connection is required|requires ssl",
+        "the server may want TLS: add `?sslmode=require` to the URL; otherwise its pg_hba.conf has"
+        " no line for this user and database",
+    ),
+    (
+        r"server does not support ssl",
+        "the server has no TLS: set `sslmode=prefer` where an unencrypted connection is safe",
+    ),
+    (
+        r"certificate|ssl error|sslmode|tls",
+        "check `sslmode`, `sslrootcert` and the server's name in the URL",
+    ),
+    (
+        r"pg_hba\.conf",
+        "the server's pg_hba.conf has no line that lets this user and host into this database",
+    ),
+    (
+        r"database .* does not exist",
+        "make it with `createdb`, or name another one in --db or POLICY_DB",
+    ),
+    (
+        r"role .* (?:does not exist|is not permitted to log in)",
+        "name a role that may log in: `postgresql://ROLE@host/name`",
+    ),
+    (
+        r"permission denied for database",
+        "the role needs CONNECT on the database",
+    ),
+    (
+        r"failed to resolve|could not translate host name|name or service not known",
+        "check the host name in --db or POLICY_DB",
+    ),
+    (
+        r"too many (?:clients|connections)|connection slots|connection limit",
+        "try again when other connections are closed",
+    ),
+    (
+        r"starting up|shutting down|recovery mode",
+        "try again when the server has started",
+    ),
+    (
+        r"timeout expired|timed out|no route to host|network is unreachable",
+        "check host and port in --db or POLICY_DB, and that no firewall is between",
+    ),
+    (
+        r"connection refused|no such file or directory|is the server running",
+        "check host and port in --db or POLICY_DB, and that the server is running",
+    ),
+    (
+        r"invalid connection option|invalid .* value|service",
+        "check what stands behind `?` in the URL; the names are those of libpq",
+    ),
+)
+"""What the driver or the server says about a connection that was not made, and what to do."""
+
+_CONNECTING_OTHERWISE: Final = (
+    "check user, host, port and database in --db or POLICY_DB, and that the server is running"
+)
+
+
+def _connecting_help(exc: SQLAlchemyError, lowered: str) -> str:
+    """What to do about a Postgres connection that was not made, or is no more; else empty."""
+    if not isinstance(exc, DBAPIError) or "psycopg" not in type(exc.orig).__module__:
+        return ""
+    if exc.connection_invalidated:
+        return "the server ended the connection: run it again; what was committed stays"
+    if exc.statement is not None:
+        return ""
+    return next(
+        (advice for pattern, advice in _CONNECTING if re.search(pattern, lowered)),
+        _CONNECTING_OTHERWISE,
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,12 +14,13 @@ from sqlalchemy.engine import URL
 
 from policy.store.connection import make_engine, parse_url
 from policy.store.errors import StoreError, shown, translated
+from policy.store.read.privileges import grant_reading, readers
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(
@@ -47,6 +49,13 @@ class Schema:
     @property
     def up_to_date(self) -> bool:
         return self.revision == self.newest
+
+
+def relations() -> frozenset[str]:
+    """Every table and view of the newest schema, that of the revision among them."""
+    from policy.store.tables import METADATA
+
+    return frozenset(METADATA.tables) | VIEWS | {VERSION_TABLE}
 
 
 def _table_names(connection: Connection) -> set[str]:
@@ -131,7 +140,9 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
                 if sqlite:
                     broken = connection.execute(text("PRAGMA foreign_key_check")).first()
                     if broken is not None:
-                        raise StoreError(f"rows of table `{broken[0]}` refer to rows that lack")
+                        raise StoreError(
+                            f"rows of table `{broken[0]}` refer to rows that are missing"
+                        )
     finally:
         engine.dispose()
 
@@ -139,12 +150,16 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
 def upgrade(text_url: str) -> Schema:
     """Bring a database to the newest schema; an empty or new one is filled."""
     url = parse_url(text_url)
+    sqlite = url.get_backend_name() == "sqlite"
 
     def step(connection: Connection) -> None:
         if not schema_of(connection, url).up_to_date:
             from alembic import command
 
+            # A view that is made anew has lost who may read it.
+            may_read = [] if sqlite else readers(connection, VERSION_TABLE)
             command.upgrade(config(connection), HEAD)
+            grant_reading(connection, may_read, relations())
 
     _migrate(url, step)
     return current(text_url)
@@ -215,14 +230,27 @@ def check(text_url: str) -> Check:
             problems = [_difference(found) for found in differences(connection)]
             problems += sorted(f"view {v} lacks" for v in VIEWS - _table_names(connection))
             if connection.dialect.name == "sqlite":
-                said = connection.execute(text("PRAGMA quick_check(5)")).scalars().all()
-                problems += [f"the file is damaged: {line}" for line in said if line != "ok"]
-                broken = connection.execute(text("PRAGMA foreign_key_check")).first()
-                if broken is not None:
-                    problems.append(f"rows of table {broken[0]} refer to rows that lack")
+                problems += _damage(connection)
             return Check(schema=schema, problems=tuple(problems))
     finally:
         engine.dispose()
+
+
+_MAX_DAMAGE: Final = 100
+
+
+def _damage(connection: Connection) -> Iterator[str]:
+    """What SQLite's own checks say of its file."""
+    said = connection.execute(text(f"PRAGMA quick_check({_MAX_DAMAGE})")).scalars().all()
+    for line in said:
+        if line != "ok":
+            yield f"the file is damaged: {line}"
+    if len(said) >= _MAX_DAMAGE:
+        yield f"the file is damaged: SQLite stopped after {_MAX_DAMAGE} places"
+    broken = Counter(row[0] for row in connection.execute(text("PRAGMA foreign_key_check")))
+    for table, count in sorted(broken.items()):
+        rows = "1 row refers" if count == 1 else f"{count} rows refer"
+        yield f"table {table}: {rows} to rows that are missing"
 
 
 def _difference(found: Any) -> str:

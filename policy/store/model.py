@@ -58,6 +58,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StrayPods:
+    """Pods of an import on nodes that neither the import nor the cluster has."""
+
+    count: int = 0
+    examples: tuple[tuple[str, str], ...] = ()  #: (pod, node) of the first ones by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     """What an import did."""
 
@@ -66,6 +74,7 @@ class ImportResult:
     state_digest: str
     new_revision: bool  #: False where nothing had changed
     kinds: Mapping[str, Counts]
+    stray: StrayPods = StrayPods()
 
     def total(self, what: Literal["added", "changed", "unchanged", "removed"]) -> int:
         return sum(getattr(counts, what) for counts in self.kinds.values())
@@ -150,7 +159,7 @@ class DecisionRow:
     cluster: str
     at_ms: int  #: when it was recorded
     now_ms: int  #: the time for which it was made
-    actor: str
+    actor: str  #: who claimed to
     environment: str
     preemptor: str
     preemptor_uid: str
@@ -178,6 +187,11 @@ class DecisionRow:
     digest: str
     attempt: int | None
     queued_ms: int | None
+    process_uid: int | None = (
+        None  #: user id of the process that wrote it; None in older records, and in a dry run
+    )
+    process_user: str = ""  #: the system's name of that user
+    database_user: str = ""  #: whom Postgres authenticated; "" on SQLite
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DecisionRow:
@@ -248,9 +262,12 @@ class ActivationRow:
     rule_set_digest: str
     previous_digest: str | None  #: what was active before; None for the first
     at_ms: int
-    actor: str
+    actor: str  #: who claimed to
     reason: str
     source: str  #: file that the rule set was read from
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +278,9 @@ class EnvironmentRow:
     cluster: str
     created_ms: int
     created_by: str
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
     active: ActivationRow | None
 
 
@@ -313,7 +333,7 @@ class SessionRow:
     digest: str
     at_ms: int
     now_ms: int
-    actor: str
+    actor: str  #: who claimed to
     environment: str
     rule_set: str
     rule_set_digest: str
@@ -324,6 +344,9 @@ class SessionRow:
     bound_count: int
     evicted_count: int
     engine_version: str
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

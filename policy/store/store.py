@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
-from policy.decision.record import History, Keep
+from policy.decision.record import Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
-from policy.store.ledger import entries, pruning, verify
+from policy.store.ledger import entries, pruning, verify, witnesses
 from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.findings import Pruning, VerifyResult
 from policy.store.ledger.pruning import PrunePlan
-from policy.store.ledger.verify import VerifyResult
+from policy.store.ledger.witnesses import KeptHead
 from policy.store.model import (
     ActivationRow,
     Cause,
@@ -44,10 +45,10 @@ from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
 from policy.store.record import changing, decisions, environments, importing, sessions
-from policy.store.record.decisions import Envelope
+from policy.store.record.decisions import Envelope, HypotheticalDecision
 from policy.store.record.environments import ActiveRuleSet
 from policy.store.record.importing import Progress
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state import loading
 
 DEFAULT_CANDIDATES_KEPT = 10
@@ -203,28 +204,22 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
         queue: QueueInfo | None = None,
         candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
         cause: Cause = Cause.DECISION,
-        hypothetical: bool = False,
-        history: History | None = None,
     ) -> Recorded:
         """Keep a decision together with the state changes that it causes.
 
-        history: the figures of the snapshot that it was made on. Raises StaleRevision where the
-        cluster is no longer at `expected_revision`, RuleSetChanged where another rule set is
-        active in the environment by now: decide again.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
+        where another rule set is active in the environment by now: decide again. Raises
+        SnapshotMismatch for a decision that was made on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
-            if environment and not hypothetical:
+            if environment:
                 environments.require_active(
                     connection, environment, cluster=cluster, digest=decision.rule_set_digest
                 )
@@ -234,13 +229,40 @@ class Store:
                 decision,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
                 queue=queue or QueueInfo(),
                 keep=candidates_kept,
                 cause=cause,
-                hypothetical=hypothetical,
-                history=history,
+            )
+
+    def record_hypothetical(
+        self,
+        cluster: str,
+        supposed: Iterable[HypotheticalDecision],
+        *,
+        revision: int,
+        rules: AnyRuleSet,
+        environment: str = "",
+        actor: str,
+        at_ms: int,
+        candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    ) -> list[Recorded]:
+        """Keep decisions on what is supposed of a revision, all or none of them.
+
+        Each is on the state that the suppositions up to its own lead to; none changes anything.
+        Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
+        another state.
+        """
+        with self._database.writing() as connection:
+            return decisions.record_hypothetical(
+                connection,
+                cluster,
+                supposed,
+                revision=revision,
+                rule_set=RuleSetText.of(rules),
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                keep=candidates_kept,
             )
 
     def history(
@@ -311,20 +333,16 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
     ) -> RecordedSession:
         """Keep a batch session together with the state changes that it causes.
 
-        Raises StaleRevision where the cluster is no longer at `expected_revision`.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`,
+        SnapshotMismatch for a session that was run on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return sessions.record(
                 connection,
@@ -332,7 +350,7 @@ class Store:
                 session,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
             )
 
@@ -378,23 +396,18 @@ class Store:
         self,
         environment: str,
         *,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         reason: str,
         source: str,
         at_ms: int,
         actor: str,
     ) -> ActivationRow:
         """Make a rule set the active one of an environment. Raises NotFound."""
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return environments.activate(
                 connection,
                 environment,
-                rule_set,
+                RuleSetText.of(rules),
                 reason=reason,
                 source=source,
                 at_ms=at_ms,
@@ -451,23 +464,36 @@ class Store:
         cluster: str | None = None,
         *,
         from_hash: str | None = None,
-        signed: Sequence[str] = (),
+        kept: Sequence[str | KeptHead] = (),
+        accept_pruning: bool = False,
+        limit: int = verify.DEFAULT_LIMIT,
         progress: verify.Progress | None = None,
     ) -> VerifyResult:
         """Compute every hash again from the rows, and name what was changed.
 
         from_hash: begin with the entry that has this hash, and take what is before it on trust.
-        signed: hashes that were kept elsewhere; each must be that of an entry, or the last one
-        that a pruning took. Raises NotFound for an unknown cluster.
+        kept: heads that were kept elsewhere, as hashes or with their entry's number; each must be
+        of an entry that is read. accept_pruning: these, and `from_hash`, may also be of entries
+        that were pruned. limit: how many findings are given in full; the others are counted.
+        Raises NotFound for an unknown cluster, StoreError for a head of an entry before
+        `from_hash`.
         """
         with self._database.reading() as connection:
             return verify.verify(
                 connection,
                 cluster=cluster,
                 from_hash=from_hash,
-                signed=signed,
+                kept=[KeptHead(hash=k) if isinstance(k, str) else k for k in kept],
+                accept_pruning=accept_pruning,
+                limit=limit,
                 progress=progress,
             )
+
+    def prunings(self, cluster: str | None = None) -> list[Pruning]:
+        """Old stretches of the record that were taken out. Raises NotFound."""
+        with self._database.reading() as connection:
+            ids = None if cluster is None else [loading.cluster_id(connection, cluster)]
+            return witnesses.prunings(connection, ids)
 
     def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
         """What `prune` would take out: its decisions could no longer be shown or replayed."""
@@ -477,18 +503,34 @@ class Store:
     def prune(
         self, older_than_ms: int, *, actor: str, at_ms: int, cluster: str | None = None
     ) -> PrunePlan:
-        """Take out whole stretches of the past; what stays can be verified from `last_hash` on."""
+        """Take out whole stretches of the past; keep each `head`: it proves what stays."""
         with self._database.writing() as connection:
             return pruning.prune(
                 connection, older_than_ms, cluster=cluster, actor=actor, at_ms=at_ms
             )
 
-    def sql(self, query: str, parameters: Mapping[str, Any] | None = None) -> SqlResult:
+    def sql(
+        self,
+        query: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        timeout: int | None = sql.TIMEOUT_SECONDS,
+        trust_connection: bool = False,
+    ) -> SqlResult:
         """Run one statement that reads; `:name` stands for a parameter.
 
-        The database refuses everything else. Close the result. Raises StoreError.
+        The database refuses everything else. On Postgres the connection's role must be one that
+        can do nothing else, unless `trust_connection` says that whoever wrote the query may do
+        all that the role may do. timeout: seconds that the database may take, None for no limit.
+        Close the result. Raises StoreError.
         """
-        return sql.run(self._database.url, query, parameters or {})
+        return sql.run(
+            self._database.url,
+            query,
+            parameters or {},
+            timeout=timeout,
+            trusted=trust_connection,
+        )
 
     def audit_queries(self) -> AuditQueries:
         """Reading in bulk: revisions with their changes, victims of many decisions, tables."""

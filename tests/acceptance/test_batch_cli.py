@@ -172,7 +172,9 @@ def test_evictions_are_found_where_victims_are_looked_for(policy: Policy, databa
     session = the_session(policy("batch", "run", *rules, "--db", database, "-o", "json"))
     assert session["evictions"]
     text = "SELECT victim, preemptor, session_id FROM v_victims ORDER BY position"
-    found = json.loads(policy("sql", text, "--db", database, "-o", "json").out)
+    found = json.loads(
+        policy("sql", "--trust-connection", text, "--db", database, "-o", "json").out
+    )
     assert found == [
         {"victim": row["pod"], "preemptor": row["for"], "session_id": 1}
         for row in session["evictions"]

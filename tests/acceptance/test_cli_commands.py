@@ -32,7 +32,9 @@ def test_preempt_decides_and_records(policy: Policy, dump: Path, database_url: s
         "SELECT d.preemptor, d.outcome, d.node, v.pod, v.evicted"
         " FROM decisions d JOIN victims v ON v.decision_id = d.id"
     )
-    [row] = json.loads(policy("sql", query, "--db", database_url, "-o", "json").out)
+    [row] = json.loads(
+        policy("sql", "--trust-connection", query, "--db", database_url, "-o", "json").out
+    )
     assert [*row.values()][:4] == ["shop/high", "preempt", "n1", "shop/b"]
     assert row["evicted"] in (True, 1)
 
@@ -61,7 +63,9 @@ def test_run_decides_in_queue_order(policy: Policy, dump: Path, database_url: st
     assert found == [(1, "shop/high", "preempt", "n1"), (2, "shop/low", "preempt", "n1")]
     assert done.err == "2 pods decided and recorded: 2 preempt\n"
     query = "SELECT pod FROM victims WHERE decision_id = 2 AND evicted"
-    assert policy("sql", query, "--db", database_url, "-o", "csv").out.split() == ["pod", "shop/a"]
+    assert policy(
+        "sql", "--trust-connection", query, "--db", database_url, "-o", "csv"
+    ).out.split() == ["pod", "shop/a"]
 
 
 def test_run_prints_lines_as_it_goes(policy: Policy, dump: Path, database_url: str) -> None:
@@ -309,19 +313,42 @@ def test_why_not_where_the_pod_fits(policy: Policy, dump: Path, tmp_path: Path) 
 def test_sql_prints_what_the_database_says(policy: Policy, decided: str) -> None:
     """Columns keep the query's names and order, in every form; equal names stay apart."""
     query = "SELECT preemptor, node, preemptor FROM decisions"
-    done = policy("sql", query, "--db", decided, "-o", "csv")
+    done = policy("sql", "--trust-connection", query, "--db", decided, "-o", "csv")
     assert done.out == "preemptor,node,preemptor_2\nshop/high,n1,shop/high\n"
-    [row] = json.loads(policy("sql", query, "--db", decided, "-o", "json").out)
+    [row] = json.loads(
+        policy("sql", "--trust-connection", query, "--db", decided, "-o", "json").out
+    )
     assert list(row.items()) == [
         ("preemptor", "shop/high"),
         ("node", "n1"),
         ("preemptor_2", "shop/high"),
     ]
-    assert policy("sql", query, "--db", decided).out.splitlines()[2].split() == [
+    assert policy("sql", "--trust-connection", query, "--db", decided).out.splitlines()[
+        2
+    ].split() == [
         "shop/high",
         "n1",
         "shop/high",
     ]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "yaml"])
+def test_sql_prints_numbers_that_json_does_not_have_as_texts(
+    policy: Policy, decided: str, form: str
+) -> None:
+    """What is printed is JSON for a strict reader: infinity and `NaN` are texts."""
+
+    def never(constant: str) -> None:
+        raise ValueError(constant)
+
+    if decided.startswith("sqlite"):
+        query, expected = "SELECT 9e999 AS a, -9e999 AS b", {"a": "Infinity", "b": "-Infinity"}
+    else:
+        query = "SELECT 'inf'::float8 AS a, '-inf'::float8 AS b, 'nan'::float8 AS c"
+        expected = {"a": "Infinity", "b": "-Infinity", "c": "NaN"}
+    out = policy("sql", "--trust-connection", query, "--db", decided, "-o", form).out
+    found = yaml.safe_load(out) if form == "yaml" else json.loads(out, parse_constant=never)
+    assert found == (expected if form == "jsonl" else [expected])
 
 
 def test_sql_streams_long_results(policy: Policy, decided: str) -> None:
@@ -330,21 +357,25 @@ def test_sql_streams_long_results(policy: Policy, decided: str) -> None:
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 2500)"
         " SELECT n FROM t"
     )
-    lines = policy("sql", query, "--db", decided, "-o", "csv").out.splitlines()
+    lines = policy(
+        "sql", "--trust-connection", query, "--db", decided, "-o", "csv"
+    ).out.splitlines()
     assert lines == ["n", *map(str, range(1, 2501))]
 
 
 def test_sql_without_rows_keeps_the_heading(policy: Policy, decided: str) -> None:
     """A program that reads CSV finds the columns of an empty result."""
     query = "SELECT id, node FROM decisions WHERE id < 0"
-    assert policy("sql", query, "--db", decided, "-o", "csv").out == "id,node\n"
+    assert (
+        policy("sql", "--trust-connection", query, "--db", decided, "-o", "csv").out == "id,node\n"
+    )
 
 
 def test_long_values_are_whole_in_pipes(policy: Policy, decided: str) -> None:
     """Where no terminal limits the width, no cell is cut or folded."""
     digest = json.loads(policy("explain", "1", "--db", decided, "-o", "json").out)["digest"]
     query = "SELECT digest, digest, digest, digest, digest, digest FROM decisions"
-    assert policy("sql", query, "--db", decided).out.count(digest) == 6
+    assert policy("sql", "--trust-connection", query, "--db", decided).out.count(digest) == 6
 
 
 def test_rules_are_shown_as_they_are_used(policy: Policy, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -104,13 +105,16 @@ def _program(file: Path, line: str) -> None:
     file.chmod(0o755)
 
 
-def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+def shell(folder: Path, script: str, *, db: str = "") -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
     }
     environment.pop("POLICY_DB", None)
+    environment.pop("POLICY_READER_DB", None)
+    if db:
+        environment["POLICY_DB"] = db
     return subprocess.run(
         ["bash", "-e", "-c", script],
         cwd=folder,
@@ -121,7 +125,22 @@ def shell(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path.startswith("policy db reader")])
+def test_the_example_of_a_server_runs(
+    workplace: Path, make_postgres: Callable[[str | None], str], postgres_template: str, path: str
+) -> None:
+    """What is about roles is typed in where there is a server, and the roles are removed again."""
+    url = make_postgres(postgres_template)
+    lines = docs.examples(COMMANDS[path])
+    if path == "policy db reader create":
+        lines.append("policy db reader drop dashboards")
+    done = shell(workplace, "\n".join(lines), db=url)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in COMMANDS if not path.startswith("policy db reader")]
+)
 def test_the_example_runs(workplace: Path, databases: Path, path: str) -> None:
     """An example typed in as it stands ends without an error."""
     if path in ("policy preempt", "policy run"):

@@ -92,7 +92,7 @@ def test_what_is_active_already_is_left_as_it_is(database: Path) -> None:
         (["run", "--env", "prod", "--rules", "kube-1.35"], "`--rules` cannot be given as well"),
         (["preempt", "a/b", "--env", "prod", "--cluster", "x"], "`--cluster` cannot be given"),
         (["run", "--env", "test"], "there is no environment `test`"),
-        (["run", "--watch", "--settle"], "leave out `--settle` and `--dry-run`"),
+        (["run", "--watch", "--settle"], "records its decisions as they come, on the real clock"),
     ],
 )
 def test_what_cannot_be_is_refused(database: Path, arguments: list[str], message: str) -> None:
@@ -127,3 +127,14 @@ def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
         "rule_set": "kube-1.28",
         "reason": "first",
     }
+
+
+def test_a_file_without_cases_is_activated_with_a_warning(database: Path) -> None:
+    """That nothing shows what the rules decide is said, and not refused."""
+    Path("mine.yaml").write_text(RULES)
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new")
+    assert (done.return_value, done.stderr, active()) == (
+        0,
+        "warning: there are no cases beside `mine.yaml`: what it decides is not tested\n",
+        ("mine", 2),
+    )

@@ -53,7 +53,7 @@ def test_clusters_are_kept_apart(policy: Policy, dump: Path, database_url: str) 
     dump.write_text(json.dumps([a_node("other")]))
     policy("import", dump, "--cluster", "second", "--db", database_url)
     query = "SELECT name FROM clusters ORDER BY name"
-    done = policy("sql", query, "--db", database_url, "-o", "csv")
+    done = policy("sql", "--trust-connection", query, "--db", database_url, "-o", "csv")
     assert done.out.split() == ["name", "default", "second"]
 
 
@@ -89,7 +89,9 @@ def test_an_unknown_priority_class_imports_nothing(
     )
     assert policy("import", known, "--db", database_url).status == 0
     assert policy("import", pod, "--db", database_url).status == 0
-    done = policy("sql", "SELECT priority FROM pods", "--db", database_url, "-o", "csv")
+    done = policy(
+        "sql", "--trust-connection", "SELECT priority FROM pods", "--db", database_url, "-o", "csv"
+    )
     assert done.out.split() == ["priority", "7"]
 
 
@@ -101,7 +103,7 @@ def test_skipped_and_repeated_objects_are_told(policy: Policy, tmp_path: Path) -
     done = policy("import", file, "--db", tmp_path / "p.db")
     assert done.err.splitlines() == [
         "skipped: 2 Secret",
-        "1 objects stood more than once and differed; the last one was taken",
+        "1 object stood more than once and differed; the last one was taken: `Node n`",
         "cluster default is at revision 1",
     ]
 
@@ -121,3 +123,64 @@ def test_standard_input_is_read(dump: Path, tmp_path: Path) -> None:
     with dump.open() as stream:
         done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "cluster default is at revision 1\n")
+
+
+def test_pods_on_unknown_nodes_are_told(policy: Policy, tmp_path: Path) -> None:
+    """A partial dump is imported, with a warning that names pods and nodes; not once they exist."""
+    file, database = tmp_path / "a.json", tmp_path / "p.db"
+    started = "2026-11-20T10:00:00Z"
+    pods = [a_pod(f"shop/p{i}", f"gone{i}", 0, 1, started) for i in range(5)]
+    file.write_text(json.dumps(pods))
+    assert policy("import", file, "--db", database).err.splitlines()[1:] == [
+        "warning: on nodes that the cluster does not have: `Pod shop/p0 on gone0`,"
+        " `Pod shop/p1 on gone1`, `Pod shop/p2 on gone2` and 2 more",
+        "  help: import the nodes too; until then these pods take no part in decisions",
+    ]
+    file.write_text(json.dumps([a_node(f"gone{i}") for i in range(5)]))
+    assert policy("import", file, "--db", database).err.splitlines()[1:] == []
+    file.write_text(json.dumps(pods))
+    assert policy("import", file, "--db", database).err.splitlines()[1:] == []
+
+
+def test_two_global_defaults_are_told(policy: Policy, tmp_path: Path) -> None:
+    """Both are named, and which of them counts."""
+    file = tmp_path / "a.json"
+    classes = [
+        {
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+            "globalDefault": True,
+        }
+        for name, value in (("high", 9), ("low", 3))
+    ]
+    file.write_text(json.dumps(classes))
+    assert policy("import", file, "--db", tmp_path / "p.db").err.splitlines()[0] == (
+        "warning: more than one global default: `PriorityClass low`, `PriorityClass high`;"
+        " pods without a class get the lowest, low (3)"
+    )
+
+
+def test_limits_are_raised_by_options(policy: Policy, tmp_path: Path) -> None:
+    """The message names the option; with it the same file is read."""
+    file, database = tmp_path / "a.json", tmp_path / "p.db"
+    file.write_text(json.dumps([a_node("n1"), a_node("n2")]))
+    assert policy("import", file, "--db", database, "--max-objects", "1") == (
+        1,
+        "",
+        f"{file}: more than 1 objects\n  help: `--max-objects` raises the limit\n",
+    )
+    limits = ("--max-objects", "2", "--max-object-size", "1k", "--max-input-size", "1Mi")
+    assert policy("import", file, "--db", database, *limits).status == 0
+
+
+def test_now_is_a_time_from_which_others_can_be_computed(policy: Policy) -> None:
+    """The end of time is refused, before anything is decided."""
+    done = policy("run", "--now", "9999-12-31T23:59:59Z")
+    assert done.status == 2
+    assert (
+        "`9999-12-31T23:59:59Z` is too late: decisions can be made up to 9700-01-01T00:00:00Z"
+        in done.err
+    )
+    done = policy("run", "--now", "0001-01-01T00:00:00+01:00")
+    assert "`0001-01-01T00:00:00+01:00` is outside of the years 0001 to 9999" in done.err

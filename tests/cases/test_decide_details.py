@@ -12,6 +12,7 @@ from policy.cluster.objects import (
 )
 from policy.decision.model import Code, Decision
 from policy.preemption.messages import fit_error
+from policy.rules import RuleSet
 from tests.support.builders import (
     HOSTNAME,
     ZONE,
@@ -327,3 +328,47 @@ def test_a_budget_ranks_but_never_forbids() -> None:
     node = full("n1", a_pod("a").labelled(app="web"))
     decision = decided(node, a_pdb("p").selecting(app="web"), HIGH)
     assert [(c.victims, c.pdb_violations) for c in decision.candidates] == [(("default/a",), 1)]
+
+
+@pytest.mark.parametrize("unit", [2**60, 2**61])
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_amounts_are_compared_node_by_node(name: str, unit: int) -> None:
+    """Requests whose sum over all nodes is beyond 64 bits hide no candidate.
+
+    On every node the large pod goes, and the small one fits beside the preemptor.
+    """
+    small = unit // 5
+    nodes = [
+        a_node(f"n{i}")
+        .memory(3 * unit // 2)
+        .running(
+            a_pod(f"large{i}").priority(2).memory(unit),
+            a_pod(f"small{i}").priority(1).memory(small),
+        )
+        for i in range(9)
+    ]
+    found = decided(*nodes, a_pod("high").priority(10).memory(unit), rules=name)
+    assert candidates(found) == {f"n{i}": [f"large{i}"] for i in range(9)}
+
+
+def test_the_requests_of_victims_add_up_to_no_negative_amount() -> None:
+    """Beyond 64 bits they count as the largest number: a ranking by them is not turned round."""
+    ranking = [
+        {"id": "least-memory", "minimize": "candidate.memoryBytes"},
+        {"id": "by-name", "pick": "first-by-name"},
+    ]
+    rules = RuleSet.load("kube-1.35", overrides={"ranking": ranking})
+    unit = 2**62
+    nodes = [
+        a_node("n1")
+        .cpu(2)
+        .memory(unit)
+        .running(*(a_pod(f"a{i}").cpu(1).memory(unit) for i in "12")),
+        a_node("n2").cpu(2).memory(unit).running(*(a_pod(f"b{i}").cpu(1).memory(5) for i in "12")),
+    ]
+    decision = decided(*nodes, HIGH, rules=rules)
+    assert decision.candidates.criteria == ("least-memory",)
+    assert [(c.node, *c.values.values()) for c in decision.candidates] == [
+        ("n2", 10),
+        ("n1", 2**63 - 1),
+    ]

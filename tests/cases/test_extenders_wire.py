@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -24,8 +26,8 @@ def server() -> Iterator[Server]:
     made.close()
 
 
-def ask(url: str, kind: Kind = Kind.PREEMPT, *, seconds: int = 5) -> Answer:
-    of = Extender(
+def extender(url: str, *, seconds: int = 5) -> Extender:
+    return Extender(
         url_prefix=url,
         filter_verb="filter",
         prioritize_verb="prioritize",
@@ -36,7 +38,10 @@ def ask(url: str, kind: Kind = Kind.PREEMPT, *, seconds: int = 5) -> Answer:
         ignorable=False,
         managed_resources=(),
     )
-    return HttpExtenders().ask(kind, of, b"{}")
+
+
+def ask(url: str, kind: Kind = Kind.PREEMPT, *, seconds: int = 5) -> Answer:
+    return HttpExtenders().ask(kind, extender(url, seconds=seconds), b"{}")
 
 
 def test_status_200_alone_is_an_answer(server: Server):
@@ -97,6 +102,55 @@ def test_an_answer_that_never_ends_is_cut_off(server: Server, monkeypatch: pytes
     monkeypatch.setattr(client, "MAX_BYTES", 1000)
     server.verbs["preempt"] = lambda _: (200, b" " * 100_000)
     assert "the answer is larger than 1000 bytes" in ask(server.url).error
+
+
+class _Counting(ThreadingHTTPServer):
+    """Keeps connections open, and counts those that were made."""
+
+    daemon_threads = True
+    made = 0
+
+    def process_request(self, request: Any, address: Any) -> None:
+        self.made += 1
+        super().process_request(request, address)
+
+
+@pytest.fixture
+def keeping() -> Iterator[_Counting]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(500 if self.path.endswith("filter") else 200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    made = _Counting(("127.0.0.1", 0), Handler)
+    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_one_connection_serves_many_questions(keeping: _Counting):
+    """It is kept between questions; after an answer that is not read, there is another one."""
+    extenders, of = HttpExtenders(), extender(f"http://127.0.0.1:{keeping.server_address[1]}")
+    kinds = [Kind.PREEMPT] * 3 + [Kind.FILTER, Kind.PREEMPT]
+    found = [extenders.ask(kind, of, b"{}").status for kind in kinds]
+    assert (found, keeping.made) == ([200, 200, 200, 500, 200], 2)
+
+
+def test_proxies_of_the_environment_are_not_used(
+    keeping: _Counting, monkeypatch: pytest.MonkeyPatch
+):
+    """An extender is part of the cluster: whoever runs the engine has no say in the way to it."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert ask(f"http://127.0.0.1:{keeping.server_address[1]}").error == ""
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ dump.yaml: document 2: Pod shop/web-1: spec.priority: expected a whole number, g
 dump.yaml: document 2: Pod shop/web-1: spec.containers[0].resources.requests.cpu: """
         """expected a string or a number, got a list
 dump.yaml: document 2: Pod shop/web-1: spec.containers[0].ports: expected a list, got a mapping
-dump.yaml: document 3: Pod default/web-2: spec.priority: `3000000000` is out of range
+dump.yaml: document 3: Pod web-2: spec.priority: `3000000000` is out of range
   help: from -2147483648 to 2147483647
 dump.yaml: document 3: Pod default/web-2: """
         """spec.containers[0].resources.limits.memory: `-1Gi` is negative
@@ -97,7 +97,7 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
         (
             json.dumps(a_pod(preemptionPolicy="Maybe")),
             "dump.json: Pod shop/web-1: spec.preemptionPolicy: `Maybe` is not a preemption policy\n"
-            "  help: `PreemptLowerPriority` or `Never`",
+            "  help: one of `PreemptLowerPriority`, `Never`",
         ),
         (
             json.dumps(a_pod(containers=[{"name": "c", "ports": [{"hostPort": 70000}]}])),
@@ -131,7 +131,7 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
             '{"kind": "List",\n "items": [}',
             "dump.json:2:12: not valid JSON: expecting value",
         ),
-        ("[" * 100_000, "dump.json: nested too deeply"),
+        ("[" * 100_000, "dump.json:1:1: nested too deeply"),
         (
             "",
             "dump.json: the file is empty\n  help: did the export fail?",

@@ -221,7 +221,7 @@ def test_of_two_versions_the_later_counts(tmp_path: Path) -> None:
     ]
     found = read_text(tmp_path, "classes.json", json.dumps(classes))
     assert [o.value for o in found.objects if isinstance(o, PriorityClass)] == [2]
-    assert found.repeated == 1
+    assert found.repeated == {"PriorityClass gold": 1}
 
 
 def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:

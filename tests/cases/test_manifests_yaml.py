@@ -90,7 +90,7 @@ def _laughs() -> str:
         ("? [a, b]\n: c", "a key must be a text, not a collection", 1),
         ("a: &a [*a]", "unknown alias `*a`", 1),
         ("[" * 100_000, "nested more than 100 levels deep", 1),
-        (_laughs(), "aliases repeat more than a million values", 6),
+        (_laughs(), "aliases make the object larger than 3 MiB", 6),
     ],
 )
 def test_bad_texts_name_their_place(text: str, message: str, line: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "policy"
 
 ROOMS = (
+    "text",
     "cluster",
     "manifests",
     "filters",
@@ -25,6 +26,7 @@ ROOMS = (
     "scheduling",
     "store",
     "face",
+    "workers",
     "conformance",
     "audit",
     "cli",

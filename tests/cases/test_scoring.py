@@ -18,6 +18,7 @@ from policy.preemption.decide import decide
 from policy.preemption.placing import values
 from policy.rules import RulesError, RuleSet
 from policy.rules.ruleset import ScorerUse
+from policy.scoring.registry import SCORERS
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RECORDED = Path(__file__).parents[1] / "data" / "extender" / "placements-1.35.json.gz"
@@ -64,12 +65,19 @@ def scored(
     scorer: str, *objects: Manifest, pod: str = "shop/new", **parameters: Any
 ) -> dict[str, int] | None:
     """Values that one scorer gives all nodes; None where it has nothing to go by."""
-    snapshot = Snapshot.from_manifests(objects, now=NOW)
+    return scored_on(Snapshot.from_manifests(objects, now=NOW), scorer, pod, **parameters)
+
+
+def scored_on(
+    snapshot: Snapshot, scorer: str, pod: str = "shop/new", **parameters: Any
+) -> dict[str, int] | None:
+    """The same on a snapshot."""
     row, of_pod = snapshot.row(pod), snapshot.pod(pod)
     assert row is not None
     assert of_pod is not None
     incoming = Incoming(snapshot=snapshot, pod=of_pod, key=pod, row=row)
-    use = ScorerUse(name=scorer, weight=1, parameters=parameters)
+    given = {**SCORERS[scorer].defaults(), **parameters}
+    use = ScorerUse(name=scorer, weight=1, parameters=given)
     (found,) = values(incoming, [use], np.arange(len(snapshot.nodes)))
     if found is None:
         return None
@@ -195,6 +203,21 @@ def test_images_that_are_there_draw_pods_by_size_and_spread():
     image = {"names": ["shop/app:latest", "shop/app@sha256:abc"], "sizeBytes": 500 * 1024**2}
     objects = (node("has", images=[image]), node("lacks"), pod("new", image="shop/app"))
     assert scored("image-locality", *objects) == {"has": 100 * (250 - 23) // 977, "lacks": 0}
+
+
+def test_images_that_a_node_fetches_or_drops_count_from_then_on():
+    """After an update of a node's status, images are scored as on a snapshot made anew."""
+    image = {"names": ["shop/app:latest"], "sizeBytes": 500 * 1024**2}
+    new = pod("new", image="shop/app")
+    before = (node("a", images=[image]), node("b"), new)
+    after = (node("a"), node("b", images=[image]), new)
+    snapshot = Snapshot.from_manifests(before, now=NOW)
+    found = [scored_on(snapshot, "image-locality")]
+    changed = Snapshot.from_manifests(after, now=NOW).nodes.nodes
+    snapshot = snapshot.apply([("Node", n.metadata.name, n) for n in changed])
+    found.append(scored_on(snapshot, "image-locality"))
+    assert found == [scored("image-locality", *objects) for objects in (before, after)]
+    assert found[0] != found[1]
 
 
 def test_without_known_images_nothing_is_scored():

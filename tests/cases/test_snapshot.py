@@ -164,15 +164,27 @@ def test_the_order_of_importance_follows_changes_of_pods() -> None:
     first = snapshot(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
     higher = pods[1].priority(2).on("n1").pod
     earlier = pods[1].started(90).on("n1").pod
-    victims = [
-        decide(s, rules, "default/high").effects.evict
-        for s in (
-            first,
-            first.apply([("Pod", "default/b", higher)]),
-            first.apply([("Pod", "default/b", earlier)]),
-        )
+    victims = [decide(first, rules, "default/high").effects.evict]  # keeps the order
+    victims += [
+        decide(first.apply([("Pod", "default/b", pod)]), rules, "default/high").effects.evict
+        for pod in (higher, earlier)
     ]
     assert victims == [("default/b",), ("default/a",), ("default/a",)]
+
+
+def test_an_order_by_a_text_follows_values_that_come_in_between() -> None:
+    """A text that is new to the cluster may take the rank that another one had before."""
+    rules = rule_set(
+        "kube-1.35",
+        """{"victims": {"importance": [
+            {"id": "tier", "ascending": "victim.labels['tier']"}, {"ascending": "victim.key"}]}}""",
+    )
+    pods = [a_pod(n).priority(1).cpu(1).labelled(tier="c") for n in ("a", "x")]
+    first = snapshot(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
+    between = pods[1].labelled(tier="b").on("n1").pod
+    before = decide(first, rules, "default/high").effects.evict  # keeps the order
+    after = decide(first.apply([("Pod", "default/x", between)]), rules, "default/high")
+    assert (before, after.effects.evict) == (("default/x",), ("default/a",))
 
 
 def test_a_new_resource_widens_the_columns() -> None:
@@ -193,3 +205,66 @@ def test_snapshot_order_is_namespace_then_name() -> None:
     ]
     decision = decided(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
     assert decision.effects.evict == ("a-b/y",)
+
+
+def test_pods_that_come_keep_the_order() -> None:
+    """Pods that arrive before, between and after the others, some together, stand in order."""
+    names = ["m", "c", "t", "a", "z", "n", "b", "s"]
+    followed = snapshot(*(a_pod(n) for n in names[:2]))
+    for some in (names[2:3], names[3:6], names[6:]):
+        followed = followed.apply([("Pod", f"default/{n}", a_pod(n).pod) for n in some])
+    followed = followed.apply([("Pod", "a-b/x", a_pod("x").in_namespace("a-b").pod)])
+    followed = followed.apply([("Pod", "a/y", a_pod("y").in_namespace("a").pod)])
+    order = [key for _, key, _ in followed.in_order()]
+    assert order == ["a/y", "a-b/x", *(f"default/{n}" for n in sorted(names))]
+    assert followed.rank[followed.row("default/a")] == 2
+
+
+def test_many_changes_of_a_long_list_are_all_seen() -> None:
+    """Beyond what is kept beside the list of pods, in whatever order they came."""
+    size = 2100
+    found = snapshot(*(a_pod(f"p{i}") for i in range(size)))
+    for start in (0, 700, 1400):
+        found = found.apply(
+            [(
+                "Pod", f"default/p{i}", None if i % 2 else a_pod(f"p{i}").priority(i).pod
+            ) for i in range(start, start + 700)]
+        )  # fmt: skip
+    kept = {key: pod.spec.priority for _, key, pod in found.in_order()}
+    assert kept == {f"default/p{i}": i for i in range(0, size, 2)}
+    with pytest.raises(IndexError):
+        found.pods[size]
+
+
+# --- packing -----------------------------------------------------------------------------------
+
+
+def test_packing_leaves_no_trace_of_removed_pods() -> None:
+    """Rows and interned labels are those of the pods that are there."""
+    found = snapshot(*PARTS)
+    for i in range(5):
+        pod = a_pod(f"gone{i}").labelled(run=str(i)).pod
+        found = found.apply([("Pod", f"default/gone{i}", pod)])
+        found = found.apply([("Pod", f"default/gone{i}", None)])
+    packed = found.packed(tolerated=0)
+    assert [(len(s.pods), len(s.pools.labels)) for s in (found, packed)] == [(7, 6), (2, 1)]
+
+
+def test_packing_changes_nothing_that_is_read() -> None:
+    """State, instant, history figures and with them the digest stay; so does every object."""
+    found = snapshot(*PARTS).apply([("Pod", "default/new", a_pod("new").pod)])
+    found = found.at(NOW_MS + 5, history={"preemptedCount/3600": {"a": 1}})
+    packed = found.packed(tolerated=0)
+    assert packed is not found
+    assert (packed.digest, packed.now_ms, packed.history) == (
+        found.digest,
+        found.now_ms,
+        found.history,
+    )
+    assert {repr(o) for o in packed.objects()} == {repr(o) for o in found.objects()}
+
+
+def test_a_snapshot_with_few_changes_is_not_packed() -> None:
+    """Packing costs as much as building: it is worth it after many changes only."""
+    found = snapshot(*PARTS).apply([("Pod", "default/low", None)])
+    assert found.packed() is found

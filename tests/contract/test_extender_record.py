@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 
 from policy.audit.compare import Change, Comparison
 from policy.audit.recorded import Comparing, Skipped
@@ -48,6 +48,35 @@ def test_replay_asks_the_record_and_not_the_network(database_url: str) -> None:
     with Store.open(database_url) as store:
         ids = decided(store)
         assert [r.verdict for r in replay_all(store, ids)] == [Verdict.EQUAL]
+
+
+def test_the_answers_of_many_decisions_are_read_together(database_url: str) -> None:
+    """One statement brings what extenders answered to all decisions of a batch."""
+    server = Server()
+    server.verbs["preempt"] = lambda r: json_reply(
+        {"NodeNameToMetaVictims": r["NodeNameToMetaVictims"]}
+    )
+    rules = RuleSet.load("kube-1.35", overrides={"extenders": [extender(server, "preempt")]})
+    waiting = [a_pod(f"high{i}").priority(10).cpu(4) for i in range(2)]
+    with Store.open(database_url) as store:
+        cluster = (*CLUSTER, *objects(*waiting))
+        store.import_objects("default", cluster, at_ms=NOW_MS, source="test")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
+        asked = HttpExtenders()
+        scheduler = Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0, extenders=asked)
+        steps = [scheduler.decide(f"default/high{i}") for i in range(2)]
+        server.close()
+        ids = [s.recording.decision_id for s in steps if s.recording is not None]
+        statements: list[str] = []
+
+        def note(*said: object) -> None:
+            statements.append(str(said[2]))
+
+        event.listen(Engine, "before_cursor_execute", note)
+        verdicts = [r.verdict for r in replay_all(store, ids)]
+        event.remove(Engine, "before_cursor_execute", note)
+    assert verdicts == [Verdict.EQUAL, Verdict.EQUAL]
+    assert sum("decision_traces" in statement for statement in statements) == 1
 
 
 def test_rules_with_extenders_are_compared_with_themselves_only(database_url: str) -> None:

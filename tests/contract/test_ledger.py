@@ -23,8 +23,15 @@ from policy.store.tables import (
     REVISIONS,
     VERSIONS,
 )
-from tests.contract.builders import NOW, a_decision, a_node, a_pod
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    made_on,
+)
+from tests.contract.filled import fill
 
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
@@ -345,14 +352,15 @@ def test_reordered_entries_are_found(filled_url):
 def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url):
     """Whoever kept the head elsewhere misses it where the newest entries were removed."""
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        decision = made_on(store, a_decision())
         store.record(
-            "default", a_decision(), [], expected_revision=6, actor="x", at_ms=NOW, **RULE_SET
+            "default", decision, [], expected_revision=6, actor="x", at_ms=NOW, rules=BY_HAND
         )
         head = store.ledger_head("default").hash
-        assert store.verify_ledger(signed=[head]).ok
+        assert store.verify_ledger(kept=[head]).ok
         take_out(connection, store.decisions("default", limit=1)[0].id)
         assert store.verify_ledger().ok
-        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+        for found in (store.verify_ledger(kept=[head]), store.verify_ledger(from_hash=head)):
             assert [f.harm for f in found.findings] == [Harm.REMOVED]
 
 
@@ -379,7 +387,7 @@ def test_only_a_kept_head_shows_a_new_chain(filled_url):
         head = store.ledger_head("default").hash
         rewritten(connection, last=None)
         assert store.verify_ledger().ok
-        found = store.verify_ledger(signed=[head]).findings
+        found = store.verify_ledger(kept=[head]).findings
     assert [f.harm for f in found] == [Harm.REMOVED]
 
 
@@ -388,7 +396,7 @@ def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         head = store.ledger_head("default").hash
         rewritten(connection, last=head)
-        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+        for found in (store.verify_ledger(kept=[head]), store.verify_ledger(from_hash=head)):
             assert [(f.harm, f.sequence) for f in found.findings] == [(Harm.CHANGED, 10)]
 
 
@@ -402,7 +410,7 @@ def test_verification_from_a_hash_checks_what_follows(filled_url):
         connection.commit()
         result = store.verify_ledger("default", from_hash=signed.hash)
         assert (result.ok, result.entries) == (True, 2)
-        assert not store.verify_ledger("default", signed=[signed.hash]).ok
+        assert not store.verify_ledger("default", kept=[signed.hash]).ok
 
 
 def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
@@ -416,6 +424,49 @@ def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
         connection.commit()
         found = store.verify_ledger("default").findings
     assert [(f.cluster, f.harm, f.revision) for f in found] == [("default", Harm.INSERTED, 900)]
+
+
+def test_a_head_proves_nothing_about_another_cluster(filled_url):
+    """It is searched in the ledgers that are read: not in those of other clusters."""
+    with Store.open(filled_url) as store:
+        other = store.ledger_head("old").hash
+        default = store.ledger_head("default").hash
+        for how in ({"cluster": "default"}, {"from_hash": default}):
+            (found,) = store.verify_ledger(**how, kept=[default, other]).findings
+            assert (found.harm, found.detail) == (
+                Harm.REMOVED,
+                f"no ledger that was read has the hash {other}: it is of entry 3 of cluster old",
+            )
+        assert not store.verify_ledger("default", from_hash=other).ok
+        assert store.verify_ledger(kept=[default, other]).ok
+
+
+def test_only_its_head_shows_that_a_cluster_is_gone(filled_url):
+    """With its ledger and all of its rows: what stays fits together."""
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        head = store.ledger_head("old").hash
+        for table in METADATA.sorted_tables:
+            own = "id" if table is CLUSTERS else "cluster_id"
+            if own in table.c:
+                connection.execute(delete(table).where(table.c[own] == 2))
+        connection.commit()
+        assert store.verify_ledger().ok
+        assert [f.harm for f in store.verify_ledger(kept=[head]).findings] == [Harm.REMOVED]
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(100, 100), (3, 3), (1000, 151)])
+def test_findings_beyond_the_limit_are_counted(filled_url, limit, shown):
+    """However many there are: so many are given, and the others are not kept silent about."""
+    revision = {"at_ms": NOW, "source": "", "cause": "live", "put_count": 0, "deleted_count": 0}
+    texts = {"previous": "", "digest": "x"}
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        connection.execute(text("UPDATE ledger SET actor = 'eve' WHERE sequence = 1"))
+        for number in range(700, 850):
+            made = {"cluster_id": 1, "number": number, **revision, **texts}
+            connection.execute(insert(REVISIONS), made)
+        connection.commit()
+        result = store.verify_ledger(limit=limit)
+    assert (len(result.findings), result.more) == (shown, 151 - shown)
 
 
 def test_an_unknown_cluster_is_no_untouched_one(filled_url):

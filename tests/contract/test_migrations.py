@@ -153,7 +153,11 @@ def test_check_finds_rows_that_refer_to_nothing(sqlite_template, tmp_path):
     path = tmp_path / "policy.db"
     shutil.copy(sqlite_template, path)
     connection = sqlite3.connect(path)
-    connection.execute("INSERT INTO decision_traces (decision_id, document) VALUES (7, '{}')")
+    for number in (7, 8):
+        trace = "INSERT INTO decision_traces (decision_id, document) VALUES (?, '{}')"
+        connection.execute(trace, (number,))
     connection.commit()
     connection.close()
-    assert check(str(path)).problems == ("rows of table decision_traces refer to rows that lack",)
+    assert check(str(path)).problems == (
+        "table decision_traces: 2 rows refer to rows that are missing",
+    )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import text
 
-from policy.store import Harm, NotFound, PrunedCluster, Store
-from tests.contract.builders import NOW, a_decision
-from tests.contract.filled import RULE_SET, fill
+from policy.store import (
+    Harm,
+    HypotheticalDecision,
+    KeptHead,
+    NotFound,
+    PrunedCluster,
+    PrunePlan,
+    Pruning,
+    Store,
+    StoreError,
+)
+from tests.contract.builders import BY_HAND, NOW, a_decision, made_on
+from tests.contract.filled import fill
 from tests.contract.test_ledger import tampering
 
 CUT = NOW + 12
@@ -46,7 +58,9 @@ def test_the_plan_says_what_can_no_longer_be_replayed(store):
         ),
     )
     assert store.ledger_heads() == heads
-    assert prune(store) == plan
+    done = prune(store)
+    head = store.ledger_head("default").hash
+    assert done == PrunePlan(older_than_ms=CUT, clusters=(replace(plan.clusters[0], head=head),))
 
 
 def test_what_stays_is_as_before_and_verifies(store):
@@ -55,7 +69,8 @@ def test_what_stays_is_as_before_and_verifies(store):
     states = {n: store.load_state("default", at=n).objects for n in range(2, 7)}
     plan = prune(store)
     assert store.verify_ledger().findings == ()
-    assert store.verify_ledger(from_hash=plan.clusters[0].last_hash).ok
+    for start in (plan.clusters[0].head, store.ledger_heads()[0].hash):
+        assert store.verify_ledger(from_hash=start, kept=[start]).ok
     assert store.decision(3) == later
     assert {n: store.load_state("default", at=n).objects for n in range(2, 7)} == states
     assert [d.id for d in store.decisions()] == [3]
@@ -90,15 +105,14 @@ def test_pruning_goes_on_from_pruning(store):
 def test_hypothetical_decisions_without_their_state_are_counted(store):
     """One on a state that goes stays in the record, and is said to be cut off from it."""
     for revision in (1, 3):
-        store.record(
+        supposed = made_on(store, a_decision(seed=revision), revision=revision)
+        store.record_hypothetical(
             "default",
-            a_decision(seed=revision),
-            [],
-            expected_revision=revision,
+            [HypotheticalDecision(decision=supposed)],
+            revision=revision,
+            rules=BY_HAND,
             actor="ann",
             at_ms=NOW + 50,
-            hypothetical=True,
-            **RULE_SET,
         )
     assert [cluster.hypothetical_left for cluster in store.plan_prune(CUT).clusters] == [1]
 
@@ -139,7 +153,8 @@ def test_nothing_old_nothing_pruned(store):
         "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
         "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
         " environment_id, activation_id, pruning_id, subject_digest, rows_digest, at_ms, actor,"
-        " environment, 'a', 'b' FROM ledger WHERE sequence = 9",
+        " environment, 'a', 'b', process_uid, process_user, database_user FROM ledger"
+        " WHERE sequence = 9",
     ],
 )
 def test_what_pruning_left_is_still_guarded(store, database_url, harm):
@@ -150,3 +165,95 @@ def test_what_pruning_left_is_still_guarded(store, database_url, harm):
         connection.commit()
     found = store.verify_ledger().findings
     assert {f.harm for f in found} & {Harm.CHANGED, Harm.INSERTED, Harm.REMOVED}
+
+
+def test_a_pruning_is_no_witness_unless_it_is_accepted(store):
+    """A head whose decisions were pruned is reported, by hash or by number, and as a beginning."""
+    before = store.ledger_heads()[0]
+    old = store.plan_prune(CUT).clusters[0]
+    prune(store)
+    numbered = KeptHead(hash=old.last_hash, cluster="default", sequence=6)
+    earlier = KeptHead(hash="sha256:" + 64 * "1", cluster="default", sequence=3, source="heads:1")
+    lost = KeptHead(hash="sha256:" + 64 * "1", cluster="default", sequence=6)
+    assert store.verify_ledger(kept=[before.hash]).ok
+    asked = [{"kept": [old.last_hash]}, {"from_hash": old.last_hash}, {"kept": [numbered]}]
+    for how in (*asked, {"kept": [earlier]}):
+        assert [f.harm for f in store.verify_ledger(**how).findings] == [Harm.PRUNED]
+        assert store.verify_ledger(**how, accept_pruning=True).ok
+    for accept in (False, True):
+        result = store.verify_ledger(kept=[lost], accept_pruning=accept)
+        assert [f.harm for f in result.findings] == [Harm.REMOVED]
+    detail = store.verify_ledger(kept=[earlier]).findings[0].detail
+    assert detail == (
+        "heads:1: its entry was pruned with all before it, 6 entries with 2 decisions before"
+        " 2026-09-21T14:13:20.012Z in all: nothing shows any more that they were as they had been"
+        " written"
+    )
+
+
+def pruned_thrice(store):
+    """The second leaves the entry of the first, which is the newest then; the third takes it."""
+    return [prune(store, older).clusters[0] for older in (CUT, NOW + 10**9, NOW + 10**9)]
+
+
+def test_prunings_are_listed_for_ever(store):
+    """Also those whose own entry a later pruning took, and verification gives them."""
+    hashes = [pruned.last_hash for pruned in pruned_thrice(store)]
+    who = {n: getattr(store.prunings()[0], n) for n in ("process_uid", "process_user")}
+    user = store.prunings()[0].database_user
+    expected = [
+        Pruning(
+            cluster="default",
+            at_ms=NOW + 100,
+            actor="ann",
+            **who,
+            database_user=user,
+            older_than_ms=older,
+            entries=entries,
+            decisions=decisions,
+            versions=versions,
+            last_sequence=last,
+            last_hash=last_hash,
+        )
+        for last_hash, older, entries, decisions, versions, last in (
+            (hashes[0], CUT, 6, 2, 4, 6),
+            (hashes[1], NOW + 10**9, 4, 1, 11, 10),
+            (hashes[2], NOW + 10**9, 1, 0, 0, 11),
+        )
+    ]
+    assert store.prunings("default") == expected
+    assert store.verify_ledger().prunings == tuple(expected)
+    assert store.verify_ledger().ok
+
+
+def test_an_earlier_pruning_is_a_beginning_too(store):
+    """What was pruned in two steps: the end of the first is let pass where prunings are."""
+    first = prune(store).clusters[0].last_hash
+    store.prune(NOW + 14, actor="ann", at_ms=NOW + 101)
+    assert store.verify_ledger(from_hash=first, accept_pruning=True).ok
+    assert [f.harm for f in store.verify_ledger(from_hash=first).findings] == [Harm.PRUNED]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE prunings SET decision_count = 0 WHERE id = 1",
+        "DELETE FROM prunings WHERE id = 1",
+        "UPDATE prunings SET actor = 'eve' WHERE id = 1",
+    ],
+)
+def test_an_earlier_pruning_is_guarded(store, database_url, harm):
+    """The checkpoint of the later one covers it."""
+    pruned_thrice(store)
+    with tampering(database_url) as connection:
+        assert connection.execute(text(harm)).rowcount == 1
+        connection.commit()
+    assert {f.harm for f in store.verify_ledger().findings} == {Harm.CHANGED}
+
+
+def test_a_head_before_the_beginning_is_refused(store):
+    """`from_hash` takes what is before it on trust: it is no proof of an earlier head."""
+    prunable = store.plan_prune(CUT).clusters[0].last_hash
+    head = store.ledger_head("default").hash
+    with pytest.raises(StoreError, match="entry 6 of cluster `default`, which is before entry 10"):
+        store.verify_ledger(from_hash=head, kept=[prunable])

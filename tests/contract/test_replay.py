@@ -12,15 +12,26 @@ import pytest
 from sqlalchemy import update
 
 from policy.audit.differences import Difference
+from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.cluster import canonical
+from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, Store, StoreError
+from policy.store import Cause, HypotheticalDecision, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.tables import CYCLES, DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from policy.store.tables import (
+    CYCLES,
+    DECISION_TRACES,
+    DECISIONS,
+    PODS,
+    REVISIONS,
+    RULE_SETS,
+    VERSIONS,
+)
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -56,8 +67,7 @@ def keep(store, decision, **options):
         decision,
         [],
         expected_revision=store.head_revision("default"),
-        rule_set_canonical=RULES.canonical,
-        rule_set_name=RULES.name,
+        rules=RULES,
         actor="ann",
         at_ms=NOW_MS,
         **options,
@@ -90,6 +100,30 @@ def test_a_run_replays_equal_after_the_cluster_moved_on(store):
     assert [(r.id, r.verdict) for r in replay_all(store, ids)] == [
         (number, Verdict.EQUAL) for number in ids
     ]
+
+
+def test_a_past_that_is_packed_on_the_way_is_the_same_past(store, monkeypatch):
+    """States have the digests that were recorded, whenever their rows are numbered anew."""
+    ids = schedule(store)
+    for i in range(3):
+        pod = a_pod(f"gone{i}").pod
+        for change in (pod, None):
+            store.change(
+                "default",
+                [("Pod", f"default/gone{i}", change)],
+                at_ms=NOW_MS,
+                source="watch",
+                cause=Cause.LIVE,
+            )
+    head = store.head_revision("default")
+    monkeypatch.setattr(snapshots, "_CHANGES", 0)
+    past = Past(store, "default")
+    past.expect(head)
+    found = [past.at(revision, now_ms=NOW_MS) for revision in range(1, head + 1)]
+    kept = [store.load_state("default", at=revision) for revision in range(1, head + 1)]
+    assert [s.state_digest for s in found] == [state.state_digest for state in kept]
+    assert len(found[-1].pods) == sum(pod is not None for pod in found[-1].pods)
+    assert {r.verdict for r in replay_all(store, ids)} == {Verdict.EQUAL}
 
 
 @pytest.mark.parametrize(
@@ -224,9 +258,19 @@ def test_a_revision_that_is_gone_is_named(store, database_url):
 
 def test_a_state_that_never_was_is_named(store):
     """A hypothetical decision on a supposed state has no state to be replayed on."""
-    supposed = Snapshot.from_objects(CLUSTER[:-1], now_ms=NOW_MS)
-    decision = decide(supposed, RULES, "default/high")
-    assert missing(store, keep(store, decision, hypothetical=True)) == (MissingInput.HYPOTHETICAL,)
+    state = store.load_state("default")
+    snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    supposed = [("Node", "more", a_node("more").cpu(1).node)]
+    decision = decide(snapshot.apply(supposed), RULES, "default/high")
+    (recorded,) = store.record_hypothetical(
+        "default",
+        [HypotheticalDecision(decision=decision, supposed=[supposed])],
+        revision=1,
+        rules=RULES,
+        actor="ann",
+        at_ms=NOW_MS,
+    )
+    assert missing(store, recorded.decision_id) == (MissingInput.HYPOTHETICAL,)
 
 
 def test_another_time_is_named(store, database_url):
@@ -236,7 +280,7 @@ def test_another_time_is_named(store, database_url):
     assert missing(store, number) == (MissingInput.SNAPSHOT,)
 
 
-def test_history_that_is_not_recorded_is_named(store):
+def test_history_that_is_not_recorded_is_named(store, database_url):
     """Rules that read figures of the past are not replayed without the figures."""
     rules = rule_set(
         "kube-1.35",
@@ -257,11 +301,15 @@ def test_history_that_is_not_recorded_is_named(store):
         decision,
         [],
         expected_revision=1,
-        rule_set_canonical=rules.canonical,
-        rule_set_name=rules.name,
+        rules=rules,
         actor="ann",
         at_ms=NOW_MS,
     )
+    with store.sql("SELECT document FROM decision_traces") as found:
+        document = canonical.parse(only(found)[0])
+    assert document.pop("history") == decision.history
+    without = update(DECISION_TRACES).values(document=canonical.text(document))
+    damaged(store, database_url, without)
     assert missing(store, recorded.decision_id) == (MissingInput.HISTORY,)
 
 
@@ -293,9 +341,7 @@ def test_environments_history_and_prunings_together_replay(store):
     for rules in (first, RULES, first):
         store.activate(
             "prod",
-            rule_set_canonical=rules.canonical,
-            rule_set_name=rules.name,
-            rule_set_digest=rules.digest,
+            rules=rules,
             source="",
             reason="",
             actor="ann",
@@ -312,7 +358,8 @@ def test_environments_history_and_prunings_together_replay(store):
     assert decided_by == {first.digest, RULES.digest}
     store.prune(store.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
     left = store.audit_queries().decision_ids("default")
-    figures = store.audit_queries().histories(left).values()
+    told = store.audit_queries().frozen(left).values()
+    figures = [frozen.history for frozen in told if frozen.history is not None]
     assert left == ids[2:]
     assert any(counts for read in figures for counts in read.values())
     assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -149,6 +151,19 @@ def test_how_long_preemptors_waited(history):
     """Every nomination of this history was used at once, by the pod that was nominated."""
     found = reports.waiting(history.report_queries().nominations(ALL), now_ms=NOW)
     assert rows(found, "ended", "nominations") == [("bound", 4)]
+
+
+def test_nominations_of_a_range_are_those_made_in_it(history):
+    """By the time that they were decided for, from the first instant on and before the last."""
+    queries = history.report_queries()
+    every = queries.nominations(ALL)
+    times = sorted({row.made_ms for row in every})
+    found = [
+        queries.nominations(replace(ALL, since_ms=since, until_ms=until))
+        for since, until in pairwise(times)
+    ]
+    assert len(times) > 1
+    assert found == [[row for row in every if row.made_ms == since] for since in times[:-1]]
 
 
 def test_what_was_lost(history):

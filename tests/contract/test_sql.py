@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
+import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from policy.store import Store, StoreError
-from tests.contract.builders import NOW
+from policy.store.connection import parse_url
+from policy.store.readers import create_reader, drop_reader
 from tests.contract.filled import fill
 
 
 @pytest.fixture
-def store(database_url):
+def owner(database_url):
+    """The store, open as the role that owns it."""
     with Store.open(database_url) as opened:
         fill(opened)
         yield opened
+
+
+@pytest.fixture
+def store(owner, database_url):
+    """The same for reading: on Postgres as a role that can do nothing else."""
+    if parse_url(database_url).get_backend_name() == "sqlite":
+        with Store.open(database_url, read_only=True) as opened:
+            yield opened
+        return
+    reader = create_reader(database_url, f"reader_{uuid.uuid4().hex[:12]}")
+    try:
+        with Store.open(reader.url, read_only=True) as opened:
+            yield opened
+    finally:
+        drop_reader(database_url, reader.name)
 
 
 @pytest.fixture
@@ -33,54 +55,122 @@ def rows(store, query, **parameters):
         return [dict(zip(found.columns, row, strict=True)) for row in found]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM pods",
-        "UPDATE pods SET priority = 1",
-        "INSERT INTO clusters (name) VALUES ('x')",
-        "CREATE TABLE mine (a INTEGER)",
-        "CREATE TEMP TABLE mine AS SELECT 1 AS a",
-        "DROP VIEW v_preemptions",
-        "SELECT 1; DELETE FROM ledger",
-        "COMMIT; DELETE FROM ledger",
-        "ROLLBACK; DELETE FROM ledger",
-        "PRAGMA query_only = OFF",
-        "SET TRANSACTION READ WRITE",
-        "SELECT set_config('transaction_read_only', 'off', false)",
-        "ATTACH DATABASE '{folder}/other.db' AS other",
-        "VACUUM INTO '{folder}/other.db'",
-        "WITH gone AS (DELETE FROM ledger RETURNING *) SELECT * FROM gone",
-        "COPY pods TO '{folder}/pods.txt'",
-        "COPY (SELECT 1) TO PROGRAM 'cat > {folder}/pods.txt'",
-        "RESET ROLE",
-        "DO $$ BEGIN RESET ROLE; COPY pods TO PROGRAM 'cat > {folder}/pods.txt'; END $$",
-        "/* /* */ explain */ DO $$ BEGIN RESET ROLE; DELETE FROM ledger; END $$",
-        "DO $$ BEGIN DELETE FROM ledger; END $$",
-        "SELECT query_to_xml('DELETE FROM ledger', true, true, '')",
-        "SELECT set_config('role', 'postgres', true), lo_export(1, '{folder}/pods.txt')",
-        "SELECT lo_create(0)",
-        "SELECT nextval('cycles_id_seq')",
-        "SELECT * FROM ledger FOR UPDATE",
-        "EXPLAIN ANALYZE DELETE FROM ledger",
-        "TRUNCATE ledger",
-        "ANALYZE",
-        "PRAGMA writable_schema = 1",
-        "PRAGMA user_version = 7",
-        "SELECT * FROM pragma_journal_mode('delete')",
-        "SELECT writefile('{folder}/pods.txt', 'x')",
-        "SELECT load_extension('{folder}/x')",
-        "REINDEX",
-        "CREATE TEMP VIEW pods AS SELECT 1 AS a",
-    ],
-)
-def test_nothing_but_reading_gets_through(store, statement, target):
-    """Whatever is tried, the record is as before and no file appears."""
-    query = statement.format(folder=target)
-    with pytest.raises(StoreError), store.sql(query) as found:
-        list(found)
-    assert store.verify_ledger().ok
+HOSTILE = [
+    "DELETE FROM pods",
+    "UPDATE pods SET priority = 1",
+    "INSERT INTO clusters (name) VALUES ('x')",
+    "CREATE TABLE mine (a INTEGER)",
+    "CREATE TEMP TABLE mine AS SELECT 1 AS a",
+    "DROP VIEW v_preemptions",
+    "SELECT 1; DELETE FROM ledger",
+    "COMMIT; DELETE FROM ledger",
+    "ROLLBACK; DELETE FROM ledger",
+    "PRAGMA query_only = OFF",
+    "SET TRANSACTION READ WRITE",
+    "SELECT set_config('transaction_read_only', 'off', false)",
+    "ATTACH DATABASE '{folder}/other.db' AS other",
+    "VACUUM INTO '{folder}/other.db'",
+    "WITH gone AS (DELETE FROM ledger RETURNING *) SELECT * FROM gone",
+    "COPY pods TO '{folder}/pods.txt'",
+    "COPY (SELECT 1) TO PROGRAM 'cat > {folder}/pods.txt'",
+    "RESET ROLE",
+    "DO $$ BEGIN RESET ROLE; COPY pods TO PROGRAM 'cat > {folder}/pods.txt'; END $$",
+    "/* /* */ explain */ DO $$ BEGIN RESET ROLE; DELETE FROM ledger; END $$",
+    "DO $$ BEGIN DELETE FROM ledger; END $$",
+    "SELECT query_to_xml('DELETE FROM ledger', true, true, '')",
+    "SELECT set_config('role', 'postgres', true), lo_export(1, '{folder}/pods.txt')",
+    "SELECT lo_create(0)",
+    "SELECT nextval('cycles_id_seq')",
+    "SELECT * FROM ledger FOR UPDATE",
+    "EXPLAIN ANALYZE DELETE FROM ledger",
+    "TRUNCATE ledger",
+    "ANALYZE",
+    "PRAGMA writable_schema = 1",
+    "PRAGMA user_version = 7",
+    "SELECT * FROM pragma_journal_mode('delete')",
+    "SELECT writefile('{folder}/pods.txt', 'x')",
+    "SELECT load_extension('{folder}/x')",
+    "REINDEX",
+    "CREATE TEMP VIEW pods AS SELECT 1 AS a",
+    "SAVEPOINT mine",
+    "COMMIT",
+    "BEGIN IMMEDIATE",
+    "EXPLAIN DELETE FROM ledger RETURNING (SELECT 1/0)",
+    "DETACH DATABASE main",
+    "UPDATE sqlite_master SET sql = ''",
+    "INSERT INTO sqlite_master SELECT * FROM sqlite_master",
+    "SELECT fts3_tokenizer('simple')",
+    "SELECT readfile('/etc/passwd')",
+    "WITH s AS MATERIALIZED (SELECT set_config('role', 'postgres', true) AS r) SELECT * FROM"
+    " s, ts_stat('SELECT to_tsvector(pg_read_file(''/etc/passwd''))') WHERE s.r IS NOT NULL",
+    "SELECT \"set_config\"('role', 'postgres', true)",
+    "SELECT U&\"set\\005fconfig\"('role', 'postgres', true)",
+    "SELECT pg_catalog . set_config /* x */ ('session_authorization', 'postgres', true)",
+    "SELECT set_config -- (\n ('role', 'postgres', true)",
+    "SELECT 'a''b', E'\\'', pg_notify('x', 'y') --'",
+    "SELECT pg_read_file('/etc/passwd')",
+    "SELECT pg_ls_dir('.')",
+    "SELECT lo_import('/etc/passwd')",
+    "SELECT lo_get(1)",
+    "SELECT pg_switch_wal()",
+    "SELECT pg_reload_conf()",
+    "SELECT pg_advisory_lock(1)",
+    "SELECT pg_try_advisory_xact_lock(1)",
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity",
+    "SELECT pg_notify('channel', 'words')",
+    "SELECT pg_logical_emit_message(false, 'a', 'b')",
+    "SELECT set_config('statement_timeout', '0', true), pg_sleep(1)",
+    "SELECT setval('cycles_id_seq', 1)",
+    "SELECT * FROM dblink('dbname=postgres', 'SELECT 1') AS t(a int)",
+    "SELECT query_to_xml('SELECT pg_notify(''a'', ''b'')', true, true, '')",
+    "SELECT ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, ''b''::tsquery')",
+    "SELECT pg_export_snapshot()",
+    "SELECT rolpassword FROM pg_authid",
+    "SELECT * INTO mine FROM pods",
+    "SELECT * FROM pods FOR KEY SHARE",
+    "COPY pods FROM PROGRAM 'cat'",
+    "CALL mine()",
+    "LISTEN x",
+    "NOTIFY x",
+    "LOCK TABLE pods",
+    "PREPARE q AS DELETE FROM ledger",
+    "DECLARE c CURSOR FOR SELECT 1",
+    "GRANT SELECT ON pods TO PUBLIC",
+    "ALTER ROLE CURRENT_USER SUPERUSER",
+    "SET ROLE postgres",
+    "SET SESSION AUTHORIZATION postgres",
+    "LOAD 'auto_explain'",
+    "CHECKPOINT",
+    "EXPLAIN ANALYZE CREATE TABLE mine AS SELECT 1",
+    "EXPLAIN ANALYZE SELECT pg_notify('a', 'b')",
+    "SHOW ALL; DELETE FROM ledger",
+    "WITH a AS (INSERT INTO clusters (name) VALUES ('x') RETURNING 1) SELECT 1",
+    "MERGE INTO clusters c USING pods p ON false WHEN NOT MATCHED THEN DO NOTHING",
+]
+
+
+def test_nothing_but_reading_gets_through(owner, store, target):
+    """Whatever is tried is refused, the record is as before and no file appears."""
+    accepted = []
+    for statement in HOSTILE:
+        try:
+            with store.sql(statement.replace("{folder}", str(target)), timeout=20) as found:
+                accepted.append((statement, list(found)))
+        except StoreError:
+            continue
+    assert accepted == []
+    assert owner.verify_ledger().ok
     assert list(target.iterdir()) == []
+
+
+def test_words_that_look_like_calls_get_through(store):
+    """A function's name without a call, and a function that only answers, are no reason."""
+    for query in (
+        "SELECT count(*) FROM (SELECT random()) AS r",
+        "SELECT 'call nextval, or not' AS words",
+        "SELECT key FROM v_cluster_at WHERE key LIKE '%system%' -- set_config\n",
+    ):
+        rows(store, query)
 
 
 @pytest.mark.parametrize("query", ["EXPLAIN SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a"])
@@ -206,4 +296,63 @@ def test_a_long_result_comes_in_pieces(store):
     with store.sql(query) as found:
         first = [row for row, _ in zip(found, range(3), strict=False)]
     assert first == [(1,), (2,), (3,)]
-    assert NOW
+
+
+ENDLESS = {
+    "sqlite": "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n",
+    "postgresql": "SELECT {} FROM generate_series(1, 1000000000000) AS n (i)",
+}
+
+
+@pytest.mark.parametrize("what", ["count(*)", "i"])
+def test_a_query_is_stopped_in_time(store, database_url, what):
+    """Before its first row and between two of them; the time may be set."""
+    query = ENDLESS[parse_url(database_url).get_backend_name()].format(what)
+    with (
+        pytest.raises(StoreError, match="the query was stopped after 1 seconds") as caught,
+        store.sql(query, timeout=1) as found,
+    ):
+        list(found)
+    assert caught.value.help == "ask for less, or give it more time with --timeout"
+
+
+def test_only_the_work_of_the_database_takes_time(store):
+    """Whoever reads slowly, page by page, is not cut off."""
+    with store.sql("SELECT key FROM pods", timeout=1) as found:
+        rest = iter(found)
+        first = [next(rest)]
+        time.sleep(1.2)
+        assert len(first + list(rest)) > 1
+
+
+def test_a_step_that_cannot_be_cancelled_is_left_behind(tmp_path):
+    """SQLite does not look up in the middle of one comparison; the caller goes on all the same."""
+    query = "SELECT instr(zeroblob(20000000), CAST(zeroblob(10000000) || x'01' AS BLOB))"
+    script = (
+        "from policy.store import Store, StoreError\n"
+        "with Store.open('policy.db') as store:\n"
+        "    try:\n"
+        f"        store.sql({query!r}, timeout=1)\n"
+        "    except StoreError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "the query was stopped after 1 seconds\n",
+        "",
+    )
+
+
+def test_json_tables_can_be_queried(store, database_url):
+    """Table-valued functions are reading, too."""
+    function = "json_each" if "sqlite" in database_url else "json_array_elements_text"
+    assert rows(store, f"SELECT value FROM {function}('[7]')") in ([{"value": 7}], [{"value": "7"}])

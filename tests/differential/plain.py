@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from policy.cluster.digest import GENESIS, chain_changes
 from policy.cluster.objects import (
     ClusterObject,
     Namespace,
     Node,
     Pod,
     PodDisruptionBudget,
+    kind_of,
 )
+from policy.cluster.objects import key_of as object_key
 from policy.cluster.selectors import compile_selector
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
@@ -46,13 +50,17 @@ from tests.differential.plain_filters import (
     priority_of,
 )
 from tests.differential.plain_rules import (
+    APPS,
     ELIGIBILITY,
     FORBID,
     RANKING,
     VICTIMS,
     Candidate,
     Nominated,
+    NoValue,
+    app_of,
     draw,
+    holds,
     name_key,
     start_of,
 )
@@ -111,6 +119,7 @@ class Cycle:
         seed: int,
         evaluate_all: bool,
     ) -> None:
+        self.objects = objects
         self.rules = rules
         self.now_ms = now_ms
         self.seed = seed
@@ -132,6 +141,11 @@ class Cycle:
             o.metadata.name: o.metadata.labels or {} for o in objects if isinstance(o, Namespace)
         }
         self.cluster = Cluster(list(self.states.values()), namespaces)
+
+    def draw(self, purpose: str, size: int) -> int:
+        there = {(kind_of(o), object_key(o)): o for o in self.objects}
+        state = chain_changes(GENESIS, ((kind, key, o) for (kind, key), o in there.items()))
+        return draw(self.seed, purpose, key_of(self.pod), state, size)
 
     def run(self) -> Told:
         if not self.states:
@@ -223,7 +237,7 @@ class Cycle:
     def eligibility(self, statuses: Mapping[str, Verdict]) -> tuple[Any, bool]:
         nominated = self.nominated(statuses)
         for rule in self.rules.eligibility:
-            if rule.when is None or ELIGIBILITY[rule.when.source.strip()](self.pod, nominated):
+            if holds(rule, ELIGIBILITY, self.pod, nominated):
                 return rule, rule.verdict is ruleset.Verdict.ALLOW
         raise AssertionError("no rule decides")
 
@@ -243,7 +257,7 @@ class Cycle:
     def allowed(self, victim: Pod) -> tuple[str, bool]:
         """The rule that decides whether the pod may go, and its verdict; none denies."""
         for rule in self.rules.victims.eligible:
-            if rule.when is None or VICTIMS[rule.when.source.strip()](victim, self.pod):
+            if holds(rule, VICTIMS, victim, self.pod):
                 return rule.id, rule.verdict is ruleset.Verdict.ALLOW
         return "", False
 
@@ -260,6 +274,9 @@ class Cycle:
                     ordered.sort(key=priority_of, reverse=key.descending)
                 case "victim.startTime":
                     ordered.sort(key=lambda p: start_of(p, self.now_ms), reverse=key.descending)
+                case source if source == APPS:
+                    # Who has no value is kept first.
+                    ordered.sort(key=partial(_app_key, descending=key.descending))
                 case "victim.key":
                     if named:
                         ordered.sort(key=name_key, reverse=key.descending)
@@ -308,7 +325,7 @@ class Cycle:
         wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
         offset = 0
         if wanted < size and rules.start is StartAt.RANDOM:
-            offset = draw(self.seed, "candidates", size)
+            offset = self.draw("candidates", size)
         candidates: list[Candidate] = []
         failures: dict[str, Verdict] = {}
         examined: list[str] = []
@@ -347,10 +364,7 @@ class Cycle:
         potential = [
             pod
             for pod in potential
-            if not any(
-                rule.when is None or FORBID[rule.when.source.strip()](pod, key_of(pod) in violating)
-                for rule in rules.forbid
-            )
+            if not any(holds(rule, FORBID, pod, key_of(pod) in violating) for rule in rules.forbid)
         ]
         if not potential and rules.none_eligible is NoneEligible.NO_CANDIDATE:
             return Verdict(UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
@@ -399,24 +413,29 @@ class Cycle:
     def rank(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
         left = list(candidates)
         behind: dict[str, str] = {}
-        values: dict[str, dict[str, int]] = {c.node: {} for c in candidates}
-        order: dict[str, list[int]] = {c.node: [] for c in candidates}
+        values: dict[str, dict[str, int | None]] = {c.node: {} for c in candidates}
+        order: dict[str, list[tuple[bool, int]]] = {c.node: [] for c in candidates}
         steps: list[Step] = []
         decided_by = ""
         for criterion in self.rules.ranking:
             best: int | None = None
             if criterion.direction is Direction.PICK:
                 seeded = criterion.pick is Pick.SEEDED and len(left) > 1
-                kept = [left[draw(self.seed, criterion.id, len(left)) if seeded else 0]]
+                kept = [left[self.draw(criterion.id, len(left)) if seeded else 0]]
             else:
                 assert criterion.expression is not None
                 of = RANKING[criterion.expression.source.strip()]
                 sign = 1 if criterion.direction is Direction.MINIMIZE else -1
                 for candidate in candidates:
-                    value = of(candidate, self.now_ms)
+                    try:
+                        value = of(candidate, self.now_ms)
+                    except NoValue:
+                        value = None
                     values[candidate.node][criterion.id] = value
-                    order[candidate.node].append(sign * value)
-                best = sign * min(sign * values[c.node][criterion.id] for c in left)
+                    # Who has no value comes behind all others.
+                    order[candidate.node].append((value is None, sign * (value or 0)))
+                first = min(left, key=lambda c: order[c.node][-1])
+                best = values[first.node][criterion.id]
                 kept = [c for c in left if values[c.node][criterion.id] == best]
             behind |= {c.node: criterion.id for c in left if c not in kept}
             if len(left) > 1:
@@ -523,3 +542,11 @@ def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
         and not selector.empty
         and selector.matches(pod.metadata.labels)
     )
+
+
+def _app_key(pod: Pod, *, descending: bool) -> tuple[bool, int]:
+    try:
+        app = app_of(pod)
+    except NoValue:
+        return False, 0
+    return True, -app if descending else app

@@ -197,8 +197,9 @@ def content(decision: Decision) -> bytes:
     return replace(decision, snapshot_digest="").canonical
 
 
-Steps: TypeAlias = list[tuple[list[tuple[str, list[int]]], int, str]]
-"""Steps: changes (name and dice), by how many minutes the clock moves on, and the rule set."""
+Steps: TypeAlias = list[tuple[list[tuple[str, list[int]]], int, str, bool]]
+"""Steps: changes (name and dice), by how many minutes the clock moves on, the rule set, and whether
+the snapshot is packed after the changes."""
 
 
 def steps(*kinds: str, changes_at_most: int) -> st.SearchStrategy[Steps]:
@@ -207,6 +208,7 @@ def steps(*kinds: str, changes_at_most: int) -> st.SearchStrategy[Steps]:
         st.lists(st.tuples(st.sampled_from(kinds), throws), min_size=1, max_size=changes_at_most),
         st.sampled_from([0, 0, 1, -20]),
         st.sampled_from(GENERATIONS),
+        st.booleans(),
     )
     return st.lists(one_step, min_size=1, max_size=5)
 
@@ -243,7 +245,7 @@ def follow(case: Example, history: Steps) -> None:
     state = state_of(case.objects)
     followed = case.snapshot()
     now_ms = case.now_ms
-    for step, minutes, generation in history:
+    for step, minutes, generation, packed in history:
         rules = rule_set(generation)
         # What this decision computes is what the next snapshot starts from.
         decide(followed, rules, HIGH, evaluate_all=True)
@@ -252,6 +254,10 @@ def follow(case: Example, history: Steps) -> None:
             made += changes(state, what, dice_of(throws))
         now_ms += minutes * 60_000
         followed = followed.at(now_ms).apply(made)
+        digest = followed.digest
+        if packed:
+            followed = followed.packed(tolerated=0)
+        assert followed.digest == digest
         anew = Snapshot.from_objects(state.values(), now_ms=now_ms)
         got = decide(followed, rules, HIGH, seed=case.seed, evaluate_all=True)
         wanted = decide(anew, rules, HIGH, seed=case.seed, evaluate_all=True)

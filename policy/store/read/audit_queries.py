@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, select
 
 from policy.cluster.digest import GENESIS, Change, chain_state
 from policy.cluster.objects import ClusterObject
-from policy.decision.model import Victim
+from policy.decision.model import ExtenderCall, Victim
 from policy.store import rows
 from policy.store.connection import Database
 from policy.store.decision_rows import victim_from
@@ -44,6 +44,14 @@ class RevisionStep:
     def intact(self) -> bool:
         """Whether the rows have the digest that was recorded for them."""
         return self.computed_digest == self.state_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """What a decision was told beside the state that it was made on."""
+
+    history: Mapping[str, Mapping[str, int]] | None = None  #: None where it read no figures
+    extender_calls: tuple[ExtenderCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +191,8 @@ class AuditQueries:
                 for row in queries.decisions_by_id(connection, ids[start : start + _IDS])
             ]
 
-    def histories(self, ids: Sequence[int]) -> dict[int, Mapping[str, Mapping[str, int]]]:
-        """The history figures that decisions read, by number; those that read none are left out."""
+    def frozen(self, ids: Sequence[int]) -> dict[int, Frozen]:
+        """What decisions were told beside their state, by number."""
         found = {}
         with self._database.reading() as connection:
             for start in range(0, len(ids), _IDS):
@@ -192,9 +200,12 @@ class AuditQueries:
                     DECISION_TRACES.c.decision_id.in_(ids[start : start + _IDS])
                 )
                 for row in connection.execute(query):
-                    figures = rows.from_json(row.document).get("history")
-                    if figures is not None:
-                        found[row.decision_id] = figures
+                    document = rows.from_json(row.document)
+                    calls = document.get("extenderCalls", ())
+                    found[row.decision_id] = Frozen(
+                        history=document.get("history"),
+                        extender_calls=tuple(ExtenderCall(**call) for call in calls),
+                    )
         return found
 
     def victims_of(self, decisions: Sequence[int]) -> dict[int, tuple[Victim, ...]]:

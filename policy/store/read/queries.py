@@ -57,6 +57,9 @@ def _base() -> Select[Any]:
             CYCLES.c.environment,
             CYCLES.c.attempt,
             CYCLES.c.queued_ms,
+            CYCLES.c.process_uid,
+            CYCLES.c.process_user,
+            CYCLES.c.database_user,
             func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
             func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
@@ -158,7 +161,7 @@ def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[Decision
 
 def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
     text = str(wanted).strip()
-    if text.isdecimal() and len(text) < 19:
+    if re.fullmatch(r"[0-9]{1,18}", text):
         found = connection.execute(_base().where(DECISIONS.c.id == int(text))).first()
         if found is not None:
             return found._asdict()
@@ -220,8 +223,25 @@ def nominations(
 ) -> list[NominationRow]:
     """Newest first; `standing`: only those that have not ended (True) or have (False)."""
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
+    query = nominations_query()
+    if cluster is not None:
+        query = query.where(n.cluster_id == cluster_id(connection, cluster))
+    if pod is not None:
+        query = query.where(n.pod == pod)
+    if node is not None:
+        query = query.where(n.node == node)
+    if standing is not None:
+        query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
+    if limit is not None:
+        query = query.limit(limit)
+    return [NominationRow(**row._mapping) for row in connection.execute(query)]
+
+
+def nominations_query() -> Select[Any]:
+    """All nominations with how they ended, newest first; columns as the fields of NominationRow."""
+    n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     same = (e.cluster_id == n.cluster_id) & (e.made_revision == n.made_revision) & (e.pod == n.pod)
-    query = (
+    return (
         select(
             CLUSTERS.c.name.label("cluster"),
             n.pod,
@@ -241,14 +261,3 @@ def nominations(
         .outerjoin(NOMINATION_ENDS, same)
         .order_by(n.cluster_id, n.made_revision.desc(), n.pod)
     )
-    if cluster is not None:
-        query = query.where(n.cluster_id == cluster_id(connection, cluster))
-    if pod is not None:
-        query = query.where(n.pod == pod)
-    if node is not None:
-        query = query.where(n.node == node)
-    if standing is not None:
-        query = query.where(e.cause.is_(None) if standing else e.cause.is_not(None))
-    if limit is not None:
-        query = query.limit(limit)
-    return [NominationRow(**row._mapping) for row in connection.execute(query)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    RowMapping,
     Text,
     cast,
     func,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     select,
 )
 
+from policy.decision.model import NO_VALUE
 from policy.store.connection import Database
 from policy.store.model import NominationRow
 from policy.store.read.evictions import (
@@ -26,7 +28,7 @@ from policy.store.read.evictions import (
     evictions,
     past_preemptions,
 )
-from policy.store.read.queries import nominations, rule_set_ids
+from policy.store.read.queries import nominations_query, rule_set_ids
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
@@ -102,30 +104,24 @@ def past_nominations(connection: Connection, wanted: Range) -> list[NominationRo
     Where a decision made or ended one, the time is the one that it was made for: a simulation's
     clock runs faster than the one on the wall.
     """
-    found = nominations(
-        connection, cluster=wanted.cluster, pod=None, node=None, standing=None, limit=None
+    made, ended = DECISIONS.alias("made"), DECISIONS.alias("ended")
+    n, e = NOMINATIONS.c, NOMINATION_ENDS.c
+    made_ms = func.coalesce(made.c.now_ms, n.made_ms)
+    query = (
+        nominations_query()
+        .outerjoin(made, made.c.id == n.made_decision)
+        .outerjoin(ended, ended.c.id == e.ended_decision)
+        .where(*wanted.conditions(connection, n.cluster_id, made_ms))
+        .add_columns(made_ms.label("decided_ms"), ended.c.now_ms.label("ended_now_ms"))
     )
-    n, d = NOMINATIONS.c, DECISIONS.c
-    decided = select(d.id, d.now_ms).where(d.cluster_id == cluster_id(connection, wanted.cluster))
-    made_by = connection.execute(decided.join(NOMINATIONS, n.made_decision == d.id))
-    ended_by = connection.execute(
-        decided.join(NOMINATION_ENDS, NOMINATION_ENDS.c.ended_decision == d.id)
-    )
-    now = {row.id: row.now_ms for row in (*made_by, *ended_by)}
-    rows = [
-        replace(
-            row,
-            made_ms=now.get(row.made_decision or 0, row.made_ms),
-            ended_ms=now.get(row.ended_decision or 0, row.ended_ms),
-        )
-        for row in found
-    ]
-    since, until = wanted.since_ms, wanted.until_ms
-    return [
-        row
-        for row in rows
-        if (since is None or row.made_ms >= since) and (until is None or row.made_ms < until)
-    ]
+    return [_with_times(row) for row in connection.execute(query).mappings()]
+
+
+def _with_times(row: RowMapping) -> NominationRow:
+    fields = dict(row)
+    ended_ms = fields.pop("ended_now_ms")
+    fields["made_ms"] = fields.pop("decided_ms")
+    return NominationRow(**{**fields, **({} if ended_ms is None else {"ended_ms": ended_ms})})
 
 
 def tries_while_nominated(
@@ -188,7 +184,7 @@ def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
         .select_from(DECISION_RULES)
         .join(DECISIONS, d.id == f.decision_id)
         .join(RULE_SETS, r.id == d.rule_set_id)
-        .where(*conditions)
+        .where(*conditions, f.verdict != NO_VALUE)  # these count errors, nothing was decided
         .group_by(r.digest, f.section, f.rule)
     )
     criteria = (

@@ -1,11 +1,17 @@
-"""SQL of the user's own, on a connection where the database itself refuses to write."""
+"""SQL of the user's own: it reads, within a time, and on a connection that can do nothing else.
+
+SQLite refuses all but reading by itself. On Postgres a transaction that only reads and a cursor
+keep most away, but not what the connection's role may do beside (a role that is set inside a
+session can be set back inside one SELECT); so whoever may do more than read gets no SQL of the
+user's, and neither does a function that has effects. The transaction is always rolled back.
+"""
 
 from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,43 +19,54 @@ from sqlalchemy import Connection, CursorResult, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from policy.store import migrate
 from policy.store.connection import Database
-from policy.store.errors import StoreError, first_line, translated
+from policy.store.errors import StoreError, connection_lost, first_line, sqlstate
+from policy.store.read.privileges import functions_with_effects, powers
+from policy.store.read.stoppable import OutOfTime, Stoppable
+
+TIMEOUT_SECONDS: Final = 60
+"""How long a query may take where nothing else is said."""
 
 _QUOTED: Final = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
 _TOKEN: Final = re.compile(rf"({_QUOTED})|(?<![:\w\\]):([A-Za-z_]\w*)(?!:)", re.DOTALL)
 _NO_CURSOR: Final = re.compile(r"\s*(?:explain|show)\b", re.IGNORECASE)
 _BEGINS: Final = "a query begins with SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW"
 _BATCH: Final = 1000
-_CHANGES: Final = (
-    "not authorized",
-    "readonly",
-    "read-only",
-    "data-modifying",
-    "vacuum",
-    "permission denied",
+_BATCH_SECONDS: Final = 0.2
+"""Rows are handed on after this long, also where they are fewer than a batch."""
+_VALUE_BYTES: Final = 256 << 20
+"""Longest text, and longest row, that SQLite makes for a query; Postgres' own limit is 1 GB."""
+_CHANGES: Final = ("not authorized", "readonly", "read-only", "data-modifying", "vacuum")
+_READING: Final = frozenset(
+    {
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    }
 )
 _READING_PRAGMAS: Final = frozenset(
     {"foreign_key_list", "index_info", "index_list", "table_info", "table_list", "table_xinfo"}
 )
+_UNSAFE_FUNCTIONS: Final = frozenset({"fts3_tokenizer", "load_extension"})
+"""They give or take addresses of the process's memory, and code of other files."""
 
 
 class SqlResult:
     """Columns and rows of a query; iterate once, then `close` (or use as a context manager)."""
 
-    def __init__(
-        self, columns: tuple[str, ...], rows: Iterator[tuple[Any, ...]], stack: ExitStack
-    ) -> None:
-        self.columns = columns
-        self._rows = rows
-        self._stack = stack
+    def __init__(self, reader: _Reader, found: CursorResult[Any]) -> None:
+        self.columns: tuple[str, ...] = tuple(found.keys()) if found.returns_rows else ()
+        self._reader = reader
+        self._rows = reader.rows(found) if found.returns_rows else iter(())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self._rows
 
     def close(self) -> None:
         """Release the connection."""
-        self._stack.close()
+        self._reader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +78,198 @@ class SqlResult:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def run(
+    url: URL,
+    query: str,
+    parameters: Mapping[str, Any],
+    *,
+    timeout: int | None = TIMEOUT_SECONDS,
+    trusted: bool = False,
+) -> SqlResult:
+    """Run one statement that reads. Raises StoreError for any other, and for a wrong one.
+
+    timeout: seconds that the database may take for all rows together; None for no limit.
+    trusted: whoever wrote the query may do what the connection may do.
+    """
+    if not query.strip().rstrip(";").strip():
+        raise StoreError("the query is empty", help='for example "SELECT * FROM v_preemptions"')
+    reader = _Reader(url, timeout=timeout)
+    try:
+        return SqlResult(reader, reader.execute(query, parameters, trusted=trusted))
+    except BaseException:
+        reader.close()
+        raise
+
+
+class _Reader:
+    """A connection that reads, and the one query that runs on it."""
+
+    def __init__(self, url: URL, *, timeout: int | None) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._database = Database(url, read_only=True, create=False)
+        try:
+            self._connection = self._database.connect()
+        except BaseException:
+            self._database.close()
+            raise
+        self._raw: Any = self._connection.connection.dbapi_connection
+        self._calls = Stoppable(seconds=timeout, cancel=self._cancel)
+
+    def execute(
+        self, query: str, parameters: Mapping[str, Any], *, trusted: bool
+    ) -> CursorResult[Any]:
+        """Raises StoreError for what must not run, is wrong, or takes too long."""
+        statement = _escaped(query, parameters)
+        try:
+            if self._database.is_sqlite:
+                _only_reading(self._raw)
+            else:
+                if not trusted:
+                    self._require_no_powers()
+                    _require_no_effects(self._connection, query)
+                self._limit_on_server()
+            return self._calls.call(lambda: _execute(self._connection, statement, parameters))
+        except SQLAlchemyError as exc:
+            raise self._refused(exc) from exc
+        except OutOfTime:
+            raise self._too_long() from None
+
+    def rows(self, found: CursorResult[Any]) -> Iterator[tuple[Any, ...]]:
+        """All rows, fetched in pieces as they are asked for."""
+
+        def piece() -> list[tuple[Any, ...]]:
+            until = time.monotonic() + _BATCH_SECONDS
+            rows: list[tuple[Any, ...]] = []
+            while len(rows) < _BATCH and (row := found.fetchone()) is not None:
+                rows.append(tuple(row))
+                if time.monotonic() > until:
+                    break
+            return rows
+
+        try:
+            while rows := self._calls.call(piece):
+                yield from rows
+        except SQLAlchemyError as exc:
+            raise self._refused(exc) from exc
+        except OutOfTime:
+            raise self._too_long() from None
+
+    def close(self) -> None:
+        """Release the connection, unless a call that could not be cancelled still uses it."""
+        self._calls.close()
+        if self._calls.running:
+            # Closing would wait for that call; its thread ends with the process.
+            _ABANDONED.append(self)
+            return
+        if self._database.is_sqlite:
+            self._raw.set_authorizer(None)  # it would refuse the end of the transaction, too
+        self._connection.close()
+        self._database.close()
+
+    def _cancel(self) -> None:
+        if self._database.is_sqlite:
+            self._raw.interrupt()
+        else:
+            self._raw.cancel_safe(timeout=5)
+
+    def _require_no_powers(self) -> None:
+        """Raises StoreError for a role that may do more than read."""
+        # The name that was logged in with is a role to go back to, too.
+        roles = [*self._connection.execute(_ROLES).one(), self._raw.info.user]
+        found = powers(self._connection, list(dict.fromkeys(roles)), migrate.relations())
+        if found:
+            raise StoreError(
+                f"this connection may do more than read: {found[0]}",
+                help="`policy db reader create` makes a role that can only read; name its"
+                " connection with --reader-url or POLICY_READER_DB, or run the query as it is"
+                " with --trust-connection",
+            )
+
+    def _limit_on_server(self) -> None:
+        # Every statement is prepared, and only one at a time can be: never `COMMIT; DELETE`.
+        self._raw.prepare_threshold = 0
+        if self._timeout is not None:
+            # For the server: it ends the query also where this process is no more. A query could
+            # set it anew for its next rows; the time that counts is measured here.
+            self._connection.execute(_STATEMENT_TIMEOUT, {"millis": self._timeout * 1000 + 1000})
+
+    def _refused(self, exc: SQLAlchemyError) -> StoreError:
+        line = first_line(exc, self._url)
+        state = sqlstate(exc)
+        if connection_lost(exc):
+            return StoreError(f"the query was ended by the server: {line}")
+        if state == "57014":
+            return StoreError(
+                f"the query was ended by the server: {line}",
+                help="the role or the server may have a `statement_timeout` of its own",
+            )
+        if state == "42501":
+            return StoreError(
+                f"the query is not allowed: {line}", help="`policy db reader create` makes readers"
+            )
+        if any(word in line.lower() for word in _CHANGES):
+            return StoreError("the query would change something: only reading is allowed here")
+        if line.startswith("syntax error"):
+            return StoreError(f"the query is not valid: {line}", help=_BEGINS)
+        return StoreError(f"the query is not valid: {line}")
+
+    def _too_long(self) -> StoreError:
+        return StoreError(
+            f"the query was stopped after {self._timeout} seconds",
+            help="ask for less, or give it more time with --timeout",
+        )
+
+
+_ABANDONED: Final[list[_Reader]] = []
+"""Kept until the process ends: freeing one of them would wait for its call."""
+
+_ROLES: Final = text("SELECT session_user, current_user")
+_STATEMENT_TIMEOUT: Final = text("""
+    SELECT set_config('statement_timeout', CAST(:millis AS text), true)
+    FROM pg_settings
+    WHERE name = 'statement_timeout'
+        AND (setting = '0' OR CAST(setting AS bigint) > CAST(:millis AS bigint))
+""")
+
+
+def _only_reading(raw: sqlite3.Connection) -> None:
+    """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings."""
+
+    def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:
+        if action == sqlite3.SQLITE_FUNCTION and second in _UNSAFE_FUNCTIONS:
+            return sqlite3.SQLITE_DENY
+        allowed = (
+            action in _READING
+            or (action == sqlite3.SQLITE_PRAGMA and name in _READING_PRAGMAS)
+            # What SQLite asks for a table-valued function such as `json_each`; an UPDATE of the
+            # user's it refuses by itself.
+            or (action == sqlite3.SQLITE_UPDATE and name == "sqlite_master")
+        )
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    raw.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
+    raw.set_authorizer(authorize)
+
+
+def _require_no_effects(connection: Connection, query: str) -> None:
+    """Raises StoreError where a function that may have effects seems to be called.
+
+    Every place where its name stands before a parenthesis or a comment counts, also inside a
+    text: what is a text is for the server to say, and a query can make that hard to see.
+    """
+    if re.search(r"\bu&\s*\"", query, re.IGNORECASE):
+        raise StoreError('names of the form `U&"..."` are not allowed in a query')
+    names = "|".join(map(re.escape, functions_with_effects(connection)))
+    found = re.search(rf"(?<![\w$])({names})\"?\s*(?:\(|--|/\*)", query, re.IGNORECASE)
+    if found:
+        raise StoreError(
+            f"the query would call `{found[1].lower()}`, which may change something: only reading"
+            " is allowed here",
+            help="--trust-connection runs the query as it is",
+        )
 
 
 def _escaped(query: str, parameters: Mapping[str, Any]) -> str:
@@ -82,80 +291,13 @@ def _escaped(query: str, parameters: Mapping[str, Any]) -> str:
     return escaped
 
 
-def _only_reading(connection: Connection) -> None:
-    """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings."""
-    raw: Any = connection.connection.dbapi_connection
-
-    def authorize(action: int, name: str | None, *_: object) -> int:
-        refused = action in {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH} or (
-            action == sqlite3.SQLITE_PRAGMA and name not in _READING_PRAGMAS
-        )
-        return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
-
-    raw.set_authorizer(authorize)
-
-
-def _only_reading_on_a_server(connection: Connection) -> None:
-    """Have Postgres refuse what a read-only transaction allows."""
-    # Every statement is prepared, and only one at a time can be: never `COMMIT; DELETE`.
-    raw: Any = connection.connection.dbapi_connection
-    raw.prepare_threshold = 0
-    # With this the first snapshot is taken, after which no transaction can be made to write.
-    superuser = connection.execute(text("SELECT current_setting('is_superuser')")).scalar_one()
-    version = connection.dialect.server_version_info or (0,)
-    if superuser == "on" and version >= (14,):
-        # A superuser's COPY writes files on the server.
-        connection.execute(text("SET LOCAL ROLE pg_read_all_data"))
-
-
-def run(url: URL, query: str, parameters: Mapping[str, Any]) -> SqlResult:
-    """Run one statement that reads. Raises StoreError for any other, and for a wrong one."""
-    if not query.strip().rstrip(";").strip():
-        raise StoreError("the query is empty", help='for example "SELECT * FROM v_preemptions"')
-    stack = ExitStack()
-    try:
-        database = Database(url, read_only=True, create=False)
-        stack.callback(database.close)
-        connection = stack.enter_context(database.reading())
-        if database.is_sqlite:
-            _only_reading(connection)
-        else:
-            _only_reading_on_a_server(connection)
-        try:
-            found = _execute(connection, query, parameters)
-        except SQLAlchemyError as exc:
-            raise _refused(exc, url) from exc
-        columns = tuple(found.keys()) if found.returns_rows else ()
-        return SqlResult(columns, _rows(found, url), stack)
-    except BaseException:
-        stack.close()
-        raise
-
-
 def _execute(
-    connection: Connection, query: str, parameters: Mapping[str, Any]
+    connection: Connection, escaped: str, parameters: Mapping[str, Any]
 ) -> CursorResult[Any]:
     # On a server the query becomes that of a cursor, which Postgres takes for nothing but SELECT,
-    # WITH, VALUES and TABLE: no DO block that gives a superuser his rights back and runs a program.
-    statement = text(_escaped(query, parameters)).execution_options(
-        stream_results=not _NO_CURSOR.match(query), max_row_buffer=_BATCH
+    # WITH, VALUES and TABLE: no DO block, no COPY.
+    statement = text(escaped).execution_options(
+        stream_results=not _NO_CURSOR.match(escaped), max_row_buffer=_BATCH
     )
     given = {name: value for name, value in parameters.items() if name in statement._bindparams}
     return connection.execute(statement, given)
-
-
-def _refused(exc: SQLAlchemyError, url: URL) -> StoreError:
-    line = first_line(exc, url)
-    if any(word in line.lower() for word in _CHANGES):
-        return StoreError("the query would change something: only reading is allowed here")
-    if line.startswith("syntax error"):
-        return StoreError(f"the query is not valid: {line}", help=_BEGINS)
-    return StoreError(f"the query is not valid: {line}")
-
-
-def _rows(found: CursorResult[Any], url: URL) -> Iterator[tuple[Any, ...]]:
-    if not found.returns_rows:
-        return
-    with translated(url):
-        for row in found:
-            yield tuple(row)

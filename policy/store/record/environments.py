@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
-from policy.store import rows
+from policy.store import identity, rows
 from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
 from policy.store.model import ActivationRow, EnvironmentRow
@@ -34,6 +34,7 @@ def create(
         "name": name,
         "created_ms": at_ms,
         "created_by": actor,
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(ENVIRONMENTS).returning(ENVIRONMENTS.c.id), row)
     row["id"] = inserted.scalar_one()
@@ -79,6 +80,7 @@ def activate(
         "actor": actor,
         "reason": reason,
         "source": source,
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(ACTIVATIONS).returning(ACTIVATIONS.c.id), row)
     row["id"] = inserted.scalar_one()
@@ -225,6 +227,9 @@ def _environment(connection: Connection, row: Row[Any]) -> EnvironmentRow:
         cluster=row.cluster,
         created_ms=row.created_ms,
         created_by=row.created_by,
+        process_uid=row.process_uid,
+        process_user=row.process_user,
+        database_user=row.database_user,
         active=last[0] if last else None,
     )
 
@@ -254,6 +259,9 @@ def _activations(
             a.actor,
             a.reason,
             a.source,
+            a.process_uid,
+            a.process_user,
+            a.database_user,
         )
         .join(RULE_SETS, RULE_SETS.c.id == a.rule_set_id)
         .outerjoin(_BEFORE, _BEFORE.c.id == a.previous_rule_set_id)

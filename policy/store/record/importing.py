@@ -12,7 +12,7 @@ from policy.cluster.digest import GENESIS
 from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
 from policy.store.errors import ImportConflict
 from policy.store.ledger import entries
-from policy.store.model import Cause, Counts, ImportResult, PruneScope
+from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
 from policy.store.state.versions import (
     Head,
     Live,
@@ -28,6 +28,7 @@ Progress = Callable[[int], None]
 """Called with the number of objects read so far."""
 
 _STEP: Final = 1000
+_EXAMPLES: Final = 3
 
 
 @dataclass(slots=True)
@@ -124,7 +125,24 @@ def write(
         state_digest=state,
         new_revision=number != head.number,
         kinds=counts,
+        stray=_stray(connection, head, incoming, live.get("Node")),
     )
+
+
+def _stray(
+    connection: Connection, head: Head, incoming: Incoming, live: dict[str, Live] | None
+) -> StrayPods:
+    """Pods that no node of the import has; looks into the cluster only where there are some."""
+    nodes = incoming.puts.get("Node", {})
+    stray = [
+        (key, node)
+        for key, pod in incoming.puts.get("Pod", {}).items()
+        if (node := pod.columns["node"]) and node not in nodes
+    ]
+    if stray:
+        known = live if live is not None else live_versions(connection, head, "Node")
+        stray = sorted(pair for pair in stray if pair[1] not in known)
+    return StrayPods(count=len(stray), examples=tuple(stray[:_EXAMPLES]))
 
 
 def _write(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, func, insert, select
 
+from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.store import rows
-from policy.store.errors import NotFound, StaleRevision
+from policy.store import identity, rows
+from policy.store.errors import NotFound
 from policy.store.ledger import entries
 from policy.store.model import (
     Cause,
@@ -21,6 +22,7 @@ from policy.store.model import (
     StoredSession,
 )
 from policy.store.record import rule_sets
+from policy.store.record.basis import Basis
 from policy.store.record.decisions import Envelope
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.state.versions import lock_head, puts_and_deletes, write_revision
@@ -103,10 +105,13 @@ def record(
     rule_set: RuleSetText,
     envelope: Envelope,
 ) -> RecordedSession:
-    """Write a session with all of its steps and effects. Raises StaleRevision."""
+    """Write a session with all of its steps and effects.
+
+    Raises StaleRevision, SnapshotMismatch.
+    """
     head = lock_head(connection, cluster)
-    if head.number != expected_revision:
-        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
+    basis = Basis.newest(head, expected_revision=expected_revision)
+    basis.require(session.snapshot_digest, now_ms=session.now_ms, subject="the session")
     used = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,
@@ -123,7 +128,8 @@ def record(
         "bound_count": session.bound_count,
         "evicted_count": session.evicted_count,
         "engine_version": session.engine_version,
-        "document": rows.to_json(session.document),
+        "document": canonical.text(session.document),
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
     row["id"] = session_id = inserted.scalar_one()
@@ -133,7 +139,7 @@ def record(
             "session_id": session_id,
             "position": position,
             **{name: getattr(step, name) for name in _STEP_FIELDS},
-            "detail": rows.to_json(step.detail),
+            "detail": canonical.text(step.detail),
         }
         for position, step in enumerate(session.steps)
     ]

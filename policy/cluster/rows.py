@@ -1,0 +1,107 @@
+"""What a row is of: pods and their keys, in lists that the snapshots of one descent share.
+
+Most deltas touch a handful of many pods. Copying a list would touch every one of them, because
+each copy counts as a reference; so both lists grow in place at their end, and a snapshot reads no
+further than its own rows. Where two snapshots follow from one, only the first to grow does so in
+place; the other gets a list of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, overload
+
+import numpy as np
+
+from policy.cluster.objects import Pod
+from policy.cluster.tables import Names
+
+_CHANGES: Final = 2048
+"""Changed rows that lie beside a list of pods before a list of its own is cheaper."""
+
+
+class PodRows(Sequence["Pod | None"]):
+    """Pods by row, None in the row of a removed pod."""
+
+    __slots__ = ("_base", "_changes", "_size")
+
+    def __init__(
+        self, base: list[Pod | None], changes: dict[int, Pod | None], *, size: int
+    ) -> None:
+        """base: longer than `size` where a later snapshot has grown it."""
+        self._base = base
+        self._changes = changes
+        self._size = size
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod]) -> PodRows:
+        base: list[Pod | None] = list(pods)
+        return cls(base, {}, size=len(base))
+
+    def followed(self, changes: Mapping[int, Pod | None], added: Sequence[Pod]) -> PodRows:
+        """The pods with some rows replaced, and others after the last one."""
+        base, mine = self._base, {**self._changes, **changes}
+        if len(mine) > _CHANGES or (added and len(base) != self._size):
+            base = list(PodRows(base, mine, size=self._size))
+            mine = {}
+        base.extend(added)
+        return PodRows(base, mine, size=self._size + len(added))
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, row: int) -> Pod | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Pod | None]: ...
+    def __getitem__(self, row: int | slice) -> Pod | None | Sequence[Pod | None]:
+        if isinstance(row, slice):
+            return list(self)[row]
+        place = row if row >= 0 else row + self._size
+        if not 0 <= place < self._size:
+            raise IndexError(row)
+        return self._changes[place] if place in self._changes else self._base[place]
+
+    def __iter__(self) -> Iterator[Pod | None]:
+        if not self._changes:
+            return islice(self._base, self._size)
+        pods = self._base[: self._size]
+        for row, pod in self._changes.items():
+            pods[row] = pod
+        return iter(pods)
+
+
+class KeyRows:
+    """Keys (namespace/name) by row and rows by key; a removed pod keeps its row for its return."""
+
+    __slots__ = ("_room", "_rows", "keys")
+
+    def __init__(self, room: Names, rows: dict[str, int], *, size: int) -> None:
+        """room: array with the keys, and maybe room for more; rows: shared, of all rows there."""
+        self._room = room
+        self._rows = rows
+        self.keys: Names = room[:size]
+
+    @classmethod
+    def of(cls, keys: Names) -> KeyRows:
+        return cls(keys, {key: i for i, key in enumerate(keys.tolist())}, size=keys.size)
+
+    def row(self, key: str) -> int | None:
+        """The row of a pod that is there or was."""
+        found = self._rows.get(key)
+        return found if found is not None and found < self.keys.size else None
+
+    def followed(self, added: Sequence[str]) -> KeyRows:
+        """The keys with others after the last one; none of them has a row."""
+        size = self.keys.size
+        room, rows = self._room, self._rows
+        if len(rows) != size:  # another snapshot has grown them
+            room, rows = self.keys.copy(), {key: row for key, row in rows.items() if row < size}
+        if size + len(added) > room.size:
+            room = np.empty(size + len(added) + size // 8, dtype=np.object_)
+            room[:size] = self.keys
+        for row, key in enumerate(added, start=size):
+            room[row] = key
+            rows[key] = row
+        return KeyRows(room, rows, size=size + len(added))

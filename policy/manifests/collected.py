@@ -1,0 +1,156 @@
+"""What was read so far: objects, each once and checked, and everything that is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from policy.cluster.objects import ClusterObject, key_of
+from policy.manifests import admission, checks, limits
+from policy.manifests.fields import Mismatch
+from policy.manifests.limits import Limits
+from policy.manifests.problems import Problem, shown
+
+MOST_PROBLEMS: Final = 1000
+"""Reading stops after so many: a file of another program can hold millions."""
+
+OTHER_KINDS: Final = "(other kinds)"
+_MOST_KINDS: Final = 200
+
+
+class Stop(Exception):
+    """Nothing more is to be read; the last problem says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object was read."""
+
+    source: str
+    document: int  #: 1-based; 0 where the file is a single document
+
+
+class Collected:
+    """The objects and problems of all sources, in the order of reading."""
+
+    def __init__(self, limits: Limits, *, admission: bool) -> None:
+        self.place = Place("", 0)
+        self.problems: list[Problem] = []
+        self.skipped: Counter[str] = Counter()
+        self.repeated: Counter[str] = Counter()
+        self.sources: list[str] = []
+        self._limits = limits
+        self._admission = admission
+        self._found: dict[tuple[str, str], tuple[ClusterObject, Place]] = {}
+        self._uids: dict[str, tuple[str, str]] = {}
+        self._single: set[str] = set()  # sources of one document
+        self._first_problem = 0  # of the present source
+
+    @property
+    def objects(self) -> list[ClusterObject]:
+        return [obj for obj, _ in self._found.values()]
+
+    @property
+    def places(self) -> list[Place]:
+        """Parallel to `objects`."""
+        places: list[Place] = []
+        given = shown = Place("", 0)
+        for _, place in self._found.values():
+            if place is not given:
+                given = place
+                shown = Place(place.source, 0) if place.source in self._single else place
+            places.append(shown)
+        return places
+
+    def begin(self, place: Place) -> None:
+        """The objects that follow stand here."""
+        if place.source != self.place.source:
+            self._first_problem = len(self.problems)
+        self.place = place
+
+    def renumber(self, source: str) -> None:
+        """This source, the present one, turned out to be a single document."""
+        self._single.add(source)
+        first = self._first_problem
+        self.problems[first:] = [
+            dataclasses.replace(problem, document=0) for problem in self.problems[first:]
+        ]
+
+    def problem(self, problem: Problem) -> None:
+        """Raises Stop where there are too many."""
+        self.problems.append(problem)
+        if len(self.problems) == MOST_PROBLEMS:
+            self._stop(f"reading stopped after {MOST_PROBLEMS} problems", "")
+
+    def _stop(self, message: str, help: str) -> None:
+        self.problems.append(Problem(source=self.place.source, message=message, help=help))
+        raise Stop
+
+    def skip(self, kind: str, count: int = 1) -> None:
+        """Count objects that are not used."""
+        label = shown(kind)
+        if label not in self.skipped and len(self.skipped) >= _MOST_KINDS:
+            label = OTHER_KINDS
+        self.skipped[label] += count
+
+    def add(
+        self, obj: ClusterObject, *, nameless: Callable[[str], str], replaces: bool = False
+    ) -> None:
+        """Check an object and keep it; the later of two under one key counts.
+
+        nameless: how a kind is called whose object has no name. With `replaces` an earlier object
+        under the key is outdated, not repeated. Raises Stop where there are too many.
+        """
+        if not self.check(obj, nameless=nameless):
+            return
+        kind, key = type(obj).__name__, key_of(obj)
+        at = (kind, key)
+        before = self._found.get(at)
+        if before is None:
+            if len(self._found) >= self._limits.objects:
+                self._stop(*limits.too_many(self._limits))
+        elif not replaces and before[0] != obj:
+            self.repeated[f"{kind} {key}"] += 1
+        self._found[at] = (obj, self.place)
+
+    def check(self, obj: ClusterObject, *, nameless: Callable[[str], str]) -> bool:
+        """Whether nothing is wrong with an object; what is wrong is kept as problems."""
+        kind, key = type(obj).__name__, key_of(obj)
+        wrong = checks.problems(obj)
+        if self._admission and obj.metadata.name:
+            wrong += admission.problems(obj)
+        if obj.metadata.uid:
+            wrong += self._uid(obj.metadata.uid, kind, key)
+        if wrong:
+            label = f"{kind} {shown(key)}" if obj.metadata.name else nameless(kind)
+            for mismatch in wrong:
+                self.problem(
+                    Problem(
+                        source=self.place.source,
+                        document=self.place.document,
+                        object=label,
+                        field=mismatch.field,
+                        message=mismatch.message,
+                        help=mismatch.help,
+                    )
+                )
+        return not wrong
+
+    def _uid(self, uid: str, kind: str, key: str) -> list[Mismatch]:
+        """An API server gives no uid twice."""
+        owner = self._uids.setdefault(uid, (kind, key))
+        if owner == (kind, key) or not self._admission:
+            return []
+        other = self._found.get(owner)
+        if other is None or other[0].metadata.uid != uid:  # replaced or deleted since
+            self._uids[uid] = (kind, key)
+            return []
+        message = f"`{shown(uid)}` is also the uid of {owner[0]} {owner[1]}"
+        return [Mismatch("metadata.uid", message)]
+
+    def remove(self, kind: str, key: str) -> bool:
+        """Forget an object; whether it was there."""
+        return self._found.pop((kind, key), None) is not None

@@ -1,0 +1,74 @@
+"""Calls that the caller can stop waiting for: after some seconds, or at a Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar, cast
+
+_Result = TypeVar("_Result")
+
+_GRACE_SECONDS: Final = 2.0
+"""What a cancelled call is given to end by itself."""
+
+
+class OutOfTime(Exception):  # a signal to the caller, who words it
+    """The calls together took longer than they may."""
+
+
+class Stoppable:
+    """Makes calls one after the other in a thread of its own, within a time for all of them.
+
+    Only waiting counts: what the caller does between two calls does not use the time up. The
+    thread is a daemon, so that a call which cannot be cancelled never holds the process back.
+    """
+
+    def __init__(self, *, seconds: float | None, cancel: Callable[[], None]) -> None:
+        """seconds: None for no limit; cancel: ends the call that is running, from any thread."""
+        self._left = seconds
+        self._cancel = cancel
+        self._calls: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self.running = False  #: a call was given up and may still be running
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """What the function returns or raises. Raises OutOfTime, KeyboardInterrupt."""
+        begun = time.monotonic()
+        self.running = True
+        try:
+            self._calls.put(function)
+            value, error = self._results.get(timeout=self._left)
+        except Empty:
+            self._give_up()
+            raise OutOfTime from None
+        except KeyboardInterrupt:
+            self._give_up()
+            raise
+        self.running = False
+        if self._left is not None:
+            self._left = max(0.0, self._left - (time.monotonic() - begun))
+        if error is not None:
+            raise error
+        return cast("_Result", value)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._calls.put(None)
+
+    def _give_up(self) -> None:
+        self._cancel()
+        try:
+            self._results.get(timeout=_GRACE_SECONDS)
+        except Empty:
+            return
+        self.running = False
+
+    def _serve(self) -> None:
+        while (function := self._calls.get()) is not None:
+            try:
+                self._results.put((function(), None))
+            except BaseException as exc:  # noqa: BLE001  # raised where the result is waited for
+                self._results.put((None, exc))

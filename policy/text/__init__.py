@@ -1,0 +1,1 @@
+"""How text leaves the product: escaped for people, quoted for spreadsheets, errors in words."""

@@ -1,0 +1,200 @@
+"""What the store relies on in every connection, and what is said where there is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+
+from policy.store import Store, StoreError
+from policy.store.connection import Database, parse_url
+from tests.contract.builders import NOW, a_cluster
+
+
+def test_what_is_committed_on_a_file_is_on_the_disk(tmp_path: Path) -> None:
+    """Connections that write wait for the disk, keep a write-ahead log, and check references."""
+    url = parse_url(str(tmp_path / "policy.db"))
+    found = {}
+    database = Database(url)
+    with database.writing() as connection:
+        for pragma in ("synchronous", "journal_mode", "foreign_keys", "busy_timeout"):
+            found[pragma] = connection.execute(text(f"PRAGMA {pragma}")).scalar_one()
+    database.close()
+    full = 2
+    assert found == {
+        "synchronous": full,
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "busy_timeout": 60_000,
+    }
+
+
+def test_what_is_committed_on_a_server_is_on_the_disk(make_postgres, postgres_template) -> None:
+    """The settings of the server that say so are left as they are."""
+    database = Database(parse_url(make_postgres(postgres_template)))
+    with database.writing() as connection:
+        found = connection.execute(text("SHOW synchronous_commit")).scalar_one()
+    database.close()
+    assert found == "on"
+
+
+def test_reading_sees_one_instant(database_url: str) -> None:
+    """What others commit while a block reads is not seen in it, and is seen in the next one."""
+    database = Database(parse_url(database_url), read_only=True)
+    query = text("SELECT count(*) FROM clusters")
+    seen = []
+    with Store.open(database_url) as store:
+        with database.reading() as connection:
+            seen.append(connection.execute(query).scalar_one())
+            store.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+            seen.append(connection.execute(query).scalar_one())
+        with database.reading() as connection:
+            seen.append(connection.execute(query).scalar_one())
+    database.close()
+    assert seen == [0, 0, 1]
+
+
+# --- no connection -------------------------------------------------------------------------------
+
+
+def said(url: str) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)
+    return caught.value
+
+
+@pytest.fixture
+def listener() -> Iterator[Callable[[bytes], int]]:
+    """Something on a port that gives one answer to whoever says something, as a server would."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    answers: list[bytes] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answers[0])
+
+    def answer(reply: bytes) -> int:
+        answers.append(reply)
+        threading.Thread(target=serve, daemon=True).start()
+        return int(listening.getsockname()[1])
+
+    yield answer
+    listening.close()
+
+
+def an_error(code: str, message: str) -> bytes:
+    """What a Postgres server sends before it closes the connection."""
+    fields = f"SFATAL\0VFATAL\0C{code}\0M{message}\0\0".encode()
+    return b"E" + (len(fields) + 4).to_bytes(4, "big") + fields
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "help_text"),
+    [
+        ("28P01", 'password authentication failed for user "ann"', "check the user and the pass"),
+        (
+            "28000",
+            'no pg_hba.conf entry for host "10.0.0.1", user "ann", database "p", no encryption',
+            "the server may want TLS",
+        ),
+        ("28000", 'pg_hba.conf rejects connection for host "[local]"', "the server's pg_hba.conf"),
+        ("28000", 'role "ann" does not exist', "name a role that may log in"),
+        ("3D000", 'database "p" does not exist', "make it with `createdb`"),
+        ("53300", "sorry, too many clients already", "try again when other connections"),
+        ("57P03", "the database system is starting up", "try again when the server has started"),
+        ("XX000", "etwas anderes", "check user, host, port and database"),
+    ],
+)
+def test_what_the_server_refuses_has_help(listener, code, message, help_text) -> None:
+    """Each reason that a server gives comes with what to do, and without the password."""
+    port = listener(an_error(code, message))
+    error = said(f"postgresql://ann:s3cr3t@127.0.0.1:{port}/p?sslmode=disable")
+    assert error.message.startswith(f"database `postgresql://ann:***@127.0.0.1:{port}/p")
+    assert error.message.endswith(f"FATAL:  {message}")
+    assert error.help.startswith(help_text)
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "help_text"),
+    [
+        ("postgresql://ann@127.0.0.1:1/p", "Connection refused", "check host and port"),
+        ("postgresql://ann@nohost.invalid/p", "failed to resolve host", "check the host name"),
+        ("postgresql://ann@/p?host=/nowhere", "No such file or directory", "check host and port"),
+        ("postgresql://ann@127.0.0.1:1/p?shoe=1", "invalid connection option", "check what stands"),
+        ("postgresql://ann@127.0.0.1:1/p?sslmode=x", "invalid sslmode value", "check `sslmode`"),
+    ],
+)
+def test_what_is_not_reached_has_help(url: str, message: str, help_text: str) -> None:
+    """Refused, unknown, not there, misspelt: each says what to look at."""
+    error = said(url)
+    assert message in error.message
+    assert error.help.startswith(help_text)
+
+
+def test_a_server_without_tls_has_help(listener) -> None:
+    """A URL that insists on TLS, and a server that has none."""
+    port = listener(b"N")
+    error = said(f"postgresql://ann:s3cr3t@127.0.0.1:{port}/p?sslmode=require")
+    assert "server does not support SSL" in error.message
+    assert error.help.startswith("the server has no TLS")
+
+
+def test_a_missing_database_has_help(postgres_server: str) -> None:
+    """A real server says that it is not there."""
+    url = make_url(postgres_server).set(database="nowhere")
+    error = said(url.render_as_string(hide_password=False))
+    assert 'database "nowhere" does not exist' in error.message
+    assert error.help.startswith("make it with `createdb`")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:s3cr3t@127.0.0.1:{port}/p?sslmode=disable",
+        "postgresql://ann@127.0.0.1:{port}/p?sslmode=disable&password=s3cr3t",
+        "postgresql://ann@127.0.0.1:{port}/p?sslmode=disable&sslpassword=s3cr3t",
+    ],
+)
+def test_no_message_has_the_password(listener, url: str) -> None:
+    """Also where the server repeats it: it is taken out of every message of driver and server."""
+    port = listener(an_error("28P01", "login ann/s3cr3t failed"))
+    error = said(url.format(port=port))
+    assert error.message.endswith("FATAL:  login ann/*** failed")
+    assert "s3cr3t" not in f"{error.message} {error.help}"
+
+
+def test_the_driver_itself_may_repeat_the_password() -> None:
+    """A password that landed in another place of the URL as well is taken out there, too."""
+    error = said("postgresql://ann:s3cr3t@127.0.0.1:1/p?target_session_attrs=s3cr3t")
+    assert error.message.endswith('invalid target_session_attrs value: "***"')
+
+
+def test_a_connection_that_is_ended_has_help(make_postgres, postgres_template) -> None:
+    """The server ended it while it was used: what to do, and what stays."""
+    url = make_postgres(postgres_template)
+    database = Database(parse_url(url))
+
+    def work() -> None:
+        with database.writing() as connection, psycopg.connect(url, autocommit=True) as other:
+            pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+            connection.execute(text("SELECT 1"))
+
+    with pytest.raises(StoreError) as caught:
+        work()
+    database.close()
+    assert caught.value.help == (
+        "the server ended the connection: run it again; what was committed stays"
+    )
