@@ -3,7 +3,7 @@
 Tasks of a gang ask for the same, and so do many gangs. Tasks to which plugins give equal keys form
 a class: for a class, one column keeps which nodes may take such a task, and another their scores.
 A step of the session changes one node, so before a column is used again only the nodes that changed
-since are asked again.
+since are looked at again.
 
 This is right because a plugin gives a key (`predicate_class`, `node_order_class`) only where its
 answer for a node depends on nothing but the key and what this node holds, and every change of what
@@ -27,7 +27,7 @@ from policy.batch.nodes import Nodes
 from policy.batch.resources import Resource
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
-KEPT: Final = 256
+KEPT: Final = 64
 """Columns of a kind kept at a time; the one that was used longest ago goes first."""
 
 Hint = Callable[[str, str], Callable[..., Any] | None]

@@ -120,7 +120,7 @@ class Session:
         job_ready, job_pipelined (job), overused (queue): yes or no.
         preemptable, reclaimable (claimant, tasks): which of the tasks may be evicted, in order.
         predicate (task): which nodes may take the task, (nodes,) bool.
-        node_order (task, nodes): a score for each of the node indices, (n,) float.
+        node_order (task, nodes): a finite score for each of the node indices, (n,) float.
         predicate_reasons (task): reason -> which nodes it rejects, (nodes,) bool.
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
         whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks, in
