@@ -4,7 +4,7 @@ Heaps compare often, and one comparison asks several plugins, so the keys of an 
 something happens to it. A key may depend only on the item and its own tasks: on their statuses and
 on what they were given or gave up. The session calls `forget` whenever a task of the item changes.
 An order that depends on anything else gives `functools.cmp_to_key` of a function that compares two
-items: it is asked anew at every comparison.
+items: it is called anew at every comparison.
 """
 
 from __future__ import annotations
