@@ -29,8 +29,9 @@ from policy.cluster.objects import (
 from policy.manifests import collector
 from policy.manifests.admission import SYSTEM_CLASSES
 from policy.manifests.collected import Place
-from policy.manifests.problems import ManifestError, Problem
+from policy.manifests.problems import ManifestError
 from policy.manifests.reader import read_dicts
+from policy.text.problems import Problem
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_POLICY: Final = "PreemptLowerPriority"
