@@ -82,7 +82,7 @@ def import_dump(clock: Clock, file: str, url: str) -> None:
         store.import_objects("default", objects, at_ms=NOW_MS, source="benchmark")
 
 
-def load(clock: Clock, file: str, url: str) -> None:
+def load(clock: Clock, _: str, url: str) -> None:
     """What every command does that decides."""
     with Store.open(url) as store:
         with clock.part("objects"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Final
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.store import NotFound, Store
 from policy.store.read.audit_queries import RevisionStep
@@ -42,9 +42,7 @@ class Past:
         """Say that a revision will be asked for: what leads there is read in one go."""
         self._until = max(self._until, revision)
 
-    def at(
-        self, revision: int, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, revision: int, *, now_ms: int, history: HistoryFigures | None = None) -> Snapshot:
         """The state at a revision, looked at at an instant with the history figures of then.
 
         Raises NotFound where the revision is not kept, Damaged where the rows that lead to it

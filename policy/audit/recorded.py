@@ -61,7 +61,7 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
                 yield Skipped(id=row.id, missing=exc.missing, detail=exc.detail)
                 continue
             if rules.extenders and row.rule_set_digest != rules.digest:
-                detail = f"nobody knows what the extenders of `{rules.name}` would have answered"
+                detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
             frozen = snapshot.history or {}

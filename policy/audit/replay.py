@@ -35,7 +35,7 @@ class MissingInput(StrEnum):
     STATE = "state"  # the revision it was made on is not kept
     STATE_DIGEST = "state-digest"  # the rows of the state are not those that were written
     HYPOTHETICAL = "hypothetical-state"  # made on a state that never was
-    EXTENDERS = "extender-answers"  # an extender is asked what it was not asked then
+    EXTENDERS = "extender-answers"  # an extender would be queried about something new
     HISTORY = "history"  # the history figures that its rules read are not recorded
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 

@@ -178,15 +178,16 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
     """Make a rule set decide in an environment, from the next decision on.
 
     RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
-    have to pass; otherwise nothing changes. Processes that run already take it over without a
-    restart.
+    have to pass; otherwise nothing changes. A file without cases is activated with a warning.
+    Processes that run already take it over without a restart.
 
     \b
     Example:
       policy env create prod
       policy env activate prod environments/prod --reason "budgets are hard limits from now on"
     """
-    from policy.cases import run_beside
+    from policy.cases import beside, run_beside
+    from policy.rules.files import shipped
 
     rule_set = rule_files.rule_set(rules)
     _need_reason(reason)
@@ -196,6 +197,8 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             output.block(str(failure), err=True)
         output.say(f"{len(failures)} cases fail; nothing was activated")
         return Exit.ERROR
+    if rules not in shipped() and beside(rules, within=rule_files.within()) is None:
+        output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
     with session.open_store(db, write=True) as store:
         before = store.environment(name).active
         if before is not None and before.rule_set_digest == rule_set.digest:
@@ -203,9 +206,7 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             return Exit.OK
         row = store.activate(
             name,
-            rule_set_canonical=rule_set.canonical,
-            rule_set_name=rule_set.name,
-            rule_set_digest=rule_set.digest,
+            rules=rule_set,
             reason=reason,
             source=rules,
             at_ms=session.clock_ms(),

@@ -130,8 +130,9 @@ def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
 
 def _print_rules(stored: StoredDecision) -> None:
     from policy.cli.view import inputs
+    from policy.decision.model import NO_VALUE
 
-    rows = [
+    decided = [
         {
             "section": fired.section,
             "rule": fired.rule or "(none)",
@@ -140,9 +141,22 @@ def _print_rules(stored: StoredDecision) -> None:
             "looked at": inputs(fired.inputs),
         }
         for fired in stored.record.trace.rules
+        if fired.verdict != NO_VALUE
     ]
-    if rows:
-        _section("Rules that decided", rows)
+    if decided:
+        _section("Rules that decided", decided)
+    without = [
+        {
+            "section": fired.section,
+            "rule": fired.rule,
+            "why": fired.reason,
+            "of": inputs(fired.inputs),
+        }
+        for fired in stored.record.trace.rules
+        if fired.verdict == NO_VALUE
+    ]
+    if without:
+        _section("Expressions without a value", without)
 
 
 def _print_filters(stored: StoredDecision) -> None:
@@ -176,7 +190,7 @@ def _print_candidates(stored: StoredDecision, rules: RuleSet) -> None:
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in times_of else value
+                name: session.instant(value) if name in times_of and value is not None else value
                 for name, value in candidate.values.items()
             },
             "eliminated by": candidate.eliminated_by or "chosen",

@@ -34,7 +34,8 @@ _NAMED = 3
 @click.option(
     "--prune",
     is_flag=True,
-    help="The input is complete for its kinds and namespaces: what it lacks is removed.",
+    help="The input is complete for its kinds and namespaces: stored objects that are missing in it"
+    " are removed.",
 )
 @options.limit_options
 @options.output_option

@@ -62,7 +62,7 @@ def data(text: str) -> None:
 
 
 def out() -> Sink:
-    """Where data goes; `unread` is true once nobody takes it any more."""
+    """Where data goes; `unread` is true once it is not read any more."""
     return sink(sys.stdout)
 
 

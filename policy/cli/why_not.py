@@ -148,14 +148,17 @@ def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)
-    victims = ", ".join(candidate.victims) or "nobody"
+    victims = ", ".join(candidate.victims) or "no pod"
     if name not in candidate.values or criterion is None:
         why = f"equal to {best.node} in every criterion; `{name}` picked {best.node}"
         values = {}
     else:
         instants = criterion.expression is not None and criterion.expression.type == "timestamp"
         own, wins = candidate.values[name], best.values[name]
-        shown = [session.instant(v) if instants else str(v) for v in (own, wins)]
+        shown = [
+            "no value" if v is None else session.instant(v) if instants else str(v)
+            for v in (own, wins)
+        ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}
     text = f"{candidate.node} ({victims} would leave) {why}"

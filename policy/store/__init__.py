@@ -39,6 +39,8 @@ from policy.store.model import (
     StrayPods,
 )
 from policy.store.read.sql import SqlResult
+from policy.store.record.basis import SnapshotMismatch
+from policy.store.record.decisions import HypotheticalDecision
 from policy.store.record.importing import Progress
 from policy.store.store import Store
 
@@ -55,6 +57,7 @@ __all__ = [
     "EnvironmentRow",
     "Finding",
     "Harm",
+    "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
     "Keep",
@@ -77,6 +80,7 @@ __all__ = [
     "SessionRecord",
     "SessionRow",
     "SessionStep",
+    "SnapshotMismatch",
     "SqlResult",
     "StaleRevision",
     "Store",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
-from policy.decision.record import History, Keep
+from policy.decision.record import Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
@@ -45,10 +45,10 @@ from policy.store.read.queries import DecisionFilter
 from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
 from policy.store.record import changing, decisions, environments, importing, sessions
-from policy.store.record.decisions import Envelope
+from policy.store.record.decisions import Envelope, HypotheticalDecision
 from policy.store.record.environments import ActiveRuleSet
 from policy.store.record.importing import Progress
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state import loading
 
 DEFAULT_CANDIDATES_KEPT = 10
@@ -204,28 +204,22 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
         queue: QueueInfo | None = None,
         candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
         cause: Cause = Cause.DECISION,
-        hypothetical: bool = False,
-        history: History | None = None,
     ) -> Recorded:
         """Keep a decision together with the state changes that it causes.
 
-        history: the figures of the snapshot that it was made on. Raises StaleRevision where the
-        cluster is no longer at `expected_revision`, RuleSetChanged where another rule set is
-        active in the environment by now: decide again.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
+        where another rule set is active in the environment by now: decide again. Raises
+        SnapshotMismatch for a decision that was made on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
-            if environment and not hypothetical:
+            if environment:
                 environments.require_active(
                     connection, environment, cluster=cluster, digest=decision.rule_set_digest
                 )
@@ -235,13 +229,40 @@ class Store:
                 decision,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
                 queue=queue or QueueInfo(),
                 keep=candidates_kept,
                 cause=cause,
-                hypothetical=hypothetical,
-                history=history,
+            )
+
+    def record_hypothetical(
+        self,
+        cluster: str,
+        supposed: Iterable[HypotheticalDecision],
+        *,
+        revision: int,
+        rules: AnyRuleSet,
+        environment: str = "",
+        actor: str,
+        at_ms: int,
+        candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    ) -> list[Recorded]:
+        """Keep decisions on what is supposed of a revision, all or none of them.
+
+        Each is on the state that the suppositions up to its own lead to; none changes anything.
+        Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
+        another state.
+        """
+        with self._database.writing() as connection:
+            return decisions.record_hypothetical(
+                connection,
+                cluster,
+                supposed,
+                revision=revision,
+                rule_set=RuleSetText.of(rules),
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                keep=candidates_kept,
             )
 
     def history(
@@ -312,20 +333,16 @@ class Store:
         changes: Sequence[Change],
         *,
         expected_revision: int,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         environment: str = "",
         actor: str,
         at_ms: int,
     ) -> RecordedSession:
         """Keep a batch session together with the state changes that it causes.
 
-        Raises StaleRevision where the cluster is no longer at `expected_revision`.
+        Raises StaleRevision where the cluster is no longer at `expected_revision`,
+        SnapshotMismatch for a session that was run on another state than that revision's.
         """
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return sessions.record(
                 connection,
@@ -333,7 +350,7 @@ class Store:
                 session,
                 changes,
                 expected_revision=expected_revision,
-                rule_set=rule_set,
+                rule_set=RuleSetText.of(rules),
                 envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
             )
 
@@ -379,23 +396,18 @@ class Store:
         self,
         environment: str,
         *,
-        rule_set_canonical: str,
-        rule_set_name: str,
-        rule_set_digest: str,
+        rules: AnyRuleSet,
         reason: str,
         source: str,
         at_ms: int,
         actor: str,
     ) -> ActivationRow:
         """Make a rule set the active one of an environment. Raises NotFound."""
-        rule_set = RuleSetText(
-            digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
-        )
         with self._database.writing() as connection:
             return environments.activate(
                 connection,
                 environment,
-                rule_set,
+                RuleSetText.of(rules),
                 reason=reason,
                 source=source,
                 at_ms=at_ms,

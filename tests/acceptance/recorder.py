@@ -8,11 +8,12 @@ from pathlib import Path
 
 from policy.store import StaleRevision, Store
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
-    RULES,
     a_decision,
     a_pod,
     a_victim,
+    made_on,
 )
 
 
@@ -22,14 +23,13 @@ def record(store: Store, *, revision: int, seed: int, actor: str) -> int:
     urgent = a_pod("team/urgent", priority=100, cpu="4", nominated=f"n{seed}")
     recorded = store.record(
         "default",
-        a_decision(a_victim(victim), seed=seed, candidates=12),
+        made_on(store, a_decision(a_victim(victim), seed=seed, candidates=12), revision=revision),
         [
             ("Pod", victim, a_pod(victim, node="n1", uid=f"uid-{seed}")),
             ("Pod", "team/urgent", urgent),
         ],
         expected_revision=revision,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
+        rules=BY_HAND,
         actor=actor,
         at_ms=NOW + seed,
     )

@@ -127,3 +127,14 @@ def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
         "rule_set": "kube-1.28",
         "reason": "first",
     }
+
+
+def test_a_file_without_cases_is_activated_with_a_warning(database: Path) -> None:
+    """That nothing shows what the rules decide is said, and not refused."""
+    Path("mine.yaml").write_text(RULES)
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new")
+    assert (done.return_value, done.stderr, active()) == (
+        0,
+        "warning: there are no cases beside `mine.yaml`: what it decides is not tested\n",
+        ("mine", 2),
+    )

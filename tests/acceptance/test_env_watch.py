@@ -184,9 +184,7 @@ def test_an_activation_is_a_reason_to_try_again(database_url, watcher):
             rules = RuleSet.load("kube-1.35", overrides=spec)
             store.activate(
                 "prod",
-                rule_set_canonical=rules.canonical,
-                rule_set_name=rules.name,
-                rule_set_digest=rules.digest,
+                rules=rules,
                 reason="test",
                 source="test",
                 at_ms=NOW,

@@ -44,7 +44,9 @@ def test_no_room_is_made_twice(database_url: str, tmp_path: Path) -> None:
         recorded = store.decisions("default")
         # A pod that is leaving already may be counted on by a second preemptor, never evicted.
         victims = Counter(
-            v.pod for row in recorded for v in store.decision(row.id).victims if v.evicted
+            pod
+            for row in recorded
+            for pod in store.decision(row.id).record.evicted(hypothetical=False)
         )
         nominated = Counter(row.node for row in recorded if row.outcome == "preempt")
         bases = [row.base_revision for row in recorded if row.revision is not None]

@@ -18,9 +18,8 @@ from policy.cluster.objects import (
 )
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
-    RULES,
-    RULES_DIGEST,
     a_budget,
     a_cluster,
     a_decision,
@@ -28,10 +27,9 @@ from tests.contract.builders import (
     a_pod,
     a_priority_class,
     a_victim,
+    made_on,
     the_changes,
 )
-
-RULE_SET = {"rule_set_canonical": RULES, "rule_set_name": "by-hand"}
 
 
 def other_kinds():
@@ -77,25 +75,28 @@ def fill(store: Store, cluster: str = "default") -> None:
         cluster, [*a_cluster(), *other_kinds()], at_ms=NOW, source="dump.json", actor="ann"
     )
     store.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
-    activation = {"source": "rules/prod.yaml", "actor": "ann", "rule_set_digest": RULES_DIGEST}
+    activation = {"source": "rules/prod.yaml", "actor": "ann", "rules": BY_HAND}
     for at in (2, 3):
-        store.activate(
-            f"prod-{cluster}", reason="go live", at_ms=NOW + at, **RULE_SET, **activation
-        )
-    record = {"environment": f"prod-{cluster}", "actor": "bob", **RULE_SET}
+        store.activate(f"prod-{cluster}", reason="go live", at_ms=NOW + at, **activation)
+    record = {"environment": f"prod-{cluster}", "actor": "bob", "rules": BY_HAND}
     store.record(
         cluster,
-        a_decision(clear=("lab/waiting",)),
+        made_on(store, a_decision(clear=("lab/waiting",)), cluster),
         the_changes(clear=("lab/waiting",)),
         expected_revision=1,
         at_ms=NOW + 10,
         queue=QueueInfo(attempt=1, queued_ms=NOW),
         **record,
     )
-    store.record(cluster, a_decision(seed=8), [], expected_revision=2, at_ms=NOW + 11, **record)
+    again = made_on(store, a_decision(seed=8), cluster)
+    store.record(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
     store.record(
         cluster,
-        a_decision(a_victim("jobs/batch", node="n2", start_ms=None or NOW), seed=9),
+        made_on(
+            store,
+            a_decision(a_victim("jobs/batch", node="n2", start_ms=None or NOW), seed=9),
+            cluster,
+        ),
         [("Pod", "jobs/batch", None), ("Pod", "team/urgent", a_pod("team/urgent", node="n2"))],
         expected_revision=2,
         at_ms=NOW + 12,
@@ -117,14 +118,13 @@ def fill(store: Store, cluster: str = "default") -> None:
     store.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
     store.record_session(
         cluster,
-        a_session(5),
+        made_on(store, a_session(5), cluster),
         [("Pod", "jobs/a", a_pod("jobs/a", node="n1"))],
         expected_revision=5,
         at_ms=NOW + 15,
-        rule_set_digest=RULES_DIGEST,
         environment="",
         actor="carl",
-        **RULE_SET,
+        rules=BY_HAND,
     )
 
 

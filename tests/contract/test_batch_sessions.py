@@ -22,9 +22,9 @@ from policy.cluster.objects import (
     encode,
 )
 from policy.rules.files import shipped_folder
-from policy.scheduling.cycle import Contended, StateMoved
-from policy.scheduling.sessions import ATTEMPTS, SessionScheduler
-from policy.store import Cause, NotFound, Store
+from policy.scheduling.sessions import SessionScheduler
+from policy.scheduling.state import ATTEMPTS, Contended, StateMoved
+from policy.store import Cause, NotFound, SnapshotMismatch, Store
 from policy.store.journal import StoreJournal
 from policy.store.tables import PODS, RULE_SETS, SESSION_STEPS
 from tests.contract.test_ledger import tampering
@@ -167,6 +167,17 @@ def test_a_dry_run_writes_nothing(store):
     assert (store.head_revision("default"), store.sessions()) == (1, [])
 
 
+def test_a_session_on_another_state_is_refused(store):
+    """A session that does not follow from its revision could never be replayed."""
+    held = scheduler_of(store, dry_run=True).run()
+    other = replace(held.result, snapshot_digest="sha256:" + 64 * "5")
+    with pytest.raises(SnapshotMismatch, match="the session was not made on revision 1 of"):
+        journal_of(store).record_session(
+            other, held.queues, now_ms=held.now_ms, expected_revision=1, rules=RULES
+        )
+    assert store.sessions() == []
+
+
 # --- held again --------------------------------------------------------------------------------
 
 
@@ -234,14 +245,16 @@ def test_settling_ends_with_the_gang_in_place(store):
     assert store.verify_ledger().ok
 
 
-def test_a_change_between_two_sessions_ends_the_settling(store):
-    """What would follow was computed for another cluster."""
+def test_a_change_between_two_sessions_takes_part_in_the_settling(store):
+    """What follows is computed again for the cluster as others left it."""
     sessions = scheduler_of(store).until_settled()
     next(sessions)
     meddle(store)
-    with pytest.raises(Contended):
-        next(sessions)
-    assert len(store.sessions()) == 1
+    held = list(sessions)
+    binds = {pod: node for one in held for pod, node in one.result.binds.items()}
+    assert (held[0].base_revision, binds) == (4, {"ml/train-0": "n1", "ml/train-1": "n2"})
+    assert "n3" in held[0].before.nodes.index
+    assert {verdict for _, verdict in verdicts(store)} == {Verdict.EQUAL}
 
 
 # --- replayed ----------------------------------------------------------------------------------

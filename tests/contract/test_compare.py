@@ -27,7 +27,7 @@ from policy.cluster.objects import OwnerReference
 from policy.decision.model import Outcome
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Store
+from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set, snapshot
 
@@ -229,20 +229,21 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
     """What cannot be judged is not counted as anything."""
     from policy.cluster.snapshot import Snapshot
 
-    supposed = Snapshot.from_objects(objects(*CLUSTER)[1:], now_ms=NOW_MS)
-    recorded = store.record(
+    state = store.load_state("default")
+    known = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    supposed = [("Node", "more", a_node("more").cpu("1").node)]
+    decision = decide(known.apply(supposed), KUBE, "default/huge")
+    (recorded,) = store.record_hypothetical(
         "default",
-        decide(supposed, KUBE, "default/huge"),
-        [],
-        expected_revision=store.head_revision("default"),
-        rule_set_canonical=KUBE.canonical,
-        rule_set_name=KUBE.name,
+        [HypotheticalDecision(decision=decision, supposed=[supposed])],
+        revision=state.revision,
+        rules=KUBE,
         actor="ann",
         at_ms=NOW_MS,
     )
     (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
-    assert found.missing == ("snapshot-digest",)
+    assert found.missing == ("hypothetical-state",)
 
 
 # --- the page ----------------------------------------------------------------------------------

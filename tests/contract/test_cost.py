@@ -46,8 +46,7 @@ def decided(store, nodes):
             decision,
             changes_of(snapshot, decision),
             expected_revision=1,
-            rule_set_canonical=RULES.canonical,
-            rule_set_name=RULES.name,
+            rules=RULES,
             actor="ann",
             at_ms=NOW,
         )

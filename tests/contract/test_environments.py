@@ -10,10 +10,17 @@ from sqlalchemy import text
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import Harm, NotFound, Store, StoreError
+from policy.store import Harm, HypotheticalDecision, NotFound, Store, StoreError
 from policy.store.journal import StoreJournal
 from policy.store.record.environments import RuleSetChanged
-from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    made_on,
+)
 from tests.contract.test_ledger import tampering
 
 SOFT, STRICT, OTHER = "kube-1.35", "environments/prod", "kube-1.28"
@@ -36,9 +43,7 @@ def activate(store, name, reason="because"):
     rules = RuleSet.load(name)
     return store.activate(
         "prod",
-        rule_set_canonical=rules.canonical,
-        rule_set_name=rules.name,
-        rule_set_digest=rules.digest,
+        rules=rules,
         reason=reason,
         source=name,
         at_ms=NOW,
@@ -105,17 +110,16 @@ def test_the_store_refuses_a_decision_under_other_rules_than_the_active_ones(sto
     """Whoever writes: what stands under an environment was decided by its rules."""
     activate(store, SOFT)
     record = {
-        "expected_revision": 1,
-        "rule_set_canonical": RULES,
-        "rule_set_name": "by-hand",
+        "rules": BY_HAND,
         "environment": "prod",
         "actor": "eve",
         "at_ms": NOW,
     }
     with pytest.raises(RuleSetChanged):
-        store.record("default", a_decision(), [], **record)
+        store.record("default", made_on(store, a_decision()), [], expected_revision=1, **record)
     assert store.decisions() == []
-    store.record("default", a_decision(), [], **record, hypothetical=True)
+    supposed = HypotheticalDecision(decision=made_on(store, a_decision()))
+    store.record_hypothetical("default", [supposed], revision=1, **record)
     assert len(store.decisions(hypothetical=None)) == 1
 
 

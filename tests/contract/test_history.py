@@ -12,10 +12,18 @@ from policy.cluster.digest import snapshot_digest
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import Store
+from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
 from policy.store.model import SessionRecord, SessionStep
-from tests.contract.builders import NOW, RULES, RULES_DIGEST, a_decision, a_node, a_pod, a_victim
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    a_victim,
+    made_on,
+)
 from tests.contract.plans import plan, statements
 
 HOUR = 3600
@@ -38,21 +46,24 @@ def store(database_url):
         yield opened
 
 
-def preempted(store, *victims, seconds_ago, cluster="default", preemptor="team/urgent", **options):
+def preempted(
+    store,
+    *victims,
+    seconds_ago,
+    cluster="default",
+    preemptor="team/urgent",
+    hypothetical=False,
+    **changed,
+):
     """Record a decision that evicts the victims, made so long before NOW."""
-    changed = {k: options.pop(k) for k in ("outcome", "effects") if k in options}
     decision = a_decision(*victims, preemptor=preemptor, now_ms=NOW - seconds_ago * 1000)
-    store.record(
-        cluster,
-        replace(decision, **changed),
-        [],
-        expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
-        actor="ann",
-        at_ms=NOW,
-        **options,
-    )
+    decision = made_on(store, replace(decision, **changed), cluster)
+    to = {"rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    if hypothetical:
+        supposed = HypotheticalDecision(decision=decision)
+        store.record_hypothetical(cluster, [supposed], revision=1, **to)
+    else:
+        store.record(cluster, decision, [], expected_revision=1, **to)
 
 
 def test_the_figures_count_what_was_evicted_in_the_window(store):
@@ -137,12 +148,10 @@ def held(store, *, seconds_ago):
     )
     store.record_session(
         "default",
-        record,
+        made_on(store, record),
         [],
         expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
-        rule_set_digest=RULES_DIGEST,
+        rules=BY_HAND,
         actor="ann",
         at_ms=NOW,
     )

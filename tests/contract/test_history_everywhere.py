@@ -125,7 +125,7 @@ def test_a_cascade_counts_for_itself(store):
     snapshot = Snapshot.from_objects(state.objects, now_ms=NOW, history=history)
     steps = foresee(snapshot, RULES, [f"lab/new-{n}" for n in range(3)], depth=1, seed=0)
     assert told(step for step in steps if step.decision is not None) == EXPECTED
-    assert [step.history for step in steps[:2]] == [
+    assert [step.decision.history for step in steps[:2]] == [
         {"preemptedCount/900": {}},
         {"preemptedCount/900": {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}},
     ]

@@ -23,8 +23,15 @@ from policy.store.tables import (
     REVISIONS,
     VERSIONS,
 )
-from tests.contract.builders import NOW, a_decision, a_node, a_pod
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    made_on,
+)
+from tests.contract.filled import fill
 
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
@@ -345,8 +352,9 @@ def test_reordered_entries_are_found(filled_url):
 def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url):
     """Whoever kept the head elsewhere misses it where the newest entries were removed."""
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        decision = made_on(store, a_decision())
         store.record(
-            "default", a_decision(), [], expected_revision=6, actor="x", at_ms=NOW, **RULE_SET
+            "default", decision, [], expected_revision=6, actor="x", at_ms=NOW, rules=BY_HAND
         )
         head = store.ledger_head("default").hash
         assert store.verify_ledger(kept=[head]).ok

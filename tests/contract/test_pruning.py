@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from policy.store import (
     Harm,
+    HypotheticalDecision,
     KeptHead,
     NotFound,
     PrunedCluster,
@@ -17,8 +18,8 @@ from policy.store import (
     Store,
     StoreError,
 )
-from tests.contract.builders import NOW, a_decision
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import BY_HAND, NOW, a_decision, made_on
+from tests.contract.filled import fill
 from tests.contract.test_ledger import tampering
 
 CUT = NOW + 12
@@ -104,15 +105,14 @@ def test_pruning_goes_on_from_pruning(store):
 def test_hypothetical_decisions_without_their_state_are_counted(store):
     """One on a state that goes stays in the record, and is said to be cut off from it."""
     for revision in (1, 3):
-        store.record(
+        supposed = made_on(store, a_decision(seed=revision), revision=revision)
+        store.record_hypothetical(
             "default",
-            a_decision(seed=revision),
-            [],
-            expected_revision=revision,
+            [HypotheticalDecision(decision=supposed)],
+            revision=revision,
+            rules=BY_HAND,
             actor="ann",
             at_ms=NOW + 50,
-            hypothetical=True,
-            **RULE_SET,
         )
     assert [cluster.hypothetical_left for cluster in store.plan_prune(CUT).clusters] == [1]
 

@@ -15,14 +15,23 @@ from policy.audit.differences import Difference
 from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.cluster import canonical
 from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, Store, StoreError
+from policy.store import Cause, HypotheticalDecision, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.tables import CYCLES, DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from policy.store.tables import (
+    CYCLES,
+    DECISION_TRACES,
+    DECISIONS,
+    PODS,
+    REVISIONS,
+    RULE_SETS,
+    VERSIONS,
+)
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -58,8 +67,7 @@ def keep(store, decision, **options):
         decision,
         [],
         expected_revision=store.head_revision("default"),
-        rule_set_canonical=RULES.canonical,
-        rule_set_name=RULES.name,
+        rules=RULES,
         actor="ann",
         at_ms=NOW_MS,
         **options,
@@ -250,9 +258,19 @@ def test_a_revision_that_is_gone_is_named(store, database_url):
 
 def test_a_state_that_never_was_is_named(store):
     """A hypothetical decision on a supposed state has no state to be replayed on."""
-    supposed = Snapshot.from_objects(CLUSTER[:-1], now_ms=NOW_MS)
-    decision = decide(supposed, RULES, "default/high")
-    assert missing(store, keep(store, decision, hypothetical=True)) == (MissingInput.HYPOTHETICAL,)
+    state = store.load_state("default")
+    snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    supposed = [("Node", "more", a_node("more").cpu(1).node)]
+    decision = decide(snapshot.apply(supposed), RULES, "default/high")
+    (recorded,) = store.record_hypothetical(
+        "default",
+        [HypotheticalDecision(decision=decision, supposed=[supposed])],
+        revision=1,
+        rules=RULES,
+        actor="ann",
+        at_ms=NOW_MS,
+    )
+    assert missing(store, recorded.decision_id) == (MissingInput.HYPOTHETICAL,)
 
 
 def test_another_time_is_named(store, database_url):
@@ -262,7 +280,7 @@ def test_another_time_is_named(store, database_url):
     assert missing(store, number) == (MissingInput.SNAPSHOT,)
 
 
-def test_history_that_is_not_recorded_is_named(store):
+def test_history_that_is_not_recorded_is_named(store, database_url):
     """Rules that read figures of the past are not replayed without the figures."""
     rules = rule_set(
         "kube-1.35",
@@ -283,11 +301,15 @@ def test_history_that_is_not_recorded_is_named(store):
         decision,
         [],
         expected_revision=1,
-        rule_set_canonical=rules.canonical,
-        rule_set_name=rules.name,
+        rules=rules,
         actor="ann",
         at_ms=NOW_MS,
     )
+    with store.sql("SELECT document FROM decision_traces") as found:
+        document = canonical.parse(only(found)[0])
+    assert document.pop("history") == decision.history
+    without = update(DECISION_TRACES).values(document=canonical.text(document))
+    damaged(store, database_url, without)
     assert missing(store, recorded.decision_id) == (MissingInput.HISTORY,)
 
 
@@ -319,9 +341,7 @@ def test_environments_history_and_prunings_together_replay(store):
     for rules in (first, RULES, first):
         store.activate(
             "prod",
-            rule_set_canonical=rules.canonical,
-            rule_set_name=rules.name,
-            rule_set_digest=rules.digest,
+            rules=rules,
             source="",
             reason="",
             actor="ann",

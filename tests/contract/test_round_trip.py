@@ -9,14 +9,16 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from policy.cluster.digest import GENESIS, chain_changes
+from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
 from policy.decision.record import record_of
 from policy.store import (
     ChangesSince,
+    HypotheticalDecision,
     NominationRow,
     NotFound,
     QueueInfo,
+    SnapshotMismatch,
     StaleRevision,
     Store,
     StoredDecision,
@@ -24,13 +26,16 @@ from policy.store import (
 )
 from policy.store.connection import parse_url
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
     RULES,
     RULES_DIGEST,
     a_cluster,
     a_decision,
+    a_node,
     a_pod,
     a_victim,
+    made_on,
     the_changes,
 )
 from tests.contract.test_ledger import tampering
@@ -53,8 +58,7 @@ def store(database_url):
 def record(store, decision=None, changes=None, **options):
     settings = {
         "expected_revision": 1,
-        "rule_set_canonical": RULES,
-        "rule_set_name": "by-hand",
+        "rules": BY_HAND,
         "environment": "prod",
         "actor": "ann",
         "at_ms": NOW + 5,
@@ -62,7 +66,7 @@ def record(store, decision=None, changes=None, **options):
     }
     return store.record(
         "default",
-        decision or a_decision(),
+        made_on(store, decision or a_decision(), revision=settings["expected_revision"]),
         the_changes() if changes is None else changes,
         **settings,
     )
@@ -92,10 +96,13 @@ def who_wrote(store) -> dict[str, object]:
 def test_a_recorded_decision_comes_back_whole(store, name):
     """Every field of what is kept of a decision is read back as it was, and so is its line."""
     figures = {"preemptedCount/3600": {"shop/ReplicaSet/web": 2}}
-    decision = replace(GOLDEN[name], rule_set="by-hand", rule_set_digest=RULES_DIGEST)
+    decision = replace(
+        GOLDEN[name], rule_set="by-hand", rule_set_digest=RULES_DIGEST, history=figures
+    )
+    decision = made_on(store, decision)
     queue = QueueInfo(attempt=3, queued_ms=NOW - 50)
-    recorded = record(store, decision, queue=queue, history=figures)
-    whole = record_of(decision, history=figures)
+    recorded = record(store, decision, queue=queue)
+    whole = record_of(decision)
     unsaved = StoredDecision.unsaved(
         whole,
         cluster="default",
@@ -119,7 +126,7 @@ def test_a_recorded_decision_comes_back_whole(store, name):
 
 def test_what_is_left_out_of_a_record_stays_out(store):
     """A decision without history and extenders has the record that it would have in a dry run."""
-    decision = a_decision()
+    decision = made_on(store, a_decision())
     recorded = record(store, decision, candidates_kept=1)
     assert store.decision(recorded.decision_id).record == record_of(decision, keep="chosen")
 
@@ -189,6 +196,52 @@ def test_a_stale_decision_is_refused_and_leaves_nothing(store):
     assert store.load_state("default").revision == 2
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"snapshot_digest": "sha256:" + 64 * "5"},
+        {"now_ms": NOW + 1},
+        {"history": {"preemptedCount/60": {}}},
+    ],
+)
+def test_a_decision_on_another_state_is_refused_and_leaves_nothing(store, wrong):
+    """What does not follow from the revision, the time and the figures could never be replayed."""
+    decision = replace(made_on(store, a_decision()), **wrong)
+    to = {"rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch, match="`team/urgent` was not made on revision 1 of"):
+        store.record("default", decision, [], expected_revision=1, **to)
+    with pytest.raises(SnapshotMismatch):
+        store.record_hypothetical(
+            "default", [HypotheticalDecision(decision=decision)], revision=1, **to
+        )
+    assert store.decisions(hypothetical=None) == []
+
+
+def test_hypothetical_decisions_follow_from_what_is_supposed(store):
+    """Each is checked on the state that the suppositions before it lead to; all or none is kept."""
+    node, pod = ("Node", "n9", a_node("n9")), ("Pod", "lab/x", a_pod("lab/x"))
+    state = store.load_state("default").state_digest
+    decisions = []
+    for seed, changes in enumerate(([node], [pod])):
+        state = chain_changes(state, changes)
+        decision = a_decision(snapshot_digest=snapshot_digest(state, now_ms=NOW), seed=seed)
+        decisions.append(HypotheticalDecision(decision=decision, supposed=[changes]))
+    to = {"revision": 1, "rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch):
+        store.record_hypothetical("default", [decisions[0], decisions[0]], **to)
+    assert store.decisions(hypothetical=None) == []
+    recorded = store.record_hypothetical("default", decisions, **to)
+    found = [(row.id, row.base_revision) for row in store.decisions(hypothetical=True)]
+    assert found == [(one.decision_id, 1) for one in reversed(recorded)]
+
+
+def test_a_decision_by_other_rules_is_refused(store):
+    """A decision is kept with the rule set that made it, and with no other."""
+    decision = replace(made_on(store, a_decision()), rule_set_digest="sha256:" + 64 * "0")
+    with pytest.raises(StoreError, match="was not made by rule set `by-hand`"):
+        record(store, decision)
+
+
 def test_a_decision_without_effect_makes_no_revision(store):
     """A cycle that changes nothing is recorded at the revision that it looked at."""
     recorded = record(store, changes=[])
@@ -229,7 +282,7 @@ def test_a_rule_set_is_kept_whole_under_its_digest(store):
 def test_a_rule_set_text_of_another_digest_is_refused(store):
     """What is kept under a digest has that digest."""
     with pytest.raises(StoreError, match="does not have the digest"):
-        record(store, rule_set_canonical=RULES + " ")
+        replace(BY_HAND, canonical=RULES + " ")
 
 
 def test_nominations_have_a_life(store):
@@ -337,7 +390,7 @@ def test_decisions_are_found_by_what_they_are_about(store):
 def test_a_decision_is_found_by_the_beginning_of_its_digest(store):
     """With or without `sha256:`; what does not exist is NotFound."""
     recorded = record(store)
-    digest = a_decision().digest
+    digest = made_on(store, a_decision(), revision=1).digest
     found = [store.decision(text).row.id for text in (digest, digest[:15], digest[7:17])]
     assert found == [recorded.decision_id] * 3
     for lacking in ("4711", "sha256:00000000", "nonsense"):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from policy.audit.replay import Verdict, replay_all
 from policy.cluster import times
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.settle import Settled, Settler, VirtualClock
-from policy.store import Store
+from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
 from tests.support.builders import NOW_MS, Builder, PodBuilder, a_node, a_pod, objects
 
@@ -141,3 +143,64 @@ def test_every_cycle_and_every_departure_is_a_revision_of_its_own(store: Store) 
         ["import", "decision", "simulation", "decision", "simulation", "decision"],
         3,
     )
+
+
+class Beside(StoreJournal):
+    """A journal beside which others do something, before the given write (counted from 1)."""
+
+    def __init__(self, store: Store, *, at: int, then: Callable[[], object]) -> None:
+        super().__init__(store, "default", actor="test", clock=lambda: NOW_MS)
+        self._left, self._then = at, then
+
+    def _others(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+    def record(self, *arguments: Any, **options: Any) -> Any:
+        self._others()
+        return super().record(*arguments, **options)
+
+    def change(self, *arguments: Any, **options: Any) -> Any:
+        self._others()
+        return super().change(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        # while `high` is decided for the first time: others have decided it, and a node has come
+        (
+            1,
+            [("high", "not-eligible", None), ("high", "bind", "n1"), ("low", "no-candidate", None)],
+        ),
+        # while `low` leaves
+        (2, [("high", "preempt", "n1"), ("high", "bind", "n1"), ("low", "no-candidate", None)]),
+        # while `high` is decided again: others have bound it
+        (3, [("high", "preempt", "n1"), ("low", "no-candidate", None)]),
+    ],
+)
+def test_a_simulation_goes_on_beside_another_run(
+    store: Store, at: int, expected: list[tuple[str, str, str | None]]
+) -> None:
+    """What others decide and change meanwhile is read, and the simulation goes on from there."""
+    parts = [
+        a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
+        a_pod("high").priority(9).cpu(4),
+    ]
+    store.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
+    rules, clock = RuleSet.load("kube-1.35"), VirtualClock(NOW_MS)
+
+    def others() -> None:
+        journal = StoreJournal(store, "default", actor="others", clock=lambda: NOW_MS)
+        list(Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0).run())
+        arrives = ("Node", "n9", a_node("n9").cpu(1).node)
+        store.change("default", [arrives], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+
+    journal = Beside(store, at=at, then=others)
+    settler = Settler(Scheduler(journal, rules, clock=clock, seed=0), rules, clock, max_cycles=20)
+    decisions = [step.decision for step in settler]
+    told = [(d.preemptor.removeprefix("default/"), d.outcome.value, d.node) for d in decisions]
+    ids = store.audit_queries().decision_ids("default")
+    assert (told, settler.result.finished) == (expected, True)
+    assert {found.verdict for found in replay_all(store, ids)} == {Verdict.EQUAL}

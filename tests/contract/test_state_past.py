@@ -12,7 +12,16 @@ from policy.store import Cause, NotFound, Store
 from policy.store.journal import StoreJournal
 from policy.store.read.audit_queries import tables
 from policy.store.tables import METADATA, VERSIONS
-from tests.contract.builders import NOW, RULES, a_cluster, a_decision, a_pod, a_victim, the_changes
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_cluster,
+    a_decision,
+    a_pod,
+    a_victim,
+    made_on,
+    the_changes,
+)
 from tests.contract.filled import fill
 from tests.support.builders import a_pod as decided_pod
 from tests.support.builders import rule_set
@@ -101,11 +110,10 @@ def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(sto
     gone = ("shop/w0", "shop/w1", "shop/w2")
     store.record(
         "default",
-        a_decision(*(a_victim(pod) for pod in gone)),
+        made_on(store, a_decision(*(a_victim(pod) for pod in gone))),
         the_changes(*gone),
         expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
+        rules=BY_HAND,
         actor="ann",
         at_ms=NOW,
     )

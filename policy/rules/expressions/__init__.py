@@ -19,8 +19,14 @@ from policy.rules.expressions.expression import (
     ORDER_KEY,
     RANKING_KEY,
     Expression,
-    ScalarResult,
     compile_expression,
+)
+from policy.rules.expressions.semantics import (
+    DEFAULTS,
+    MEANING,
+    NoValue,
+    OnError,
+    default_on_error,
 )
 from policy.rules.expressions.variables import (
     HISTORY_FUNCTIONS,
@@ -34,7 +40,9 @@ from policy.rules.expressions.variables import (
 
 __all__ = [
     "CONDITION",
+    "DEFAULTS",
     "HISTORY_FUNCTIONS",
+    "MEANING",
     "NEVER",
     "ORDER_KEY",
     "RANKING_KEY",
@@ -51,12 +59,14 @@ __all__ = [
     "IntColumn",
     "InternedColumn",
     "NoHistory",
+    "NoValue",
+    "OnError",
     "Scalar",
-    "ScalarResult",
     "Shape",
     "TimestampColumn",
     "ValueTable",
     "ValueType",
     "Variable",
     "compile_expression",
+    "default_on_error",
 ]

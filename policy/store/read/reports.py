@@ -18,6 +18,7 @@ from sqlalchemy import (
     select,
 )
 
+from policy.decision.model import NO_VALUE
 from policy.store.connection import Database
 from policy.store.model import NominationRow
 from policy.store.read.evictions import (
@@ -183,7 +184,7 @@ def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
         .select_from(DECISION_RULES)
         .join(DECISIONS, d.id == f.decision_id)
         .join(RULE_SETS, r.id == d.rule_set_id)
-        .where(*conditions)
+        .where(*conditions, f.verdict != NO_VALUE)  # these count errors, nothing was decided
         .group_by(r.digest, f.section, f.rule)
     )
     criteria = (

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, insert, select
 from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.store import identity, rows
-from policy.store.errors import NotFound, StaleRevision
+from policy.store.errors import NotFound
 from policy.store.ledger import entries
 from policy.store.model import (
     Cause,
@@ -22,6 +22,7 @@ from policy.store.model import (
     StoredSession,
 )
 from policy.store.record import rule_sets
+from policy.store.record.basis import Basis
 from policy.store.record.decisions import Envelope
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.state.versions import lock_head, puts_and_deletes, write_revision
@@ -104,10 +105,13 @@ def record(
     rule_set: RuleSetText,
     envelope: Envelope,
 ) -> RecordedSession:
-    """Write a session with all of its steps and effects. Raises StaleRevision."""
+    """Write a session with all of its steps and effects.
+
+    Raises StaleRevision, SnapshotMismatch.
+    """
     head = lock_head(connection, cluster)
-    if head.number != expected_revision:
-        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
+    basis = Basis.newest(head, expected_revision=expected_revision)
+    basis.require(session.snapshot_digest, now_ms=session.now_ms, subject="the session")
     used = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,

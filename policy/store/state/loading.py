@@ -60,6 +60,11 @@ def _revision(connection: Connection, head: Head, number: int) -> Row[Any]:
     return row
 
 
+def digest_at(connection: Connection, head: Head, number: int) -> str:
+    """Digest of the state at a revision, that before the first for 0. Raises NotFound."""
+    return GENESIS if number == 0 else str(_revision(connection, head, number).digest)
+
+
 def no_revision(connection: Connection, head: Head, number: int) -> NotFound:
     """That a revision is not there, and which are."""
     oldest = connection.execute(
@@ -125,7 +130,7 @@ def changes_between(
         _revision(connection, head, since)
     elif number > 0:
         _revision(connection, head, 1)
-    state = GENESIS if number == 0 else str(_revision(connection, head, number).digest)
+    state = digest_at(connection, head, number)
     changes: list[Change] = []
     if since < number:
         for kind, table in VERSIONS.items():
