@@ -12,8 +12,9 @@ from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
 
+from policy.cluster import collector
 from policy.cluster.objects import KINDS, ClusterObject, key_of
-from policy.manifests import collector, fields, kinds, limits, odd, sources, yaml_values
+from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
 from policy.manifests.collected import Collected, Place, Stop
 from policy.manifests.json_texts import EndOfList, JsonError, Part, Parts, TooLarge
 from policy.manifests.limits import Limits

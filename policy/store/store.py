@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from policy.cluster import collector
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.model import Decision
@@ -122,21 +123,22 @@ class Store:
         Objects that the import lacks stay, unless `prune` covers them. Raises ImportConflict
         where it holds two different objects under one key, StoreError for values that are none.
         """
-        incoming = importing.read(objects, progress)
-        with self._database.writing() as connection:
-            return importing.write(
-                connection,
-                cluster,
-                incoming,
-                at_ms=at_ms,
-                source=source,
-                actor=actor,
-                scope=prune,
-            )
+        with collector.paused():
+            incoming = importing.read(objects, progress)
+            with self._database.writing() as connection:
+                return importing.write(
+                    connection,
+                    cluster,
+                    incoming,
+                    at_ms=at_ms,
+                    source=source,
+                    actor=actor,
+                    scope=prune,
+                )
 
     def load_state(self, cluster: str, *, at: int | None = None) -> LoadedState:
         """The cluster at a revision, the newest by default. Raises NotFound."""
-        with self._database.reading() as connection:
+        with collector.paused(), self._database.reading() as connection:
             return loading.load(connection, cluster, at)
 
     def changes_since(

@@ -9,7 +9,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
 
 from policy.cluster.digest import GENESIS, Change
-from policy.cluster.objects import KINDS, ClusterObject
+from policy.cluster.objects import KINDS, ClusterObject, Pod
+from policy.cluster.sharing import Sharing
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
@@ -93,9 +94,13 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
     found = connection.execute(
         select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
     )
+    sharing = Sharing()
     for part in found.scalars().partitions():
         for manifest in part:
-            yield decode(kind, manifest)
+            obj = decode(kind, manifest)
+            if type(obj) is Pod:
+                sharing.pod(obj)
+            yield obj
 
 
 def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
