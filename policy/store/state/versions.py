@@ -196,7 +196,7 @@ def live_versions(
             connection.execute(query, {**of_cluster, "keys": list(part)})
             for part in chunks(list(keys), CHUNK)
         ]
-    found = (row for result in results for row in result.tuples().all())
+    found = (row for result in results for row in result.all())
     if kind != "Pod":
         return {key: Live(valid_from, of) for key, valid_from, of in found}
     return {
