@@ -79,14 +79,14 @@ def import_dump(clock: Clock, file: str, url: str) -> None:
     with clock.part("resolve"):
         objects = resolve(found.objects, places=found.places)
     with Store.open(url) as store, clock.part("store"):
-        store.import_objects("default", objects, at_ms=NOW_MS, source="benchmark")
+        store.record.import_objects("default", objects, at_ms=NOW_MS, source="benchmark")
 
 
 def load(clock: Clock, _: str, url: str) -> None:
     """What every command does that decides."""
     with Store.open(url) as store:
         with clock.part("objects"):
-            state = store.load_state("default")
+            state = store.state.load("default")
         with clock.part("snapshot"):
             Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
 

@@ -115,7 +115,7 @@ def anchor(
     )
     with session.open_store(db) as store:
         while True:
-            heads = store.ledger_heads() if cluster is None else [store.ledger_head(cluster)]
+            heads = store.ledger.heads() if cluster is None else [store.ledger.head(cluster)]
             for head in heads:
                 if not keeper.take(head, session.clock_ms()):
                     return Exit.LEDGER

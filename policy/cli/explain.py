@@ -42,7 +42,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             raise options.Misused("`--why-not` asks about decisions, not about sessions")
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
-        stored = store.decision(options.decision_id(id))
+        stored = store.read.decision(options.decision_id(id))
         if why_not is not None:
             from policy.cli.why_not import why_not_chosen
 
@@ -62,7 +62,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
 def _rule_set(store: Store, stored: StoredDecision) -> RuleSet:
     from policy.rules import RuleSet
 
-    return RuleSet.from_canonical(store.rule_set(stored.row.rule_set_digest))
+    return RuleSet.from_canonical(store.read.rule_set(stored.row.rule_set_digest))
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:

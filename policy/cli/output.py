@@ -66,6 +66,11 @@ def out() -> Sink:
     return sink(sys.stdout)
 
 
+def number(count: int, what: str) -> str:
+    """`1 pod`, `2 pods`"""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def rows(
     found: Sequence[Row],
     form: str,

@@ -71,7 +71,7 @@ def command(
         base = scheduler.state.revision
         step = scheduler.decide(key)
         if step.recording is not None:
-            stored = store.decision(step.recording.decision_id)
+            stored = store.read.decision(step.recording.decision_id)
         else:
             stored = StoredDecision.unsaved(
                 record_of(step.decision),

@@ -154,7 +154,7 @@ def _snapshot(
 ) -> Snapshot:
     from policy.cluster.snapshot import Snapshot
 
-    state = store.load_state(cluster, at=revision)
+    state = store.state.load(cluster, at=revision)
     given = options.millis(now)
     now_ms = given if given is not None else state.at_ms if past else session.clock_ms()
     needs = rules.history_needs
@@ -162,7 +162,7 @@ def _snapshot(
         state.objects,
         now_ms=now_ms,
         state_digest=state.state_digest,
-        history=store.history(cluster, needs, now_ms=now_ms) if needs else None,
+        history=store.read.history(cluster, needs, now_ms=now_ms) if needs else None,
     )
 
 
@@ -199,7 +199,7 @@ def _record(
     from policy.store import HypotheticalDecision
 
     decided = [(step.number, step.decision, step.supposed) for step in steps if step.decision]
-    recorded = store.record_hypothetical(
+    recorded = store.record.hypothetical(
         cluster,
         [
             HypotheticalDecision(decision=decision, supposed=changes if i else (supposed, *changes))
@@ -288,7 +288,7 @@ def _sentence(step: Step) -> str:
     found = decision.outcome.value
     if found == "preempt":
         count = len(decision.victims)
-        return f"{who} preempts {count} {'pod' if count == 1 else 'pods'} on {decision.node}"
+        return f"{who} preempts {output.number(count, 'pod')} on {decision.node}"
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"

@@ -34,7 +34,7 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     row = stored.row
     if node == row.node:
         return _answer(node, "chosen", f"{node} was chosen")
-    rules = RuleSet.from_canonical(store.rule_set(row.rule_set_digest))
+    rules = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
         return _fell_behind(kept[node], stored.record.candidates.best[0], rules)
@@ -52,7 +52,8 @@ def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
 
     Raises WhyNotError where that cannot be done, or comes out differently.
     """
-    from policy.audit.replay import Incomplete, Replayer
+    from policy.audit.inputs import Incomplete
+    from policy.audit.replay import Replayer
     from policy.preemption.decide import DecisionError
 
     replayer, number = Replayer(store), stored.row.id

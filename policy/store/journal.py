@@ -49,14 +49,14 @@ class StoreJournal:
         self._known: dict[str, RuleSet] = {}
 
     def load(self, *, now_ms: int) -> State:
-        loaded = self._store.load_state(self._cluster)
+        loaded = self._store.state.load(self._cluster)
         snapshot = Snapshot.from_objects(
             loaded.objects, now_ms=now_ms, state_digest=loaded.state_digest
         )
         return State(snapshot=snapshot, revision=loaded.revision)
 
     def delta(self, revision: int) -> StateDelta:
-        since = self._store.changes_since(self._cluster, revision)
+        since = self._store.state.changes_since(self._cluster, revision)
         return StateDelta(
             changes=since.changes, revision=since.revision, state_digest=since.state_digest
         )
@@ -64,7 +64,7 @@ class StoreJournal:
     def active_rules(self) -> RuleSet | None:
         if not self._environment:
             return None
-        found = self._store.active_rule_set(self._environment, unless=self._activation)
+        found = self._store.read.active_rule_set(self._environment, unless=self._activation)
         if found is not None:
             rules = self._known.get(found.digest)
             if rules is None:
@@ -76,7 +76,7 @@ class StoreJournal:
 
     def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
         needs = rules.history_needs
-        return self._store.history(self._cluster, needs, now_ms=now_ms) if needs else None
+        return self._store.read.history(self._cluster, needs, now_ms=now_ms) if needs else None
 
     def record(
         self,
@@ -87,7 +87,7 @@ class StoreJournal:
         rules: RuleSet,
     ) -> Recording:
         try:
-            recorded = self._store.record(
+            recorded = self._store.record.decision(
                 self._cluster,
                 decision,
                 changes,
@@ -119,7 +119,7 @@ class StoreJournal:
         from policy.scheduling.sessions import SessionRecording
 
         try:
-            recorded = self._store.record_session(
+            recorded = self._store.record.session(
                 self._cluster,
                 as_record(result, queues, now_ms=now_ms),
                 result.changes,
@@ -140,7 +140,7 @@ class StoreJournal:
         self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
     ) -> ChangedState:
         try:
-            return self._store.change(
+            return self._store.record.change(
                 self._cluster,
                 changes,
                 at_ms=at_ms,

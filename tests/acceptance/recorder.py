@@ -21,7 +21,7 @@ def record(store: Store, *, revision: int, seed: int, actor: str) -> int:
     """One decision that evicts a pod and nominates the preemptor; gives the decision's number."""
     victim = f"shop/web-{seed % 7}"
     urgent = a_pod("team/urgent", priority=100, cpu="4", nominated=f"n{seed}")
-    recorded = store.record(
+    recorded = store.record.decision(
         "default",
         made_on(store, a_decision(a_victim(victim), seed=seed, candidates=12), revision=revision),
         [
@@ -43,7 +43,7 @@ def record_for_ever(url: str, journal: str, seed: int) -> None:
         while True:
             seed += 1
             number = record(
-                store, revision=store.head_revision("default"), seed=seed, actor="victim"
+                store, revision=store.state.head_revision("default"), seed=seed, actor="victim"
             )
             os.write(told, f"{number}\n".encode())
 
@@ -52,7 +52,7 @@ def record_at_once(url: str, rounds: int, start: Barrier, journal: str, actor: s
     """Decide on the same revision as everybody else, round after round; write down each win."""
     with Store.open(url) as store:
         for seed in range(rounds):
-            revision = store.head_revision("default")
+            revision = store.state.head_revision("default")
             start.wait(timeout=60)
             try:
                 number = record(store, revision=revision, seed=seed, actor=actor)

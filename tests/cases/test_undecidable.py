@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from policy.audit.replay import Verdict, replay_all
+from policy.audit.inputs import Verdict
+from policy.audit.replay import replay_all
 from policy.cli.app import cli
 from policy.cluster import times
 from policy.decision.model import NO_EFFECTS, Outcome
@@ -91,11 +92,11 @@ def test_any_failure_is_an_error_of_the_pod(
 def test_a_run_goes_on_and_the_error_replays(database_url: str) -> None:
     """The undecidable pod has its row, the next one is placed, and both are made again."""
     with Store.open(database_url) as store:
-        store.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="test")
+        store.record.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="test")
         journal = StoreJournal(store, "default", actor="test", clock=lambda: NOW_MS)
         scheduler = Scheduler(journal, RuleSet.load("kube-1.35"), clock=lambda: NOW_MS, seed=0)
         steps = list(scheduler.run())
-        rows = store.decisions()[::-1]
+        rows = store.read.decisions()[::-1]
         replayed = list(replay_all(store, [row.id for row in rows]))
     assert [(row.preemptor, row.outcome, row.message, row.revision) for row in rows][:1] == [
         ("default/high", "error", MESSAGE, None)
@@ -107,7 +108,7 @@ def test_a_run_goes_on_and_the_error_replays(database_url: str) -> None:
 def test_the_exit_status_says_that_there_were_errors(database_url: str) -> None:
     """`run` ends with 3 where a decision ended in an error, though all pods were decided."""
     with Store.open(database_url) as store:
-        store.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="test")
+        store.record.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="test")
     ran = CliRunner().invoke(
         cli, ["run", "--db", database_url, "--output", "jsonl"], standalone_mode=False
     )

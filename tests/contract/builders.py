@@ -258,8 +258,8 @@ def the_changes(*victims: str, clear: tuple[str, ...] = ()) -> list[digest.Chang
 def made_on(store: Store, made: D, cluster: str = "default", *, revision: int | None = None) -> D:
     """The decision or session as if it had been made on a revision, the newest by default."""
     try:
-        number = store.head_revision(cluster) if revision is None else revision
-        state = store.changes_since(cluster, number, until=number).state_digest
+        number = store.state.head_revision(cluster) if revision is None else revision
+        state = store.state.changes_since(cluster, number, until=number).state_digest
     except NotFound:
         state = digest.GENESIS
     history = made.history if isinstance(made, Decision) else None

@@ -71,15 +71,15 @@ def a_session(revision: int) -> SessionRecord:
 
 def fill(store: Store, cluster: str = "default") -> None:
     """Imports, decisions with and without effect, nominations made and ended, a session."""
-    store.import_objects(
+    store.record.import_objects(
         cluster, [*a_cluster(), *other_kinds()], at_ms=NOW, source="dump.json", actor="ann"
     )
-    store.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
+    store.record.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
     activation = {"source": "rules/prod.yaml", "actor": "ann", "rules": BY_HAND}
     for at in (2, 3):
-        store.activate(f"prod-{cluster}", reason="go live", at_ms=NOW + at, **activation)
+        store.record.activate(f"prod-{cluster}", reason="go live", at_ms=NOW + at, **activation)
     record = {"environment": f"prod-{cluster}", "actor": "bob", "rules": BY_HAND}
-    store.record(
+    store.record.decision(
         cluster,
         made_on(store, a_decision(clear=("lab/waiting",)), cluster),
         the_changes(clear=("lab/waiting",)),
@@ -89,8 +89,8 @@ def fill(store: Store, cluster: str = "default") -> None:
         **record,
     )
     again = made_on(store, a_decision(seed=8), cluster)
-    store.record(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
-    store.record(
+    store.record.decision(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
+    store.record.decision(
         cluster,
         made_on(
             store,
@@ -102,7 +102,7 @@ def fill(store: Store, cluster: str = "default") -> None:
         at_ms=NOW + 12,
         **record,
     )
-    store.change(
+    store.record.change(
         cluster,
         [
             ("Node", "n1", a_node("n1", cpu="9")),
@@ -115,8 +115,8 @@ def fill(store: Store, cluster: str = "default") -> None:
         cause=Cause.LIVE,
     )
     again = [a_budget("shop/web"), a_pod("lab/next", nominated="n2"), *other_kinds()]
-    store.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
-    store.record_session(
+    store.record.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
+    store.record.session(
         cluster,
         made_on(store, a_session(5), cluster),
         [("Pod", "jobs/a", a_pod("jobs/a", node="n1"))],

@@ -20,11 +20,11 @@ def store(database_url):
 
 
 def imported(store, objects, **options):
-    return store.import_objects("default", objects, at_ms=NOW, source="dump.json", **options)
+    return store.record.import_objects("default", objects, at_ms=NOW, source="dump.json", **options)
 
 
 def keys(store):
-    return sorted((kind_of(o), key_of(o)) for o in store.load_state("default").objects)
+    return sorted((kind_of(o), key_of(o)) for o in store.state.load("default").objects)
 
 
 def versions(store):
@@ -37,7 +37,7 @@ def versions(store):
 def test_the_same_dump_twice_changes_nothing(store):
     """No revision, no version, no ledger entry comes of it."""
     first = imported(store, a_cluster())
-    head = store.ledger_head("default")
+    head = store.ledger.head("default")
     second = imported(store, reversed(a_cluster()))
     assert (second.revision, second.state_digest, second.new_revision) == (
         1,
@@ -45,7 +45,7 @@ def test_the_same_dump_twice_changes_nothing(store):
         False,
     )
     assert second.kinds["Pod"] == Counts(unchanged=5)
-    assert store.ledger_head("default") == head
+    assert store.ledger.head("default") == head
 
 
 def test_a_newer_dump_makes_one_revision_of_what_changed(store):
@@ -90,7 +90,7 @@ def test_an_object_that_comes_back_is_a_new_version(store):
     imported(store, [a_pod("a/two")], prune=PruneScope())
     imported(store, [a_pod("a/one")])
     assert versions(store) == [("a/one", 1, 2), ("a/one", 3, None), ("a/two", 1, None)]
-    assert [key_of(o) for o in store.load_state("default", at=2).objects] == ["a/two"]
+    assert [key_of(o) for o in store.state.load("default", at=2).objects] == ["a/two"]
 
 
 def test_the_same_object_twice_in_one_import_is_fine(store):
@@ -105,7 +105,7 @@ def test_two_different_objects_under_one_key_are_refused(store):
         imported(store, objects)
     conflict = caught.value
     assert (conflict.kind, conflict.key, conflict.first, conflict.second) == ("Pod", "a/one", 1, 3)
-    assert store.clusters() == []
+    assert store.state.clusters() == []
 
 
 def test_an_impossible_quantity_imports_nothing(store):
@@ -118,13 +118,13 @@ def test_an_impossible_quantity_imports_nothing(store):
     )
     with pytest.raises(StoreError, match=r"Pod `a/broken`: `two` is not a quantity"):
         imported(store, [a_pod("a/fine"), broken])
-    assert store.clusters() == []
+    assert store.state.clusters() == []
 
 
 def test_nothing_imported_makes_no_cluster(store):
     """A dump without objects leaves the database as it was."""
     result = imported(store, [])
-    assert (result.revision, result.new_revision, store.clusters()) == (0, False, [])
+    assert (result.revision, result.new_revision, store.state.clusters()) == (0, False, [])
 
 
 def test_progress_is_told(store):
@@ -170,7 +170,7 @@ def test_a_row_written_in_bulk_is_the_row_that_a_statement_writes(store):
     odd = replace(odd, metadata=replace(odd.metadata, labels={"t": "a\tb\\n\u00e9 \\N \"'"}))
     imported(store, [*pods, odd])
     for pod in (pods[0], pods[599], odd):
-        store.import_objects("single", [pod], at_ms=NOW, source="dump.json")
+        store.record.import_objects("single", [pod], at_ms=NOW, source="dump.json")
     query = (
         "SELECT v.* FROM pods v JOIN clusters c ON c.id = v.cluster_id"
         " WHERE c.name = '{}' AND v.key IN ('a/odd', 'a/p-0000', 'a/p-0599') ORDER BY v.key"
@@ -198,7 +198,7 @@ def test_rows_that_are_refused_in_bulk_are_refused_like_a_statement(database_url
 def test_pods_from_the_store_share_what_is_equal(store):
     """Equal containers and names of two pods come back as one object."""
     imported(store, [a_pod("a/one"), a_pod("a/two")])
-    one, two = store.load_state("default").objects
+    one, two = store.state.load("default").objects
     assert one.spec == two.spec
     assert (one.spec.containers is two.spec.containers, one.metadata.name) == (True, "one")
     assert one.metadata.namespace is two.metadata.namespace

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policy.audit.replay import Verdict, replay_all
+from policy.audit.inputs import Verdict
+from policy.audit.replay import replay_all
 from policy.cluster import times
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
@@ -44,7 +45,7 @@ def settled(
     store: Store, *parts: Builder, max_cycles: int = 100, rules: str = "kube-1.35"
 ) -> tuple[list[Told], Settled]:
     """Every cycle (pod, outcome, node), and how it ended."""
-    store.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
+    store.record.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
     clock = VirtualClock(NOW_MS)
     rule_set = RuleSet.load(rules)
     journal = StoreJournal(store, "default", actor="test", clock=clock)
@@ -76,7 +77,7 @@ def test_a_preemptor_gets_its_node_once_the_victims_have_left(store: Store) -> N
 
 def test_a_more_important_preemptor_takes_the_nomination_away(store: Store) -> None:
     """The room that was made goes to the pod of higher priority; the first one loses its node."""
-    store.import_objects(
+    store.record.import_objects(
         "default",
         objects(
             a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
@@ -90,7 +91,7 @@ def test_a_more_important_preemptor_takes_the_nomination_away(store: Store) -> N
     journal = StoreJournal(store, "default", actor="test", clock=clock)
     first = Scheduler(journal, rules, clock=clock, seed=0)
     first.decide("default/middle")
-    store.import_objects(
+    store.record.import_objects(
         "default", objects(a_pod("high").priority(9).cpu(4)), at_ms=NOW_MS, source="test"
     )
     settler = Settler(Scheduler(journal, rules, clock=clock, seed=0), rules, clock, max_cycles=100)
@@ -138,8 +139,8 @@ def test_every_cycle_and_every_departure_is_a_revision_of_its_own(store: Store) 
         a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
         a_pod("high").priority(9).cpu(4),
     )
-    causes = [r.cause for r in reversed(store.revisions("default"))]
-    assert (causes, len(store.decisions("default"))) == (
+    causes = [r.cause for r in reversed(store.state.revisions("default"))]
+    assert (causes, len(store.read.decisions("default"))) == (
         ["import", "decision", "simulation", "decision", "simulation", "decision"],
         3,
     )
@@ -188,19 +189,19 @@ def test_a_simulation_goes_on_beside_another_run(
         a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
         a_pod("high").priority(9).cpu(4),
     ]
-    store.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
+    store.record.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
     rules, clock = RuleSet.load("kube-1.35"), VirtualClock(NOW_MS)
 
     def others() -> None:
         journal = StoreJournal(store, "default", actor="others", clock=lambda: NOW_MS)
         list(Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0).run())
         arrives = ("Node", "n9", a_node("n9").cpu(1).node)
-        store.change("default", [arrives], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+        store.record.change("default", [arrives], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
 
     journal = Beside(store, at=at, then=others)
     settler = Settler(Scheduler(journal, rules, clock=clock, seed=0), rules, clock, max_cycles=20)
     decisions = [step.decision for step in settler]
     told = [(d.preemptor.removeprefix("default/"), d.outcome.value, d.node) for d in decisions]
-    ids = store.audit_queries().decision_ids("default")
+    ids = store.read.decision_ids("default")
     assert (told, settler.result.finished) == (expected, True)
     assert {found.verdict for found in replay_all(store, ids)} == {Verdict.EQUAL}

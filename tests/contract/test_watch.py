@@ -33,7 +33,7 @@ def watched(
     turns: changes of others, one turn whenever nothing is to be decided; some seconds pass each
     time, and once more after the last.
     """
-    store.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
+    store.record.import_objects("default", objects(*parts), at_ms=NOW_MS, source="test")
     clock = [NOW_MS]
     left = list(turns)
 
@@ -43,7 +43,7 @@ def watched(
         clock[0] += passes * SECOND
         changes = left.pop(0)
         if changes:
-            store.change("default", changes, at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+            store.record.change("default", changes, at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
         return True
 
     journal = StoreJournal(store, "default", actor="test", clock=lambda: NOW_MS)

@@ -178,18 +178,17 @@ def test_the_snapshot_that_is_asked_stays_as_it_is():
 
 def everything_told(store: Store) -> dict[str, object]:
     """What every view, saved query, list and report says."""
-    reports = store.report_queries()
     asked = Range(cluster="default")
     told: dict[str, object] = {
-        "decisions": store.decisions(),
-        "ids": store.audit_queries().decision_ids("default"),
-        "nominations": store.nominations("default"),
-        "evictions": reports.evictions(asked),
-        "past preemptions": list(reports.past_preemptions(asked)),
-        "tries": reports.tries_while_nominated("default"),
-        "rule sets used": reports.rule_sets_used(asked),
-        "rule uses": reports.rule_uses(asked),
-        "history": store.history(
+        "decisions": store.read.decisions(),
+        "ids": store.read.decision_ids("default"),
+        "nominations": store.read.nominations("default"),
+        "evictions": store.read.evictions(asked),
+        "past preemptions": list(store.read.past_preemptions(asked)),
+        "tries": store.read.tries_while_nominated("default"),
+        "rule sets used": store.read.rule_sets_used(asked),
+        "rule uses": store.read.rule_uses(asked),
+        "history": store.read.history(
             "default",
             {
                 ("preemptedCount", 3600),
@@ -216,7 +215,7 @@ def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url, outcome
         fill(store)
         before = everything_told(store)
         decision = replace(a_decision(seed=99), outcome=Outcome(outcome))
-        (recorded,) = store.record_hypothetical(
+        (recorded,) = store.record.hypothetical(
             "default",
             [HypotheticalDecision(decision=made_on(store, decision, revision=1))],
             revision=1,
@@ -224,8 +223,8 @@ def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url, outcome
             actor="ann",
             at_ms=NOW,
         )
-        row = store.decision(recorded.decision_id).row
+        row = store.read.decision(recorded.decision_id).row
         assert (row.hypothetical, row.base_revision, row.revision) == (True, 1, None)
         assert everything_told(store) == before
-        assert [d.id for d in store.decisions(hypothetical=True)] == [row.id]
-        assert store.verify_ledger("default").ok
+        assert [d.id for d in store.read.decisions(hypothetical=True)] == [row.id]
+        assert store.ledger.verify("default").ok

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.audit.replay import Verdict, replay_all
+from policy.audit.inputs import Verdict
+from policy.audit.replay import replay_all
 from policy.audit.session_replay import SessionReplayer
 from policy.batch import BatchRules
 from policy.rules import RuleSet
@@ -52,7 +53,7 @@ def meddle(store: Store, cluster: str, what: str, at: int) -> None:
     """Others change the cluster; `naught` and `again` leave it as it was."""
 
     def change(*changes) -> None:
-        store.change(cluster, changes, at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+        store.record.change(cluster, changes, at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
 
     brief = a_pod(f"brief-{at}").cpu(1).pod
     node = a_node("n0").cpu(2)
@@ -77,7 +78,7 @@ def meddle(store: Store, cluster: str, what: str, at: int) -> None:
 def has(store: Store, cluster: str, key: str) -> bool:
     return any(
         f"{o.metadata.namespace or 'default'}/{o.metadata.name}" == key
-        for o in store.load_state(cluster).objects
+        for o in store.state.load(cluster).objects
         if type(o).__name__ == "Pod"
     )
 
@@ -114,12 +115,12 @@ class Meddled(StoreJournal):
 
 def begun(store: Store, turns: list[str], **options) -> tuple[str, Meddled]:
     cluster = f"c{next(NAMES)}"
-    store.import_objects(cluster, a_cluster(**options), at_ms=NOW_MS - 5, source="generated")
+    store.record.import_objects(cluster, a_cluster(**options), at_ms=NOW_MS - 5, source="generated")
     return cluster, Meddled(store, cluster, turns)
 
 
 def check(store: Store, cluster: str) -> None:
-    ids = store.audit_queries().decision_ids(cluster)
+    ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
     assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(ids)
     assert ids
@@ -155,7 +156,7 @@ def test_batch_sessions_replay(store, turns):
     cluster, journal = begun(store, turns, scheduler="kube-batch")
     sessions = SessionScheduler(journal, BATCH, clock=lambda: NOW_MS)
     list(itertools.islice(sessions.until_settled(), 8))
-    rows = store.sessions(cluster)
+    rows = store.read.sessions(cluster)
     results = list(SessionReplayer(store).replay_all(rows))
     assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(rows)
     assert rows

@@ -16,12 +16,13 @@ from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, QueueInfo, Recorded
-from policy.store.record import rule_sets
+from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
 from policy.store.tables import CYCLES, RULE_SETS
 
+DEFAULT_CANDIDATES_KEPT: Final = 10
 _NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
 
@@ -50,25 +51,35 @@ def record(
     changes: Sequence[Change],
     *,
     expected_revision: int,
-    rule_set: RuleSetText,
-    envelope: Envelope,
-    queue: QueueInfo,
-    keep: Keep,
-    cause: Cause,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    at_ms: int,
+    queue: QueueInfo | None = None,
+    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    cause: Cause = Cause.DECISION,
 ) -> Recorded:
-    """Write everything that the decision leaves behind. Raises StaleRevision, SnapshotMismatch."""
+    """Keep a decision together with the state changes that it causes.
+
+    Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
+    where another rule set is active in the environment by now: decide again. Raises
+    SnapshotMismatch for a decision that was made on another state than that revision's.
+    """
+    if environment:
+        environments.require_active(
+            connection, environment, cluster=cluster, digest=decision.rule_set_digest
+        )
     head = lock_head(connection, cluster)
-    basis = Basis.newest(head, expected_revision=expected_revision)
     return _write(
         connection,
         head,
         decision,
         changes,
-        basis=basis,
-        rule_set=rule_set,
-        envelope=envelope,
-        queue=queue,
-        keep=keep,
+        basis=Basis.newest(head, expected_revision=expected_revision),
+        rule_set=RuleSetText.of(rules),
+        envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+        queue=queue or QueueInfo(),
+        keep=candidates_kept,
         cause=cause,
         hypothetical=False,
     )
@@ -77,18 +88,26 @@ def record(
 def record_hypothetical(
     connection: Connection,
     cluster: str,
-    decisions: Iterable[HypotheticalDecision],
+    supposed: Iterable[HypotheticalDecision],
     *,
     revision: int,
-    rule_set: RuleSetText,
-    envelope: Envelope,
-    keep: Keep,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    at_ms: int,
+    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
 ) -> list[Recorded]:
-    """Write decisions on what is supposed of one revision. Raises NotFound, SnapshotMismatch."""
+    """Keep decisions on what is supposed of a revision, all or none of them.
+
+    Each is on the state that the suppositions up to its own lead to; none changes anything.
+    Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
+    another state.
+    """
     head = lock_head(connection, cluster)
     basis = Basis.at(connection, head, revision)
+    rule_set = RuleSetText.of(rules)
     recorded = []
-    for one in decisions:
+    for one in supposed:
         basis = basis.supposing(one.supposed)
         recorded.append(
             _write(
@@ -98,9 +117,9 @@ def record_hypothetical(
                 (),
                 basis=basis,
                 rule_set=rule_set,
-                envelope=envelope,
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
                 queue=QueueInfo(),
-                keep=keep,
+                keep=candidates_kept,
                 cause=Cause.DECISION,
                 hypothetical=True,
             )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
 
+from policy.cluster import collector
 from policy.cluster.digest import GENESIS, Change
 from policy.cluster.objects import KINDS, ClusterObject, Pod
 from policy.cluster.sharing import Sharing
@@ -103,8 +104,14 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
             yield obj
 
 
-def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
-    """The cluster's objects at a revision (the newest where `at` is None)."""
+def head_revision(connection: Connection, cluster: str) -> int:
+    """Number of the newest revision. Raises NotFound."""
+    return require_head(connection, cluster).number
+
+
+@collector.paused()
+def load(connection: Connection, cluster: str, *, at: int | None = None) -> LoadedState:
+    """The cluster at a revision, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)
     number = head.number if at is None else at
     if number == 0:
@@ -120,10 +127,10 @@ def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
     )
 
 
-def changes_between(
-    connection: Connection, cluster: str, since: int, until: int | None
+def changes_since(
+    connection: Connection, cluster: str, since: int, *, until: int | None = None
 ) -> ChangesSince:
-    """Net changes after revision `since`, up to and with `until` (the newest where None)."""
+    """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)
     number = head.number if until is None else until
     if not 0 <= since <= number <= head.number:
@@ -179,7 +186,7 @@ def revision_at(connection: Connection, cluster: str, time_ms: int) -> int:
 
 
 def revisions(
-    connection: Connection, cluster: str, *, limit: int | None, before: int | None
+    connection: Connection, cluster: str, *, limit: int | None = None, before: int | None = None
 ) -> list[RevisionRow]:
     """The cluster's history, newest first."""
     head = require_head(connection, cluster)
