@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from policy.cluster import collector
 from policy.cluster.objects import ClusterObject
 from policy.store.faces import Face, writes
 from policy.store.model import ImportResult, PruneScope
@@ -21,6 +22,7 @@ class RecordFace(Face):
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
 
+    @collector.paused()
     def import_objects(
         self,
         cluster: str,

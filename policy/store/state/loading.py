@@ -8,8 +8,10 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
 
+from policy.cluster import collector
 from policy.cluster.digest import GENESIS, Change
-from policy.cluster.objects import KINDS, ClusterObject
+from policy.cluster.objects import KINDS, ClusterObject, Pod
+from policy.cluster.sharing import Sharing
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
@@ -93,9 +95,13 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
     found = connection.execute(
         select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
     )
+    sharing = Sharing()
     for part in found.scalars().partitions():
         for manifest in part:
-            yield decode(kind, manifest)
+            obj = decode(kind, manifest)
+            if type(obj) is Pod:
+                sharing.pod(obj)
+            yield obj
 
 
 def head_revision(connection: Connection, cluster: str) -> int:
@@ -103,6 +109,7 @@ def head_revision(connection: Connection, cluster: str) -> int:
     return require_head(connection, cluster).number
 
 
+@collector.paused()
 def load(connection: Connection, cluster: str, *, at: int | None = None) -> LoadedState:
     """The cluster at a revision, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)
