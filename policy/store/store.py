@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
@@ -13,11 +13,6 @@ from policy.decision.record import History, Keep
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
-from policy.store.ledger import entries, pruning, verify, witnesses
-from policy.store.ledger.entries import LedgerHead
-from policy.store.ledger.findings import Pruning, VerifyResult
-from policy.store.ledger.pruning import PrunePlan
-from policy.store.ledger.witnesses import KeptHead
 from policy.store.model import (
     ActivationRow,
     Cause,
@@ -40,21 +35,29 @@ from policy.store.model import (
     StoredSession,
 )
 from policy.store.read import queries, sql
-from policy.store.read.audit_queries import AuditQueries
 from policy.store.read.queries import DecisionFilter
-from policy.store.read.reports import ReportQueries
 from policy.store.read.sql import SqlResult
-from policy.store.record import changing, decisions, environments, importing, sessions
-from policy.store.record.decisions import Envelope
-from policy.store.record.environments import ActiveRuleSet
-from policy.store.record.importing import Progress
+from policy.store.record import environments
 from policy.store.record.rule_sets import RuleSetText
 from policy.store.state import loading
 
-DEFAULT_CANDIDATES_KEPT = 10
-
+# What a list of decisions should not wait for is imported where it is used: writing, the ledger,
+# figures of the past, reading in bulk.
 if TYPE_CHECKING:
+    from policy.store.ledger.entries import LedgerHead
+    from policy.store.ledger.findings import Pruning, VerifyResult
+    from policy.store.ledger.pruning import PrunePlan
+    from policy.store.ledger.verify import Progress as VerifyProgress
+    from policy.store.ledger.witnesses import KeptHead
+    from policy.store.read.audit_queries import AuditQueries
     from policy.store.read.history import Moment
+    from policy.store.read.reports import ReportQueries
+    from policy.store.record.environments import ActiveRuleSet
+    from policy.store.record.importing import Progress
+
+DEFAULT_CANDIDATES_KEPT: Final = 10
+DEFAULT_FINDINGS: Final = 100
+"""Findings of a verification that are given in full, unless more are wanted."""
 
 
 class Store:
@@ -122,6 +125,8 @@ class Store:
         Objects that the import lacks stay, unless `prune` covers them. Raises ImportConflict
         where it holds two different objects under one key, StoreError for values that are none.
         """
+        from policy.store.record import importing
+
         incoming = importing.read(objects, progress)
         with self._database.writing() as connection:
             return importing.write(
@@ -161,6 +166,8 @@ class Store:
 
         Raises StaleRevision where `expected_revision` is given and is no longer the newest.
         """
+        from policy.store.record import changing
+
         with self._database.writing() as connection:
             return changing.write(
                 connection,
@@ -221,6 +228,9 @@ class Store:
         cluster is no longer at `expected_revision`, RuleSetChanged where another rule set is
         active in the environment by now: decide again.
         """
+        from policy.store.record import decisions
+        from policy.store.record.decisions import Envelope
+
         rule_set = RuleSetText(
             digest=decision.rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
         )
@@ -256,7 +266,6 @@ class Store:
 
         before: only what had been recorded then.
         """
-        # It reads rules, and with them columns: nothing that a list of decisions should wait for.
         from policy.store.read.history import figures
 
         with self._database.reading() as connection:
@@ -323,6 +332,9 @@ class Store:
 
         Raises StaleRevision where the cluster is no longer at `expected_revision`.
         """
+        from policy.store.record import sessions
+        from policy.store.record.decisions import Envelope
+
         rule_set = RuleSetText(
             digest=rule_set_digest, name=rule_set_name, canonical=rule_set_canonical
         )
@@ -341,6 +353,8 @@ class Store:
         self, cluster: str | None = None, *, limit: int | None = None, before_id: int | None = None
     ) -> list[SessionRow]:
         """Batch sessions, newest first."""
+        from policy.store.record import sessions
+
         with self._database.reading() as connection:
             return sessions.sessions(
                 connection, cluster=cluster, session_id=None, limit=limit, before_id=before_id
@@ -348,6 +362,8 @@ class Store:
 
     def session(self, session_id: int) -> StoredSession:
         """A batch session with its steps. Raises NotFound."""
+        from policy.store.record import sessions
+
         with self._database.reading() as connection:
             return sessions.session(connection, session_id)
 
@@ -438,11 +454,15 @@ class Store:
 
     def ledger_heads(self, cluster: str | None = None) -> list[LedgerHead]:
         """The newest ledger entry of every cluster, or of one."""
+        from policy.store.ledger import entries
+
         with self._database.reading() as connection:
             return entries.heads(connection, cluster)
 
     def ledger_head(self, cluster: str) -> LedgerHead:
         """The newest ledger entry of a cluster. Raises NotFound."""
+        from policy.store.ledger import entries
+
         with self._database.reading() as connection:
             loading.require_head(connection, cluster)
             return entries.heads(connection, cluster)[0]
@@ -454,8 +474,8 @@ class Store:
         from_hash: str | None = None,
         kept: Sequence[str | KeptHead] = (),
         accept_pruning: bool = False,
-        limit: int = verify.DEFAULT_LIMIT,
-        progress: verify.Progress | None = None,
+        limit: int = DEFAULT_FINDINGS,
+        progress: VerifyProgress | None = None,
     ) -> VerifyResult:
         """Compute every hash again from the rows, and name what was changed.
 
@@ -466,6 +486,9 @@ class Store:
         Raises NotFound for an unknown cluster, StoreError for a head of an entry before
         `from_hash`.
         """
+        from policy.store.ledger import verify
+        from policy.store.ledger.witnesses import KeptHead
+
         with self._database.reading() as connection:
             return verify.verify(
                 connection,
@@ -479,12 +502,16 @@ class Store:
 
     def prunings(self, cluster: str | None = None) -> list[Pruning]:
         """Old stretches of the record that were taken out. Raises NotFound."""
+        from policy.store.ledger import witnesses
+
         with self._database.reading() as connection:
             ids = None if cluster is None else [loading.cluster_id(connection, cluster)]
             return witnesses.prunings(connection, ids)
 
     def plan_prune(self, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
         """What `prune` would take out: its decisions could no longer be shown or replayed."""
+        from policy.store.ledger import pruning
+
         with self._database.reading() as connection:
             return pruning.plan(connection, older_than_ms, cluster=cluster)
 
@@ -492,6 +519,8 @@ class Store:
         self, older_than_ms: int, *, actor: str, at_ms: int, cluster: str | None = None
     ) -> PrunePlan:
         """Take out whole stretches of the past; keep each `head`: it proves what stays."""
+        from policy.store.ledger import pruning
+
         with self._database.writing() as connection:
             return pruning.prune(
                 connection, older_than_ms, cluster=cluster, actor=actor, at_ms=at_ms
@@ -522,8 +551,12 @@ class Store:
 
     def audit_queries(self) -> AuditQueries:
         """Reading in bulk: revisions with their changes, victims of many decisions, tables."""
+        from policy.store.read.audit_queries import AuditQueries
+
         return AuditQueries(self._database)
 
     def report_queries(self) -> ReportQueries:
         """Reading for reports: evictions, nominations, how often rules decided."""
+        from policy.store.read.reports import ReportQueries
+
         return ReportQueries(self._database)

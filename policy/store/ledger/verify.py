@@ -25,8 +25,6 @@ Progress = Callable[[int, int], None]
 """Called with the number of ledger entries checked so far, and of those to check."""
 
 _STRETCH: Final = 400
-DEFAULT_LIMIT: Final = 100
-"""Findings that are given in full, unless more are wanted."""
 
 
 @dataclass(slots=True)

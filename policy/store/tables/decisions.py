@@ -13,6 +13,7 @@ from policy.store.tables.base import (
     int64,
     json,
     millis,
+    partial,
     table,
     text,
     written_by,
@@ -100,11 +101,10 @@ DECISIONS: Final = table(
         "hypothetical",
     ),
     # For the view of preemptions by time, of all clusters.
-    Index(
+    partial(
         "ix_decisions_preempted",
         "now_ms",
-        sqlite_where=sql("outcome = 'preempt' AND NOT hypothetical"),
-        postgresql_where=sql("outcome = 'preempt' AND NOT hypothetical"),
+        where=sql("outcome = 'preempt' AND NOT hypothetical"),
     ),
 )
 
@@ -204,12 +204,11 @@ VICTIMS: Final = table(
         "now_ms",
         "run_seconds",
     ),
-    Index(
+    partial(
         "ix_victims_pdb_violating",
         "cluster_id",
         "now_ms",
-        sqlite_where=sql("pdb_violating"),
-        postgresql_where=sql("pdb_violating"),
+        where=sql("pdb_violating"),
     ),
     clustered=True,
 )
