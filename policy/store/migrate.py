@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(
