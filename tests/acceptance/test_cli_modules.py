@@ -44,14 +44,17 @@ LOADED = COMMANDS | {
     "policy.text.csv_cells",
     "policy.text.printable",
     "policy.text.system",
+    "policy.workers",
 }
 """Modules of ours that `policy --help` needs: each command's own, and what they share."""
 
 PROGRAM = """
 import json, sys
-from policy.cli.app import run
-run(sys.argv[1:])
-print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+from policy.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
