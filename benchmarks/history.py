@@ -84,6 +84,8 @@ TRACE = json.dumps(
     }
 )
 
+WRITTEN_BY = {"process_uid": 1000, "process_user": "ann", "database_user": ""}
+
 Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = dict[str, list[Row]]
 
@@ -243,6 +245,7 @@ def _cycle(decision: Row) -> Row:
         "queued_ms": None,
         "base_revision": decision["base_revision"],
         "revision": decision["revision"],
+        **WRITTEN_BY,
     }
 
 
@@ -360,6 +363,7 @@ def _session(number: int) -> Row:
         "evicted_count": SESSION_EVICTIONS,
         "engine_version": "1",
         "document": "{}",
+        **WRITTEN_BY,
     }
 
 
@@ -471,7 +475,7 @@ class Question:
 
 
 def _decisions(store: Store, **wanted: Any) -> int:
-    return len(store.decisions(limit=50, **wanted))
+    return len(store.read.decisions(limit=50, **wanted))
 
 
 def _sql(store: Store, query: str, parameters: Mapping[str, Any]) -> int:
@@ -681,7 +685,7 @@ def run(path: Path, decisions: int) -> dict[str, Any]:
     if not path.exists():
         fill(path, decisions)
     with Store.open(str(path)) as store:
-        newest = store.decisions(limit=1)
+        newest = store.read.decisions(limit=1)
     if not newest or newest[0].id != decisions:
         raise SystemExit(f"{path} holds another record than one of {decisions} decisions")
     filled = time.perf_counter() - start

@@ -44,7 +44,7 @@ COMMANDS = (
 def fill(url: str) -> None:
     """A cluster of ten nodes with one recorded decision."""
     with Store.open(url) as store:
-        store.import_objects(
+        store.record.import_objects(
             "default", cluster(nodes=10, pending=1), at_ms=NOW_MS, source="generated"
         )
         journal = StoreJournal(store, "default", actor="benchmark", clock=lambda: NOW_MS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,7 +70,9 @@ def batch_rules_from_canonical(text: str) -> BatchRules:
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
-    return _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
+    rules = _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
+    # A stored text keeps its digest; an option that came after it is off, as it was before.
+    return replace(rules, canonical=text, digest=canonical.sha256(text.encode()))
 
 
 def _foreign(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:

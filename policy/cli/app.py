@@ -232,7 +232,7 @@ _KNOWN: Final = (
     ("policy.store.errors", "StoreError"),
     ("policy.conformance.run", "RecordingError"),
     ("policy.preemption.decide", "DecisionError"),
-    ("policy.scheduling.cycle", "Contended"),
+    ("policy.scheduling.state", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),

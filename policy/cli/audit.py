@@ -126,7 +126,7 @@ def verify(
         raise click.UsageError("`--anchors` checks the whole ledger: leave `--from` out")
     kept, unsigned = _kept(anchors, public_key, cluster)
     with session.open_store(db) as store, output.progress("verifying") as advance:
-        result = store.verify_ledger(
+        result = store.ledger.verify(
             cluster,
             from_hash=from_hash,
             kept=[*heads, *kept],
@@ -234,7 +234,7 @@ def head(db: str, cluster: str | None, form: str) -> int:
       policy audit head --cluster default --output json
     """
     with session.open_store(db) as store:
-        heads = store.ledger_heads() if cluster is None else [store.ledger_head(cluster)]
+        heads = store.ledger.heads() if cluster is None else [store.ledger.head(cluster)]
     lines = [_head(found) for found in heads]
     output.rows(lines, form, columns=("cluster", "sequence", "at", "hash"), right=("sequence",))
     return Exit.OK
@@ -263,7 +263,7 @@ def prunings(db: str, cluster: str | None, form: str) -> int:
       policy audit prunings
     """
     with session.open_store(db) as store:
-        lines = [_pruning(found) for found in store.prunings(cluster)]
+        lines = [_pruning(found) for found in store.ledger.prunings(cluster)]
     output.rows(lines, form, columns=_PRUNING, right=("entries", "decisions", "versions"))
     if not lines:
         output.say("nothing was pruned")

@@ -88,7 +88,7 @@ def anchor(
     unless --file or --exec is given. The command gets it on standard input, and in
     POLICY_ANCHOR_CLUSTER, POLICY_ANCHOR_SEQUENCE, POLICY_ANCHOR_HASH and POLICY_ANCHOR_AT; what it
     prints goes to standard error, and a command that fails ends this one with status 1. Keep the
-    anchors where nobody who can write to the database can change them, and check them all with
+    anchors where no user who can write to the database can change them, and check them all with
     `policy audit verify --anchors FILE`. A ledger that ends before its last anchor, or with another
     entry, is reported with status 6.
 
@@ -115,7 +115,7 @@ def anchor(
     )
     with session.open_store(db) as store:
         while True:
-            heads = store.ledger_heads() if cluster is None else [store.ledger_head(cluster)]
+            heads = store.ledger.heads() if cluster is None else [store.ledger.head(cluster)]
             for head in heads:
                 if not keeper.take(head, session.clock_ms()):
                     return Exit.LEDGER

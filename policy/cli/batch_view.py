@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
-    from policy.scheduling.sessions import Held
+    from policy.scheduling.sessions import CompletedSession
     from policy.store import SessionRow, StoredSession
 
 SUMMARY: Final = (
@@ -52,7 +52,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A session with what is told beside it."""
+    """A session with what is shown beside it."""
 
     id: int | None  #: None where it was not recorded
     cluster: str
@@ -74,7 +74,7 @@ class Shown:
         return {"job": job, "queue": self.queues.get(job, "")}
 
 
-def shown_now(held: Held, *, cluster: str, rules: BatchRules) -> Shown:
+def shown_now(held: CompletedSession, *, cluster: str, rules: BatchRules) -> Shown:
     """A session that was just held."""
     made = held.recording
     return Shown(

@@ -141,11 +141,11 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
     assert before is not None  # the option is required
     with session.open_store(db, write=yes) as store:
         if yes:
-            plan = store.prune(
+            plan = store.ledger.prune(
                 before, actor=session.actor(), at_ms=session.clock_ms(), cluster=cluster
             )
         else:
-            plan = store.plan_prune(before, cluster=cluster)
+            plan = store.ledger.plan_prune(before, cluster=cluster)
     found = [_pruned(cluster) for cluster in plan.clusters]
     output.rows(found, form, columns=tuple(found[0]) if found else ("cluster",))
     if not found:

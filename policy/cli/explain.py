@@ -41,7 +41,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             raise options.Misused("`--why-not` asks about decisions, not about sessions")
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
-        stored = store.decision(options.decision_id(id))
+        stored = store.read.decision(options.decision_id(id))
         if why_not is not None:
             from policy.cli.why_not import why_not_chosen
 
@@ -64,7 +64,7 @@ def _instants(store: Store, stored: StoredDecision) -> frozenset[str]:
         return frozenset()
     from policy.rules.criteria import instant_criteria
 
-    return instant_criteria(store.rule_set(stored.row.rule_set_digest))
+    return instant_criteria(store.read.rule_set(stored.row.rule_set_digest))
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
@@ -132,8 +132,9 @@ def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
 
 def _print_rules(stored: StoredDecision) -> None:
     from policy.cli.view import inputs
+    from policy.decision.model import NO_VALUE
 
-    rows = [
+    decided = [
         {
             "section": fired.section,
             "rule": fired.rule or "(none)",
@@ -142,9 +143,22 @@ def _print_rules(stored: StoredDecision) -> None:
             "looked at": inputs(fired.inputs),
         }
         for fired in stored.record.trace.rules
+        if fired.verdict != NO_VALUE
     ]
-    if rows:
-        _section("Rules that decided", rows)
+    if decided:
+        _section("Rules that decided", decided)
+    without = [
+        {
+            "section": fired.section,
+            "rule": fired.rule,
+            "why": fired.reason,
+            "of": inputs(fired.inputs),
+        }
+        for fired in stored.record.trace.rules
+        if fired.verdict == NO_VALUE
+    ]
+    if without:
+        _section("Expressions without a value", without)
 
 
 def _print_filters(stored: StoredDecision) -> None:
@@ -177,7 +191,7 @@ def _print_candidates(stored: StoredDecision, instants: frozenset[str]) -> None:
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in instants else value
+                name: session.instant(value) if name in instants and value is not None else value
                 for name, value in candidate.values.items()
             },
             "eliminated by": candidate.eliminated_by or "chosen",

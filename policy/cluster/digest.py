@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, encode
@@ -13,6 +14,9 @@ GENESIS = ""
 
 Change = tuple[str, str, ClusterObject | None]
 """Kind, key (`objects.key_of`) and the new object, None where it was removed."""
+
+HistoryFigures: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Figures of the past by `function/window` and key, as a snapshot carries them."""
 
 
 def object_digest(obj: ClusterObject) -> str:
@@ -40,7 +44,7 @@ def chain_changes(previous: str, changes: Iterable[Change]) -> str:
 
 
 def snapshot_digest(
-    state_digest: str, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
+    state_digest: str, *, now_ms: int, history: HistoryFigures | None = None
 ) -> str:
     """Digest of all that a decision reads of the cluster: its state, now and history figures."""
     return canonical.digest([state_digest, now_ms, history or {}])

@@ -24,7 +24,7 @@ from policy.rules.ruleset import Extender
 
 
 class Kind(StrEnum):
-    """What an extender is asked for. Values are stored and never renamed."""
+    """What an extender is queried for. Values are stored and never renamed."""
 
     FILTER = "filter"
     PRIORITIZE = "prioritize"

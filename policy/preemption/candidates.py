@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, START, TERMINATING
+from policy.cluster.tables import NOWHERE, START, TERMINATING, Bools, Ints
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
@@ -30,6 +30,7 @@ from policy.preemption.columns import owner_of, run_seconds
 from policy.preemption.context import Context
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
+from policy.preemption.no_value import conditions_without_value
 from policy.preemption.ranking import Field, Ranked, draw, rank
 from policy.preemption.victims import (
     Attempt,
@@ -64,7 +65,7 @@ NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
-    consult: the rule set's extenders are asked, too.
+    consult: the rule set's extenders are queried, too.
     """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
@@ -76,7 +77,11 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         return SearchResult(potential=potential)
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
-    fired = (*_victim_rules(context, examined), *_forbidding_rules(context, found))
+    fired = (
+        *_victim_rules(context, examined),
+        *_forbidding_rules(context, found),
+        *conditions_without_value(context, examined, found.potential),
+    )
     if not found.nodes.size:
         return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
     if consult and context.consultation is not None:
@@ -129,7 +134,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
             for a in told
         ),
         victims=_victims(context, rows, told),
-        fired=fired,
+        fired=(*fired, *ranked.without_value),
     )
 
 
@@ -262,9 +267,20 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
         offsets=offsets.tolist(),
         pdb_violations=found.pdb_violations[order].tolist(),
         criteria=ranked.criteria,
-        values=tuple(v[order].tolist() for v in ranked.values),
+        values=tuple(
+            _told_values(values[order], None if missing is None else missing[order])
+            for values, missing in zip(ranked.values, ranked.missing, strict=True)
+        ),
         eliminated_by=behind[ranked.eliminated_at[order]].tolist(),
     )
+
+
+def _told_values(values: Ints, missing: Bools | None) -> Sequence[int | None]:
+    plain: list[int | None] = values.tolist()
+    if missing is not None:
+        for i in np.flatnonzero(missing).tolist():
+            plain[i] = None
+    return plain
 
 
 _UNTOLD = Attempt(row=NOWHERE, violating=False, reprieved=False, filter="", reasons=())

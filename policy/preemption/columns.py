@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import Pod, key_of, workload_key
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Rows, Snapshot
@@ -67,12 +68,12 @@ class Lazy(Mapping[str, Values]):
 
 @dataclass(frozen=True, slots=True)
 class FrozenHistory:
-    """History figures as the snapshot carries them, by `function/window`."""
+    """History figures as the snapshot carries them, by `function/window`; no others are known."""
 
-    figures_by_need: Mapping[str, Mapping[str, int]]
+    figures_by_need: HistoryFigures
 
-    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
-        return self.figures_by_need.get(history_key(function, window_seconds), {})
+    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int] | None:
+        return self.figures_by_need.get(history_key(function, window_seconds))
 
 
 def history_key(function: str, window_seconds: int | None) -> str:
@@ -151,7 +152,7 @@ def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
-    # A removed pod has no value (-1); any will do, because no rule is asked about it.
+    # A removed pod has no value (-1); any will do, because no rule looks at it.
     return InternedColumn(np.maximum(codes, 0), table if len(table) else [""])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, Bools, Ints
-from policy.decision.model import RankingStep
+from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
     FrozenHistory,
@@ -22,6 +22,7 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
+from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
@@ -33,6 +34,7 @@ from policy.rules.expressions import (
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
+_INT64 = np.iinfo(np.int64)
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
 
@@ -129,9 +131,11 @@ class Ranked:
     order: Rows  #: candidates, best first
     criteria: tuple[str, ...]
     values: tuple[Ints, ...]  #: per criterion, in the order of the field
+    missing: tuple[Bools | None, ...]  #: per criterion: who has no value and counts as the worst
     eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
+    without_value: tuple[RuleFired, ...]  #: what the trace says of criteria without a value
 
 
 def rank(
@@ -153,7 +157,8 @@ def rank(
     columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
     alive = np.ones(size, dtype=np.bool_)
     eliminated_at = np.full(size, -1, dtype=np.int64)
-    names, values, sort_keys, steps = [], [], [], []
+    names, values, missing, sort_keys, steps = [], [], [], [], []
+    without_value: list[RuleFired] = []
     decided_by = ""
     best_first = np.arange(size)
     for step, criterion in enumerate(criteria):
@@ -163,15 +168,25 @@ def rank(
             best = None
         else:
             assert criterion.expression is not None
-            found = np.broadcast_to(
-                criterion.expression.evaluate(columns).order_keys(), (size,)
-            ).astype(np.int64)
+            lowest = criterion.direction is Direction.MINIMIZE
+            evaluated = criterion.expression.evaluate(columns).broadcast(size)
+            # Fails closed: who has no value comes last.
+            found = evaluated.order_keys(errors_as=_INT64.max if lowest else _INT64.min)
+            errors = evaluated.errors
+            if errors is not None and errors.any():
+                nodes = [snapshot.nodes.names[node] for node in field.nodes.tolist()]
+                told = criterion_without_value(
+                    criterion.id, criterion.expression, columns, errors, nodes
+                )
+                without_value.append(told)
             names.append(criterion.id)
             values.append(found)
-            lowest = criterion.direction is Direction.MINIMIZE
+            missing.append(errors)
             sort_keys.append(found if lowest else ~found)
             best = int(found[alive].min() if lowest else found[alive].max())
             kept = alive & (found == best)
+            if errors is not None and errors[kept].all():
+                best = None
         eliminated_at[alive & ~kept] = step
         alive = kept
         after = int(alive.sum())
@@ -196,9 +211,11 @@ def rank(
         order=best_first,
         criteria=tuple(names),
         values=tuple(values),
+        missing=tuple(missing),
         eliminated_at=eliminated_at,
         steps=tuple(steps),
         decided_by=decided_by,
+        without_value=tuple(without_value),
     )
 
 

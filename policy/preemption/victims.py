@@ -39,6 +39,8 @@ class Allowed:
 
     pods: Bools  #: (pods,)
     rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
+    #: rules whose condition had no value for pods that no rule before decided, with those pods
+    without_value: tuple[tuple[int, Bools], ...]
 
 
 def allowed_victims(
@@ -46,20 +48,26 @@ def allowed_victims(
 ) -> Allowed:
     """First matching rule decides; where none matches, a pod may not be a victim.
 
-    A condition without a value (an error such as a missing label) does not hold.
+    A condition without a value counts as the rule's `on_error` says.
     """
     size = len(snapshot.pods)
     columns = Columns(size, variables, history)
     decided = np.full(size, _NO_RULE, dtype=np.int16)
     pods = np.zeros(size, dtype=np.bool_)
+    without_value = []
     for i, rule in enumerate(rules):
         matched = decided == _NO_RULE
         if rule.when is not None:
-            matched &= rule.when.evaluate(columns).holds(size)
+            found = rule.when.evaluate(columns)
+            if found.errors is not None:
+                without_value.append((i, matched & found.errors))
+            matched &= found.holds(size, rule.on_error)
         np.copyto(decided, i, where=matched)
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
-    return Allowed(pods=pods & (snapshot.node >= 0), rule=decided)
+    return Allowed(
+        pods=pods & (snapshot.node >= 0), rule=decided, without_value=tuple(without_value)
+    )
 
 
 def budget_violations(
@@ -87,6 +95,8 @@ class Potential:
     reprieve_order: Rows  #: (rows,) positions in the order of the reprieve, node by node
     reprieved: Rows  #: (rows,) pods in that order
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
+    #: rules of `victims.forbid` whose condition had no value, with the pods (rows)
+    without_value: tuple[tuple[int, Rows], ...]
 
     def at(self, node: int) -> Potential:
         """Those of one of the nodes."""
@@ -145,6 +155,7 @@ def potential_victims(
     if not may.all():
         rows, group = rows[may], group[may]
     held = [0] * len(rules.forbid)
+    without_value = []
     if rules.forbid and rows.size:
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
@@ -152,7 +163,10 @@ def potential_victims(
         for i, rule in enumerate(rules.forbid):
             holds = ~forbidden
             if rule.when is not None:
-                holds &= rule.when.evaluate(columns).holds(rows.size)
+                found = rule.when.evaluate(columns)
+                if found.errors is not None:
+                    without_value.append((i, rows[holds & found.errors]))
+                holds &= found.holds(rows.size, rule.on_error)
             held[i] = int(holds.sum())
             forbidden |= holds
         rows, group = rows[~forbidden], group[~forbidden]
@@ -168,6 +182,7 @@ def potential_victims(
         reprieve_order=reprieve_order,
         reprieved=rows[reprieve_order],
         held=tuple(held),
+        without_value=tuple(without_value),
     )
 
 
@@ -282,7 +297,7 @@ def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, act
     evicted = np.zeros(demand.shape[0], dtype=np.bool_)
     some = counts[active] > 0
     active, slack = active[some], slack[some]
-    # A load that stays within its limits with every pod back in place holds nobody up.
+    # A load that stays within its limits with every pod back in place stands in no way.
     binding = np.flatnonzero((leaving[active] > slack).any(axis=0)).tolist()
     first = starts_of(counts)[active]
     within = np.ones(demand.shape[0], dtype=np.bool_)

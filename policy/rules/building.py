@@ -18,7 +18,7 @@ from policy.rules.checks import (
     Registry,
 )
 from policy.rules.documents import Branch, Item, Series
-from policy.rules.expressions import Expression
+from policy.rules.expressions import Expression, default_on_error
 from policy.rules.overlays import rule_id
 from policy.rules.ruleset import (
     BudgetRules,
@@ -56,7 +56,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     """The rule set of a file that passed every check.
 
     `canonical` is given where the rule set is read back from one: a stored rule set keeps its
-    digest even if a later release knows further settings, whose defaults it then gets.
+    digest, and what it was stored without has been filled in by `stored.complete`.
     """
     spec = model.spec
     filters = tuple(_filter_use(use, checker.filters) for use in spec.filters)
@@ -112,8 +112,10 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
                 id=rule.id,
                 when=checker.expressions[*FORBID, index, "when"],
                 verdict=Verdict.FORBID,
+                on_error=rule.onError or default_on_error(Verdict.FORBID),
                 reason=rule.reason,
                 why=_sentence(rule.why),
+                says_on_error=rule.onError is not None,
             )
             for index, rule in enumerate(victims.forbid)
         ),
@@ -143,8 +145,10 @@ def _rules(
             id=rule.id,
             when=checker.expressions.get((*path, index, "when")),
             verdict=Verdict(rule.verdict),
+            on_error=rule.onError or default_on_error(rule.verdict),
             reason=rule.reason,
             why=_sentence(rule.why),
+            says_on_error=rule.onError is not None,
         )
         for index, rule in enumerate(models)
     )

@@ -1,9 +1,9 @@
 """The canonical text of a rule set, and its digest.
 
 It is canonical JSON (`policy.cluster.canonical`) and holds what decides: the name and every rule
-with its defaults filled in, overlays and overrides merged, expressions by their text without
-surrounding white space. `metadata.description` and every `why` are left out: they explain and do
-not decide.
+with its defaults filled in (also where nothing is set: `maxVictims` is null then), overlays and
+overrides merged, expressions by their text without surrounding white space.
+`metadata.description` and every `why` are left out: they explain and do not decide.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from policy.cluster import canonical
+from policy.rules.expressions import default_on_error
 from policy.rules.schema import RuleFileModel
 
 EXPLANATIONS = frozenset({"why", "description"})
@@ -25,8 +26,15 @@ def canonical_text(
     `parameters`: ("filters" or "scoring", name) to every parameter, defaults filled in.
     """
     value = _without_explanations(model.model_dump(mode="json", exclude_none=True))
+    spec = value["spec"]
+    spec["victims"].setdefault("maxVictims", None)
+    for rules in (spec["eligibility"], spec["victims"]["eligible"], spec["victims"]["forbid"]):
+        for rule in rules:
+            if "when" in rule:
+                verdict = rule.get("verdict", "forbid")
+                rule.setdefault("onError", default_on_error(verdict).value)
     for section, key in (("filters", "filter"), ("scoring", "scorer")):
-        for use in value["spec"][section]:
+        for use in spec[section]:
             use.update(parameters[section, use[key]])
     text = canonical.text(value)
     canonical.parse(text)  # it can be read back: parameters hold no float

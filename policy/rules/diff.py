@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from policy.cluster import canonical
+from policy.rules.expressions import default_on_error
 from policy.rules.ruleset import RuleSet
 from policy.rules.schema import PATCHABLE, RULE_NAMES
 
@@ -117,7 +118,10 @@ def _change(
 
 
 def _summary(rule: Mapping[str, Any]) -> str:
-    parts = [f"{key} `{rule[key]}`" for key in rule if key not in ("id", "filter", "scorer")]
+    hidden = {"id", "filter", "scorer"}
+    if rule.get("onError") == default_on_error(rule.get("verdict", "forbid")):
+        hidden.add("onError")
+    parts = [f"{key} `{rule[key]}`" for key in rule if key not in hidden]
     return ", ".join(part for part in parts if not part.endswith("``"))
 
 

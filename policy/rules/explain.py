@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.cluster import canonical
+from policy.rules.expressions import default_on_error
 from policy.rules.ruleset import Rule, RuleSet
 from policy.rules.schema import PATCHABLE
 
@@ -95,7 +96,10 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
 
 def _verdict(rule: Rule) -> tuple[str, str, str, str]:
     condition = f" when {rule.when}" if rule.when is not None else ""
-    return rule.id, f"{rule.verdict.value}{condition}", rule.why, rule.id
+    answer = ""
+    if rule.when is not None and rule.on_error is not default_on_error(rule.verdict):
+        answer = f", {rule.on_error.value} where that has no value"
+    return rule.id, f"{rule.verdict.value}{condition}{answer}", rule.why, rule.id
 
 
 _LISTS = frozenset(".".join(path) for path in PATCHABLE)

@@ -16,6 +16,7 @@ from policy.rules.layers import layers_of
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
+from policy.rules.stored import complete
 from policy.scoring.registry import SCORERS
 
 _LINKS = frozenset({"extends", "include"})
@@ -96,6 +97,9 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     if not isinstance(value, dict):
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
+    unknown = complete(value, {"filters": FILTERS, "scoring": SCORERS})
+    if unknown:
+        raise RulesError(unknown)
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
     file = RuleFile(key="", root=root, kind=PREEMPTION_RULES, problems=problems)

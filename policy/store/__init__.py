@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         StrayPods,
     )
     from policy.store.read.sql import SqlResult
+    from policy.store.record.basis import SnapshotMismatch
+    from policy.store.record.decisions import HypotheticalDecision
     from policy.store.record.importing import Progress
     from policy.store.store import Store
 
@@ -60,6 +62,7 @@ __all__ = [
     "EnvironmentRow",
     "Finding",
     "Harm",
+    "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
     "Keep",
@@ -82,6 +85,7 @@ __all__ = [
     "SessionRecord",
     "SessionRow",
     "SessionStep",
+    "SnapshotMismatch",
     "SqlResult",
     "StaleRevision",
     "Store",
@@ -109,6 +113,7 @@ _HOMES = {
     "EnvironmentRow": "policy.store.model",
     "Finding": "policy.store.ledger.findings",
     "Harm": "policy.store.ledger.findings",
+    "HypotheticalDecision": "policy.store.record.decisions",
     "ImportConflict": "policy.store.errors",
     "ImportResult": "policy.store.model",
     "Keep": "policy.decision.record",
@@ -131,6 +136,7 @@ _HOMES = {
     "SessionRecord": "policy.store.model",
     "SessionRow": "policy.store.model",
     "SessionStep": "policy.store.model",
+    "SnapshotMismatch": "policy.store.record.basis",
     "SqlResult": "policy.store.read.sql",
     "StaleRevision": "policy.store.errors",
     "Store": "policy.store.store",

@@ -27,7 +27,7 @@ def policy(database_url, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Store.open(database_url) as store:
         fill(store)
-        store.import_objects("other", [a_pod("a/b")], at_ms=NOW, source="dump.json")
+        store.record.import_objects("other", [a_pod("a/b")], at_ms=NOW, source="dump.json")
 
     def call(*arguments: str) -> Done:
         capsys.readouterr()
@@ -56,9 +56,11 @@ def changed(file: str, line: int, **values: object) -> None:
 
 def one_more(database_url: str) -> None:
     with Store.open(database_url) as store:
-        at = store.head_revision("other")
+        at = store.state.head_revision("other")
         pod = a_pod("a/b", node=f"n{at}")
-        store.change("other", [("Pod", "a/b", pod)], at_ms=NOW + 50, source="w", cause="live")
+        store.record.change(
+            "other", [("Pod", "a/b", pod)], at_ms=NOW + 50, source="w", cause="live"
+        )
 
 
 def test_heads_are_kept_in_a_file_and_checked(policy, database_url):

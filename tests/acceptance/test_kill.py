@@ -27,7 +27,7 @@ def processes():
 @pytest.fixture
 def filled_url(database_url):
     with Store.open(database_url) as store:
-        store.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
     return database_url
 
 
@@ -56,12 +56,12 @@ def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_p
         assert process.exitcode == -9
     told = {int(line) for line in lines(journal) if line}
     with Store.open(filled_url) as store:
-        kept = {row.id for row in store.decisions()}
+        kept = {row.id for row in store.read.decisions()}
         assert told <= kept
         # The last commit of each process may have come before it could be written down.
         assert len(kept - told) <= KILLS
-        assert store.verify_ledger().findings == ()
-        assert store.load_state("default").revision == 1 + len(kept)
+        assert store.ledger.verify().findings == ()
+        assert store.state.load("default").revision == 1 + len(kept)
     assert len(told) > KILLS
 
 
@@ -84,7 +84,7 @@ def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_pat
     won = sorted(int(revision) for word, revision, _ in told if word == "won")
     stale = sorted(int(actual) for word, _, actual in told if word == "stale")
     with Store.open(filled_url) as store:
-        assert len(store.decisions()) == rounds
-        assert store.verify_ledger().ok
+        assert len(store.read.decisions()) == rounds
+        assert store.ledger.verify().ok
     assert won == list(range(1, rounds + 1))
     assert stale == [revision + 1 for revision in won]

@@ -45,16 +45,16 @@ def test_a_filled_database_goes_down_and_up_again(empty_database_url):
     """Every step down and up runs on a database with rows of every sort."""
     with Store.open(empty_database_url) as store:
         fill(store)
-        before = store.decisions()
+        before = store.read.decisions()
     for revision in reversed(migrate.REVISIONS[:-1]):
         assert downgrade(empty_database_url, revision).revision == revision
     assert upgrade(empty_database_url).up_to_date
     with Store.open(empty_database_url) as store:
-        assert store.decisions() == before
-        assert store.verify_ledger().ok
+        assert store.read.decisions() == before
+        assert store.ledger.verify().ok
     assert downgrade(empty_database_url, "base").revision is None
     with Store.open(empty_database_url) as store:
-        assert store.clusters() == []
+        assert store.state.clusters() == []
 
 
 def test_upgrade_of_the_newest_schema_changes_nothing(empty_database_url):

@@ -8,8 +8,8 @@ import pytest
 
 from policy.store import SessionRecord, SessionStep, Store
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
-from tests.contract.builders import NOW, RULES_DIGEST, a_pod
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import BY_HAND, NOW, a_pod, made_on
+from tests.contract.filled import fill
 
 IN_TIME = """now_ms >= :since AND now_ms < :until AND (:cluster = '' OR cluster = :cluster)"""
 
@@ -114,29 +114,29 @@ def evicting_session(store: Store, cluster: str) -> None:
     """A session some time later, which evicts again what a decision evicted before."""
     steps = (("jobs/other", "lab/next"), ("shop/web-9", "lab/next"), ("shop/web-9", "lab/next"))
     pods = [a_pod("jobs/other", node="n1"), a_pod("shop/web-9", node="n1", owner="ReplicaSet/web")]
-    store.import_objects(cluster, pods, at_ms=NOW + 5_000, source="dump3.json")
-    store.record_session(
-        cluster,
-        SessionRecord(
-            digest="sha256:" + 64 * "9",
-            now_ms=NOW + 6_500,
-            snapshot_digest="sha256:" + 64 * "6",
-            seed=1,
-            engine_version="1",
-            bound_count=0,
-            evicted_count=len(steps),
-            steps=tuple(
-                SessionStep(action="preempt", operation="evict", task=task, for_task=pod, node="n1")
-                for task, pod in steps
-            ),
-            document={},
+    store.record.import_objects(cluster, pods, at_ms=NOW + 5_000, source="dump3.json")
+    session = SessionRecord(
+        digest="sha256:" + 64 * "9",
+        now_ms=NOW + 6_500,
+        snapshot_digest="sha256:" + 64 * "6",
+        seed=1,
+        engine_version="1",
+        bound_count=0,
+        evicted_count=len(steps),
+        steps=tuple(
+            SessionStep(action="preempt", operation="evict", task=task, for_task=pod, node="n1")
+            for task, pod in steps
         ),
+        document={},
+    )
+    store.record.session(
+        cluster,
+        made_on(store, session, cluster),
         [],
-        expected_revision=store.head_revision(cluster),
+        expected_revision=store.state.head_revision(cluster),
         at_ms=NOW + 6_600,
-        rule_set_digest=RULES_DIGEST,
+        rules=BY_HAND,
         actor="carl",
-        **RULE_SET,
     )
 
 

@@ -159,7 +159,7 @@ def test_nothing_but_reading_gets_through(owner, store, target):
         except StoreError:
             continue
     assert accepted == []
-    assert owner.verify_ledger().ok
+    assert owner.ledger.verify().ok
     assert list(target.iterdir()) == []
 
 

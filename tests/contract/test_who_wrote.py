@@ -27,7 +27,7 @@ from tests.contract.test_ledger import tampering
 def filled_url(database_url):
     with Store.open(database_url) as store:
         fill(store)
-        store.prune(NOW + 1, actor="ann", at_ms=NOW + 100)
+        store.ledger.prune(NOW + 1, actor="ann", at_ms=NOW + 100)
     return database_url
 
 
@@ -52,8 +52,8 @@ def test_a_claimed_name_changes_nothing_else(filled_url, monkeypatch):
     """`LOGNAME` is what somebody claims: the process's user stays what it is."""
     monkeypatch.setenv("LOGNAME", "somebody-else")
     with Store.open(filled_url) as store:
-        store.create_environment("other", "default", at_ms=NOW, actor="somebody-else")
-        row = store.environment("other")
+        store.record.create_environment("other", "default", at_ms=NOW, actor="somebody-else")
+        row = store.read.environment("other")
     uid = os.getuid()
     assert (row.created_by, row.process_uid, row.process_user) == (
         "somebody-else",
@@ -82,5 +82,5 @@ def test_entries_of_the_first_format_go_on_verifying(database_url):
             same = LEDGER.c.sequence == entry.sequence
             connection.execute(LEDGER.update().where(same).values(**new))
         connection.commit()
-        found = store.verify_ledger()
+        found = store.ledger.verify()
     assert (found.findings, found.entries) == ((), 10)

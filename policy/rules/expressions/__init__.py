@@ -28,8 +28,14 @@ if TYPE_CHECKING:
         ORDER_KEY,
         RANKING_KEY,
         Expression,
-        ScalarResult,
         compile_expression,
+    )
+    from policy.rules.expressions.semantics import (
+        DEFAULTS,
+        MEANING,
+        NoValue,
+        OnError,
+        default_on_error,
     )
     from policy.rules.expressions.variables import (
         HISTORY_FUNCTIONS,
@@ -43,7 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONDITION",
+    "DEFAULTS",
     "HISTORY_FUNCTIONS",
+    "MEANING",
     "NEVER",
     "ORDER_KEY",
     "RANKING_KEY",
@@ -60,19 +68,23 @@ __all__ = [
     "IntColumn",
     "InternedColumn",
     "NoHistory",
+    "NoValue",
+    "OnError",
     "Scalar",
-    "ScalarResult",
     "Shape",
     "TimestampColumn",
     "ValueTable",
     "ValueType",
     "Variable",
     "compile_expression",
+    "default_on_error",
 ]
 
 _HOMES = {
     "CONDITION": "policy.rules.expressions.expression",
+    "DEFAULTS": "policy.rules.expressions.semantics",
     "HISTORY_FUNCTIONS": "policy.rules.expressions.variables",
+    "MEANING": "policy.rules.expressions.semantics",
     "NEVER": "policy.rules.expressions.variables",
     "ORDER_KEY": "policy.rules.expressions.expression",
     "RANKING_KEY": "policy.rules.expressions.expression",
@@ -89,14 +101,16 @@ _HOMES = {
     "IntColumn": "policy.rules.expressions.columns",
     "InternedColumn": "policy.rules.expressions.columns",
     "NoHistory": "policy.rules.expressions.columns",
+    "NoValue": "policy.rules.expressions.semantics",
+    "OnError": "policy.rules.expressions.semantics",
     "Scalar": "policy.rules.expressions.columns",
-    "ScalarResult": "policy.rules.expressions.expression",
     "Shape": "policy.rules.expressions.variables",
     "TimestampColumn": "policy.rules.expressions.columns",
     "ValueTable": "policy.rules.expressions.columns",
     "ValueType": "policy.rules.expressions.variables",
     "Variable": "policy.rules.expressions.variables",
     "compile_expression": "policy.rules.expressions.expression",
+    "default_on_error": "policy.rules.expressions.semantics",
 }
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from policy.cluster import canonical
 from policy.store import identity, rows
+from policy.store.state.loading import require_head
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT
@@ -122,7 +123,13 @@ class LedgerHead:
     at_ms: int
 
 
-def heads(connection: Connection, cluster: str | None) -> list[LedgerHead]:
+def head(connection: Connection, cluster: str) -> LedgerHead:
+    """The newest entry of a cluster. Raises NotFound."""
+    require_head(connection, cluster)
+    return heads(connection, cluster)[0]
+
+
+def heads(connection: Connection, cluster: str | None = None) -> list[LedgerHead]:
     """The newest entry of every cluster, or of one."""
     newest = (
         select(func.max(LEDGER.c.sequence))

@@ -64,7 +64,7 @@ class PrunePlan:
     clusters: tuple[PrunedCluster, ...]
 
 
-def plan(connection: Connection, older_than_ms: int, *, cluster: str | None) -> PrunePlan:
+def plan(connection: Connection, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
     """What pruning would take: whole stretches of entries that are older than the instant.
 
     Raises NotFound for an unknown cluster.
@@ -149,11 +149,11 @@ def prune(
     connection: Connection,
     older_than_ms: int,
     *,
-    cluster: str | None,
+    cluster: str | None = None,
     actor: str,
     at_ms: int,
 ) -> PrunePlan:
-    """Take out what `plan` names, and enter it in each ledger."""
+    """Take out whole stretches of the past; keep each `head`: it proves what stays."""
     names = plan(connection, older_than_ms, cluster=cluster).clusters
     done: list[PrunedCluster] = []
     for name in [found.cluster for found in names]:

@@ -25,6 +25,8 @@ Progress = Callable[[int, int], None]
 """Called with the number of ledger entries checked so far, and of those to check."""
 
 _STRETCH: Final = 400
+DEFAULT_LIMIT: Final = 100
+"""Findings that are given in full, unless more are wanted."""
 
 
 @dataclass(slots=True)
@@ -54,35 +56,37 @@ class _Walk:
 
 def verify(
     connection: Connection,
+    cluster: str | None = None,
     *,
-    cluster: str | None,
-    from_hash: str | None,
-    kept: Sequence[KeptHead],
-    accept_pruning: bool,
-    limit: int,
-    progress: Progress | None,
+    from_hash: str | None = None,
+    kept: Sequence[str | KeptHead] = (),
+    accept_pruning: bool = False,
+    limit: int = DEFAULT_LIMIT,
+    progress: Progress | None = None,
 ) -> VerifyResult:
-    """Check the ledgers of all clusters, or of one.
+    """Compute every hash again from the rows, and name what was changed.
 
-    from_hash: begin with the entry that has it, or after the past that was pruned up to it.
-    kept: heads that the ledgers must have. accept_pruning: both may also be of entries that were
-    pruned. limit: how many findings are given in full; the others are counted. Raises NotFound for
-    an unknown cluster, StoreError for a head of an entry before `from_hash`.
+    from_hash: begin with the entry that has this hash, and take what is before it on trust.
+    kept: heads that were kept elsewhere, as hashes or with their entry's number; each must be
+    of an entry that is read. accept_pruning: these, and `from_hash`, may also be of entries
+    that were pruned. limit: how many findings are given in full; the others are counted.
+    Raises NotFound for an unknown cluster, StoreError for a head of an entry before `from_hash`.
     """
+    witnessed = [KeptHead(hash=head) if isinstance(head, str) else head for head in kept]
     findings = Findings(limit=limit)
     with any_text(connection):
         walks = _walks(connection, cluster, from_hash, limit)
         for walk in walks:
             _begin(connection, walk, from_hash)
         read = {w.cluster: Read(cluster_id=w.cluster_id, first=w.sequence + 1) for w in walks}
-        pruned = witnesses.prunings(connection, [w.cluster_id for w in walks])
+        pruned = witnesses.prunings_of(connection, [w.cluster_id for w in walks])
         checked = _walked(connection, walks, progress)
         for walk in walks:
             findings.take(walk.findings)
         if from_hash is not None:
-            kept = [KeptHead(hash=from_hash), *kept]
+            witnessed = [KeptHead(hash=from_hash), *witnessed]
         for missing in witnesses.missing(
-            connection, kept, read, pruned, accept_pruning=accept_pruning
+            connection, witnessed, read, pruned, accept_pruning=accept_pruning
         ):
             findings.add(missing)
         if walks or from_hash is None:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 from policy.cluster import times
 from policy.store.errors import StoreError
 from policy.store.ledger.findings import Finding, Harm, Pruning
+from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
 
 
@@ -35,7 +36,12 @@ class Read:
     first: int  #: sequence of the first entry that was computed again
 
 
-def prunings(connection: Connection, cluster_ids: Sequence[int] | None) -> list[Pruning]:
+def prunings(connection: Connection, cluster: str | None = None) -> list[Pruning]:
+    """Old stretches of the record that were taken out. Raises NotFound."""
+    return prunings_of(connection, None if cluster is None else [cluster_id(connection, cluster)])
+
+
+def prunings_of(connection: Connection, cluster_ids: Sequence[int] | None) -> list[Pruning]:
     """What was pruned, by cluster and time; of all clusters, or of some."""
     query = (
         select(PRUNINGS, CLUSTERS.c.name)

@@ -1,1 +1,1 @@
-"""What is kept of decisions, sessions, rule sets and environments."""
+"""What is kept of imports, changes, decisions, sessions, rule sets and environments."""

@@ -12,7 +12,7 @@ from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
 from policy.store.model import ActivationRow, EnvironmentRow
 from policy.store.record import rule_sets
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head
 from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
 
@@ -55,14 +55,15 @@ def create(
 def activate(
     connection: Connection,
     name: str,
-    rule_set: RuleSetText,
     *,
+    rules: AnyRuleSet,
     reason: str,
     source: str,
     at_ms: int,
     actor: str,
 ) -> ActivationRow:
     """Make a rule set the active one. Raises NotFound for an unknown environment."""
+    rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
     used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
@@ -128,7 +129,7 @@ _NEWEST_ACTIVATION: Final = (
 )
 
 
-def active(connection: Connection, name: str, *, unless: int | None) -> ActiveRuleSet | None:
+def active(connection: Connection, name: str, *, unless: int | None = None) -> ActiveRuleSet | None:
     """What is active; None where it is still the one of activation `unless`.
 
     Raises NotFound, or StoreError where nothing was activated yet.
@@ -190,7 +191,7 @@ def roll_back(
     return activate(
         connection,
         name,
-        RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
+        rules=RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
         reason=reason,
         source=f"{_BACK}{target.id}",
         at_ms=at_ms,

@@ -1,1 +1,1 @@
-"""Cluster state: the versions of every object, how they come in, and how they are read."""
+"""Cluster state: the versions of every object, and how they are read."""
