@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -17,20 +18,24 @@ from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRo
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
 
-_DECODERS: Final = {kind: msgspec.json.Decoder(of) for kind, of in KINDS.items()}
 _BATCH: Final = 10_000
+
+
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[ClusterObject]:
+    """Made when the first object of its kind is read: that takes as long as a short command."""
+    return msgspec.json.Decoder(KINDS[kind])
 
 
 def decode(kind: str, manifest: str) -> ClusterObject:
     """The object of a stored manifest."""
     try:
-        found: ClusterObject = _DECODERS[kind].decode(manifest)
+        return _decoder(kind).decode(manifest)
     except msgspec.DecodeError as exc:
         raise StoreError(
             f"a stored {kind} cannot be read: {exc}",
             help="run `policy audit verify` to find what was changed",
         ) from exc
-    return found
 
 
 def require_head(connection: Connection, cluster: str) -> Head:
