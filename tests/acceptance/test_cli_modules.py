@@ -114,7 +114,6 @@ WRITES_OR_VERIFIES = {
     "policy.store.record.changing",
     "policy.store.record.decisions",
     "policy.store.record.importing",
-    "policy.store.record.sessions",
 }
 
 
