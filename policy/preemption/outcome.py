@@ -92,7 +92,7 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
         v.pod for v in victims if rules.delete_terminating_victims or not v.already_terminating
     )
     cleared: tuple[str, ...] = ()
-    if rules.clear_lower_nominations:
+    if rules.clear_lower_nominations and (deleted or rules.clear_without_eviction):
         rows = np.flatnonzero(snapshot.nominated == snapshot.nodes.index[node])
         scheduler = snapshot.column(SCHEDULER)
         rows = rows[

@@ -84,10 +84,12 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         ),
         effects=EffectRules(
             clear_lower_nominations=effects.clearLowerNominations,
+            clear_without_eviction=effects.clearWithoutEviction,
             disruption_condition=effects.disruptionCondition,
             delete_terminating_victims=effects.deleteTerminatingVictims,
             on_no_candidate=effects.onNoCandidate,
             failure_message=effects.failureMessage,
+            claims_message=effects.claimsMessage,
         ),
         queue=QueueRules(
             kind=spec.queue.kind,
@@ -99,6 +101,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         extenders=tuple(_extender(extender) for extender in spec.extenders),
         audit_candidates=spec.audit.candidates,
         description=" ".join(model.metadata.description.split()),
+        versions=model.metadata.versions or "",
         origins=MappingProxyType(_origins(checker)),
     )
 

@@ -2,8 +2,8 @@
 
 It is canonical JSON (`policy.cluster.canonical`) and holds what decides: the name and every rule
 with its defaults filled in, overlays and overrides merged, expressions by their text without
-surrounding white space. `metadata.description` and every `why` are left out: they explain and do
-not decide.
+surrounding white space. `metadata.description`, `metadata.versions` and every `why` are left
+out: they explain and do not decide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from policy.cluster import canonical
 from policy.rules.schema import RuleFileModel
 
-EXPLANATIONS = frozenset({"why", "description"})
+EXPLANATIONS = frozenset({"why", "description", "versions"})
 
 
 def canonical_text(

@@ -168,6 +168,10 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         true="pods of lower priority lose their nomination to the node",
         false="pods of lower priority keep their nomination to the node",
     ),
+    "effects.clearWithoutEviction": _chosen(
+        true="nominations to the node are cleared also where every victim is leaving already",
+        false="nominations to the node stay where every victim is leaving already",
+    ),
     "effects.disruptionCondition": _chosen(
         true="victims get the condition DisruptionTarget",
         false="victims get no condition",
@@ -184,6 +188,10 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
     "effects.failureMessage": _chosen(
         true="the result says why the pod cannot preempt",
         false="the result does not say why the pod cannot preempt",
+    ),
+    "effects.claimsMessage": _chosen(
+        true="the event names resource claims before what preemption says",
+        false="the event does not name resource claims",
     ),
     "queue.kind": lambda kind: f"the queue is of kind {kind}",
     "queue.initialBackoffSeconds": lambda n: f"a failed pod waits for {n} s at first",

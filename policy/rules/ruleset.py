@@ -165,10 +165,12 @@ class EffectRules:
     """What follows a decision."""
 
     clear_lower_nominations: bool
+    clear_without_eviction: bool  #: also where every victim is leaving already
     disruption_condition: bool
     delete_terminating_victims: bool
     on_no_candidate: OnNoCandidate
     failure_message: bool  #: the result says why the pod cannot preempt
+    claims_message: bool  #: the event names resource claims before what preemption says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +230,8 @@ class RuleSet:
     extenders: tuple[Extender, ...] = field(default=(), repr=False)
     audit_candidates: int | Literal["all", "chosen"] = field(default=10, repr=False)
     description: str = field(default="", compare=False, repr=False)
+    versions: str = field(default="", compare=False, repr=False)
+    """Versions of kube-scheduler that decide like this, `>=1.31.0 <1.31.3`; "" where none is."""
     origins: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False, hash=False
     )
@@ -238,7 +242,7 @@ class RuleSet:
 
     def __reduce__(self) -> tuple[Callable[..., RuleSet], tuple[Any, ...]]:
         # Compiled expressions do not travel between processes; their text does.
-        return _unpickle, (self.canonical, self.description, dict(self.origins))
+        return _unpickle, (self.canonical, self.description, self.versions, dict(self.origins))
 
     @staticmethod
     def load(
@@ -285,9 +289,12 @@ class RuleSet:
         return frozenset().union(*(e.history_needs for e in self.expressions()))
 
 
-def _unpickle(canonical: str, description: str, origins: Mapping[str, str]) -> RuleSet:
+def _unpickle(
+    canonical: str, description: str, versions: str, origins: Mapping[str, str]
+) -> RuleSet:
     return replace(
         RuleSet.from_canonical(canonical),
         description=description,
+        versions=versions,
         origins=MappingProxyType(dict(origins)),
     )

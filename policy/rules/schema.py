@@ -27,6 +27,8 @@ Identifier = Annotated[
 # Words of a file become members of an enum; everything else is taken as it is.
 Word = Strict(False)
 Sentence = Annotated[str, StringConstraints(max_length=2000)]
+VERSIONS = r"^>=\d+\.\d+\.\d+ <\d+\.\d+(\.\d+)?$"
+"""A range of versions: from a patch on, up to a patch or a minor version that it leaves out."""
 ExpressionText = Annotated[str, Field(description="a CEL expression")]
 
 
@@ -41,6 +43,10 @@ class MetadataModel(Model):
 
     name: Identifier
     description: Sentence = ""
+    versions: Annotated[str, StringConstraints(pattern=VERSIONS)] | None = Field(
+        None, description="kube-scheduler's versions that decide like this: `>=1.31.0 <1.31.3`"
+    )
+    why: Sentence = Field("", description="why these versions and no others")
 
 
 class EligibilityModel(Model):
@@ -131,11 +137,18 @@ class EffectsModel(Model):
     """What follows a decision."""
 
     clearLowerNominations: bool = True  # noqa: N815
+    clearWithoutEviction: bool = Field(  # noqa: N815
+        False, description="clear them also where no pod is newly evicted (1.33 and earlier)"
+    )
     disruptionCondition: bool = True  # noqa: N815
     deleteTerminatingVictims: bool = False  # noqa: N815
     onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
     failureMessage: bool = Field(  # noqa: N815
         True, description="say in the result why the pod cannot preempt"
+    )
+    claimsMessage: bool = Field(  # noqa: N815
+        True,
+        description="the event of a pod that cannot preempt also names resource claims (1.34)",
     )
 
 

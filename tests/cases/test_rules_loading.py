@@ -155,10 +155,12 @@ def test_scalars_and_mappings_merge_by_key() -> None:
         ),
         EffectRules(
             clear_lower_nominations=True,
+            clear_without_eviction=False,
             disruption_condition=True,
             delete_terminating_victims=False,
             on_no_candidate=OnNoCandidate.LEAVE,
             failure_message=True,
+            claims_message=True,
         ),
     )
 

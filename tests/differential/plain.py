@@ -22,6 +22,7 @@ from policy.cluster.objects import (
 )
 from policy.cluster.objects import key_of as object_key
 from policy.cluster.selectors import compile_selector
+from policy.filters.registry import FILTERS
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
     CandidateNodes,
@@ -194,10 +195,15 @@ class Cycle:
         for name, state in self.states.items():
             if names is None or name in names or name == self.pod.status.nominated_node_name:
                 statuses[name] = self.fit(Trial(state, self.filters))
-            elif parameters["node-affinity"]["nodeNames"] == "no-status":
+            elif parameters["node-affinity"]["nodeNames"] == "dry-run":
                 no_status.append(name)
-            else:
-                text = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+            elif parameters["node-affinity"]["nodeNames"] == "unresolvable":
+                plugins = {"NodeAffinity"}
+                if self.pod.status.nominated_node_name in self.states:
+                    nominated = self.states[self.pod.status.nominated_node_name]
+                    rejecting = self.fit(Trial(nominated, self.filters)).filter
+                    plugins |= {FILTERS[rejecting].plugin} if rejecting else set()
+                text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(plugins))}]"
                 statuses[name] = Verdict(UNRESOLVABLE, "", (text,))
         return statuses, no_status
 
@@ -479,7 +485,9 @@ class Cycle:
                 "node": node,
                 "evict": evict,
                 "mark_disrupted": evict if rules.disruption_condition else (),
-                "clear_nominations": tuple(lower) if rules.clear_lower_nominations else (),
+                "clear_nominations": tuple(lower)
+                if rules.clear_lower_nominations and (evict or rules.clear_without_eviction)
+                else (),
                 "nomination": "set",
             }
         statuses: Mapping[str, Verdict] = found.get("dry_run_statuses", {})
