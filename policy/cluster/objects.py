@@ -279,12 +279,17 @@ class ContainerImage(_Object, frozen=True):
     size_bytes: Int64 = 0
 
 
+class NodeSystemInfo(_Object, frozen=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(_Object, frozen=True):
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
     declared_features: list[str] | None = None
+    node_info: NodeSystemInfo | None = None
 
 
 class Node(_Object, frozen=True):

@@ -93,6 +93,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         ),
         queue=QueueRules(
             kind=spec.queue.kind,
+            order=spec.queue.order,
             initial_backoff_seconds=spec.queue.initialBackoffSeconds,
             max_backoff_seconds=spec.queue.maxBackoffSeconds,
             unschedulable_seconds=spec.queue.unschedulableSeconds,

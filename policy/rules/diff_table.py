@@ -194,6 +194,10 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         false="the event does not name resource claims",
     ),
     "queue.kind": lambda kind: f"the queue is of kind {kind}",
+    "queue.order": _chosen(
+        arrival="of equal pods, the one that was created first is tried first",
+        key="of equal pods, the first by namespace and name is tried first",
+    ),
     "queue.initialBackoffSeconds": lambda n: f"a failed pod waits for {n} s at first",
     "queue.maxBackoffSeconds": lambda n: f"a failed pod waits for {n} s at most",
     "queue.unschedulableSeconds": lambda n: f"an unschedulable pod is tried again after {n} s",

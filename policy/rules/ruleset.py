@@ -71,6 +71,13 @@ class QueueKind(StrEnum):
     FIFO = "fifo"  # the one that waits longest; there is no backoff (1.13 without the feature)
 
 
+class QueueOrder(StrEnum):
+    """Which of the pods comes first that the queue would take alike."""
+
+    ARRIVAL = "arrival"  # the one that was created first
+    KEY = "key"  # by namespace and name: a scheduler that has just started reads them like this
+
+
 class ReprieveGroup(StrEnum):
     """Potential victims that are tried together."""
 
@@ -201,6 +208,7 @@ class QueueRules:
     """How pods that could not be placed wait for their next cycle."""
 
     kind: QueueKind
+    order: QueueOrder
     initial_backoff_seconds: int  #: after the first failure; it doubles. 0: no backoff
     max_backoff_seconds: int
     unschedulable_seconds: int  #: after which a pod is tried again though nothing has happened

@@ -16,6 +16,7 @@ from policy.rules.ruleset import (
     OnNoCandidate,
     Pick,
     QueueKind,
+    QueueOrder,
     StartAt,
 )
 
@@ -192,6 +193,11 @@ class QueueModel(Model):
     """How pods that could not be placed wait for their next cycle."""
 
     kind: Annotated[QueueKind, Word] = QueueKind.PRIORITY
+    order: Annotated[QueueOrder, Word] = Field(
+        QueueOrder.ARRIVAL,
+        description="who comes first of pods that are equal otherwise: by creation, or by "
+        "namespace and name, as for a scheduler that has just started",
+    )
     initialBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 1  # noqa: N815
     maxBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 10  # noqa: N815
     unschedulableSeconds: Annotated[int, Field(ge=1, le=604_800)] = 300  # noqa: N815

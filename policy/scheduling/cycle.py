@@ -227,7 +227,7 @@ class Scheduler:
 
         A pod that somebody else placed or removed in the meantime is left out.
         """
-        for key in pending(self._snapshot, scheduler=scheduler):
+        for key in pending(self._snapshot, scheduler=scheduler, order=self.rules().queue.order):
             if not self.waits(key, scheduler):
                 continue
             try:

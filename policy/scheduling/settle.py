@@ -21,7 +21,7 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import Pod, PodStatus
 from policy.cluster.tables import TERMINATING
 from policy.decision.model import NominationChange, Outcome
-from policy.rules.ruleset import RuleSet
+from policy.rules.ruleset import QueueOrder, RuleSet
 from policy.scheduling.cycle import Scheduler, Step
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
 from policy.scheduling.queue import SchedulingQueue
@@ -68,6 +68,7 @@ class Settler:
         self._name = name
         self._max_cycles = max_cycles
         self._queue = SchedulingQueue(rules.queue)
+        self._order = rules.queue.order
         self._leaving: list[tuple[int, int, str]] = []
         self._sequence = count()
         self._cycles = 0
@@ -100,14 +101,15 @@ class Settler:
 
     def _begin(self) -> None:
         snapshot = self._scheduler.snapshot
-        for key in pending(snapshot, scheduler=self._name):
+        by_arrival = self._order is QueueOrder.ARRIVAL
+        for key in pending(snapshot, scheduler=self._name, order=self._order):
             pod = snapshot.pod(key)
             assert pod is not None
             created = times.parse_optional(pod.metadata.creation_timestamp)
             self._queue.add(
                 key,
                 priority=pod.spec.priority or 0,
-                now_ms=self._clock.now_ms if created == times.MISSING else created,
+                now_ms=created if by_arrival and created != times.MISSING else self._clock.now_ms,
                 nominated=pod.status.nominated_node_name,
             )
         leaving = snapshot.column(TERMINATING) & (snapshot.node >= 0)

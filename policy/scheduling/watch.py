@@ -41,7 +41,8 @@ class Watcher:
         while True:
             self._look()
             decided = False
-            for key in pending(self._scheduler.snapshot, scheduler=self._name):
+            order = self._scheduler.rules().queue.order
+            for key in pending(self._scheduler.snapshot, scheduler=self._name, order=order):
                 # What overtook an earlier decision may have placed or removed the pod.
                 if not self._due(key) or not self._scheduler.waits(key, self._name):
                     continue
