@@ -86,6 +86,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
             clear_lower_nominations=effects.clearLowerNominations,
             clear_without_eviction=effects.clearWithoutEviction,
             disruption_condition=effects.disruptionCondition,
+            repeat_condition=effects.repeatCondition,
             delete_terminating_victims=effects.deleteTerminatingVictims,
             on_no_candidate=effects.onNoCandidate,
             failure_message=effects.failureMessage,

@@ -176,6 +176,10 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         true="victims get the condition DisruptionTarget",
         false="victims get no condition",
     ),
+    "effects.repeatCondition": _chosen(
+        true="a victim that a scheduler has marked already is marked once more",
+        false="a victim that a scheduler has marked already is not marked again",
+    ),
     "effects.deleteTerminatingVictims": _chosen(
         true="a victim that is leaving already is deleted once more",
         false="a victim that is leaving already gets no second delete",

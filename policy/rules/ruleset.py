@@ -174,6 +174,7 @@ class EffectRules:
     clear_lower_nominations: bool
     clear_without_eviction: bool  #: also where every victim is leaving already
     disruption_condition: bool
+    repeat_condition: bool  #: also for a victim that a scheduler has marked already
     delete_terminating_victims: bool
     on_no_candidate: OnNoCandidate
     failure_message: bool  #: the result says why the pod cannot preempt

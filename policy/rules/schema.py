@@ -142,6 +142,9 @@ class EffectsModel(Model):
         False, description="clear them also where no pod is newly evicted (1.33 and earlier)"
     )
     disruptionCondition: bool = True  # noqa: N815
+    repeatCondition: bool = Field(  # noqa: N815
+        False, description="mark a victim once more that a scheduler has marked already (1.28)"
+    )
     deleteTerminatingVictims: bool = False  # noqa: N815
     onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
     failureMessage: bool = Field(  # noqa: N815

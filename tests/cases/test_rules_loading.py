@@ -188,6 +188,7 @@ def test_scalars_and_mappings_merge_by_key() -> None:
             clear_lower_nominations=True,
             clear_without_eviction=False,
             disruption_condition=True,
+            repeat_condition=False,
             delete_terminating_victims=False,
             on_no_candidate=OnNoCandidate.LEAVE,
             failure_message=True,

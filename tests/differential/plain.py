@@ -123,6 +123,7 @@ class Cycle:
         by_name = sorted((o for o in objects if isinstance(o, Node)), key=lambda n: n.metadata.name)
         self.states = {n.metadata.name: NodeState(n) for n in by_name}
         pods = {key_of(o): o for o in objects if isinstance(o, Pod)}
+        self.pods = pods
         self.pod = pods[preemptor]
         self.budgets = [o for o in objects if isinstance(o, PodDisruptionBudget)]
         self.waiting: list[Pod] = []
@@ -477,6 +478,9 @@ class Cycle:
                 for key, terminating in found["victims"]
                 if rules.delete_terminating_victims or not terminating
             )
+            marked = evict if rules.disruption_condition else ()
+            if not rules.repeat_condition:
+                marked = tuple(k for k in marked if not preempted(self.pods[k]))
             lower = [
                 key_of(p) for p in self.nominated_to(node) if priority_of(p) < priority_of(self.pod)
             ]
@@ -484,7 +488,7 @@ class Cycle:
                 "outcome": "preempt",
                 "node": node,
                 "evict": evict,
-                "mark_disrupted": evict if rules.disruption_condition else (),
+                "mark_disrupted": marked,
                 "clear_nominations": tuple(lower)
                 if rules.clear_lower_nominations and (evict or rules.clear_without_eviction)
                 else (),
