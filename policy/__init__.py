@@ -3,7 +3,7 @@
     from policy import Snapshot, RuleSet, decide
 
     snapshot = Snapshot.from_manifests(objects, now=datetime.now(UTC))
-    rules = RuleSet.load("kube-1.35")
+    rules = RuleSet.load("kube-1.36")
     decision = decide(snapshot, rules, "namespace/name", seed=0)
 
 The names below are imported when they are first used: `import policy` itself loads nothing else.

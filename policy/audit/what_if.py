@@ -181,6 +181,7 @@ class _Cascade:
         self._recorded = snapshot.history
         self._tally = Tally()
         self._queue = SchedulingQueue(rules.queue)
+        self._order = rules.queue.order
         self._places: dict[str, _Place] = {}
         self._supposed: list[tuple[Change, ...]] = []
         self._steps: list[Step] = []
@@ -191,7 +192,7 @@ class _Cascade:
         self._queue.add(
             key,
             priority=0 if pod is None else pod.spec.priority or 0,
-            now_ms=now_ms if pod is None else arrival_ms(pod, now_ms=now_ms),
+            now_ms=now_ms if pod is None else arrival_ms(pod, now_ms=now_ms, order=self._order),
         )
 
     def run(self) -> list[Step]:

@@ -231,7 +231,7 @@ def rollback(name: str, reason: str, db: str, form: str) -> int:
     \b
     Example:
       policy env create prod
-      policy env activate prod kube-1.35 --reason "as in the cluster"
+      policy env activate prod kube-1.36 --reason "as in the cluster"
       policy env activate prod environments/prod --reason "stricter"
       policy env rollback prod --reason "too strict"
     """

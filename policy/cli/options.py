@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_DB: Final = "policy.db"
-DEFAULT_RULES: Final = "kube-1.35"
+DEFAULT_RULES: Final = "kube-1.36"
 FORMATS: Final = ("table", "json", "yaml", "csv", "jsonl")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import options, output, rule_files, rules_for, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ def group() -> None:
       policy rules list
       policy rules test
     """
+
+
+group.add_command(rules_for.command)
 
 
 @group.command("list")
@@ -70,7 +73,7 @@ def show(rules: str, form: str) -> int:
 
     \b
     Example:
-      policy rules show kube-1.35
+      policy rules show kube-1.36
     """
     import json
 
@@ -119,7 +122,7 @@ def lint(rules: str, form: str) -> int:
 
     \b
     Example:
-      policy rules lint kube-1.35
+      policy rules lint kube-1.36
     """
     from dataclasses import asdict
 
@@ -215,7 +218,7 @@ def diff(old: str, new: str, form: str) -> int:
 
     \b
     Example:
-      policy rules diff kube-1.14 kube-1.35
+      policy rules diff kube-1.35 kube-1.36
     """
     from dataclasses import asdict
 
@@ -273,7 +276,7 @@ def coverage(
     \b
     Example:
       policy rules coverage
-      policy rules coverage kube-1.35 --unused
+      policy rules coverage kube-1.36 --unused
     """
     from dataclasses import asdict
 

@@ -133,7 +133,7 @@ def command(
         if not asked and not (files or nodes):
             from policy.scheduling.order import pending
 
-            asked = pending(supposed.snapshot)
+            asked = pending(supposed.snapshot, order=rule_set.queue.order)
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
         ids: Mapping[int, int] = {}
         if record:

@@ -84,12 +84,17 @@ class ContainerPort(_Object, frozen=True):
     protocol: str = "TCP"
 
 
+class ContainerRestartRule(_Object, frozen=True):
+    action: str = ""
+
+
 class Container(_Object, frozen=True):
     name: str = ""
     image: str | None = None
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] | None = None
 
 
 class NodeSelectorTerm(_Object, frozen=True):
@@ -227,6 +232,7 @@ class PodSpec(_Object, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
     termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False
+    host_users: bool | None = None
 
 
 class ContainerStatus(_Object, frozen=True):
@@ -273,11 +279,17 @@ class ContainerImage(_Object, frozen=True):
     size_bytes: Int64 = 0
 
 
+class NodeSystemInfo(_Object, frozen=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(_Object, frozen=True):
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
+    declared_features: list[str] | None = None
+    node_info: NodeSystemInfo | None = None
 
 
 class Node(_Object, frozen=True):

@@ -25,10 +25,11 @@ Requests = dict[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRules:
-    """What counts, by generation. The defaults are those of 1.35."""
+    """What counts, by generation. The defaults are those of 1.36."""
 
     sidecars: bool = True  #: restartable init containers add to the sum (1.29)
-    pod_level: bool = True  #: `spec.resources` replaces the sum (1.32)
+    pod_level: bool = True  #: `spec.resources` replaces the sum (1.34)
+    pod_level_resize: bool = True  #: of pods on nodes, the larger of it and the status (1.36)
     resize: bool = True  #: the larger of spec and status for pods on nodes (1.33)
     overhead: bool = True  #: `spec.overhead` (1.16)
     running_init: bool = True  #: init containers of pods that are already on a node (1.15)
@@ -112,6 +113,27 @@ def _by_name(*groups: Iterable[ContainerStatus] | None) -> dict[str, ContainerSt
     return {status.name: status for group in groups for status in group or ()}
 
 
+def _pod_level_requests(pod: Pod, *, resize: bool) -> dict[str, int]:
+    """What the pod asks for as a whole; empty where it names no resource that counts there.
+
+    resize: where the status tells, the largest of spec (left out where the resize is infeasible),
+    status and allocation counts for cpu and memory; 0 where none of them names it.
+    """
+    asked = pod.spec.resources.requests if pod.spec.resources is not None else None
+    whole = {
+        name: value
+        for name, value in _nano(asked).items()
+        if name in {CPU, MEMORY} or name.startswith("hugepages-")
+    }
+    status = pod.status
+    if resize and status.resources is not None:
+        told = [_nano(status.resources.requests), _nano(status.allocated_resources)]
+        told += [] if _resize_infeasible(pod) else [whole]
+        for name in whole.keys() & {CPU, MEMORY}:
+            whole[name] = max(found.get(name, 0) for found in told)
+    return whole
+
+
 def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> Requests:
     """What the pod asks for.
 
@@ -158,10 +180,9 @@ def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> R
                 _raise_to(peak, own)
         _raise_to(total, peak)
 
-    if rules.pod_level and spec.resources is not None:
-        for name, value in _nano(spec.resources.requests).items():
-            if name in {CPU, MEMORY} or name.startswith("hugepages-"):
-                total[name] = value
+    if rules.pod_level:
+        resize = on_node and rules.resize and rules.pod_level_resize
+        total |= _pod_level_requests(pod, resize=resize)
     if rules.overhead and spec.overhead:
         _add(total, _nano(spec.overhead))
     return {n: to_base_units(name=n, nano=v) for n, v in total.items() if counted(n)}

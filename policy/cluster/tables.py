@@ -122,12 +122,12 @@ class Column:
     part: Callable[[Pod], Hashable] | None = None
 
 
-def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of app containers and restartable init containers."""
-    sidecars = (c for c in pod.spec.init_containers or () if c.restart_policy == "Always")
+def host_ports(pod: Pod, *, sidecars: bool = True) -> tuple[HostPort, ...]:
+    """Host ports of app containers and, where `sidecars` count, restartable init containers."""
+    restartable = (c for c in pod.spec.init_containers or () if c.restart_policy == "Always")
     return tuple(
         HostPort(ip=p.host_ip or "0.0.0.0", protocol=p.protocol or "TCP", port=p.host_port)
-        for c in (*(pod.spec.containers or ()), *sidecars)
+        for c in (*(pod.spec.containers or ()), *(restartable if sidecars else ()))
         for p in c.ports or ()
         if p.host_port > 0
     )

@@ -6,7 +6,7 @@ goes through files with several processes. Another form of recording is one more
 `run.FORMS`.
 """
 
-from policy.conformance.results import Result, Summary, Verdict
-from policy.conformance.run import RecordingError, run
+from policy.conformance.results import RecordingError, Result, Summary, Verdict
+from policy.conformance.run import run
 
 __all__ = ["RecordingError", "Result", "Summary", "Verdict", "run"]

@@ -12,8 +12,9 @@ differ  Everything else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +49,7 @@ PLUGINS: Final[Mapping[str, str]] = {
     "volume-zone": "VolumeZone",
     "topology-spread": "PodTopologySpread",
     "pod-affinity": "InterPodAffinity",
+    "declared-features": "NodeDeclaredFeatures",
 }
 """kube-scheduler's names of the filters of rule files."""
 
@@ -59,10 +61,10 @@ def compare(
     from policy.face import Snapshot
 
     snapshot = Snapshot.from_manifests(scenario.objects, now=NOW, admission=False)
-    comparison = _Comparison(scenario, snapshot, rules)
+    comparison = _Comparison(scenario, snapshot, _in_the_cycle(rules))
     differences = list(comparison.differences())
     if strict:
-        differences.extend(_texts(scenario, comparison.decision))
+        differences.extend(_texts(comparison))
     agreed = Verdict.TIE if comparison.tied else Verdict.AGREE
     return Result(
         id=scenario.id,
@@ -71,6 +73,24 @@ def compare(
         verdict=Verdict.DIFFER if differences else agreed,
         differences=tuple(differences) or tuple(comparison.tied),
     )
+
+
+def decided(scenario: Scenario, rules: RuleSet) -> Decision:
+    """What `rules` decide in the recorded cluster."""
+    from policy.face import Snapshot
+    from policy.preemption.decide import decide
+
+    snapshot = Snapshot.from_manifests(scenario.objects, now=NOW, admission=False)
+    return decide(snapshot, rules, scenario.pod)
+
+
+def _in_the_cycle(rules: RuleSet) -> RuleSet:
+    """The rule set for deletions in the scheduling cycle itself, as the recordings have them.
+
+    Only where they run in the background (the default since 1.33) do nominations stay where no
+    pod is newly evicted.
+    """
+    return replace(rules, effects=replace(rules.effects, clear_without_eviction=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +296,9 @@ def _recorded_clearing(scenario: Scenario, node: str) -> list[str] | None:
 # --- strict: codes, reasons, messages -----------------------------------------------------------
 
 
-def _texts(scenario: Scenario, decision: Decision) -> Iterator[str]:
-    expect, trace = scenario.expect, decision.trace
+def _texts(comparison: _Comparison) -> Iterator[str]:
+    expect, decision = comparison.expect, comparison.decision
+    trace = decision.trace
     if expect.error is not None:
         return
     for node, recorded in sorted(expect.filter.items()):
@@ -287,7 +308,7 @@ def _texts(scenario: Scenario, decision: Decision) -> Iterator[str]:
             ours = _status(trace.filter_statuses[node])
             yield f"filter {node}: {ours}, recorded {_status(recorded)}"
     if expect.potential_nodes is not None and not expect.fits:
-        yield from _different("potential nodes", trace.potential_nodes, expect.potential_nodes)
+        yield from different("potential nodes", trace.potential_nodes, expect.potential_nodes)
     if expect.statuses is not None:
         yield from _dry_run(trace.dry_run_statuses, expect.statuses)
     fired = next((rule for rule in trace.rules if rule.section == "eligibility"), None)
@@ -296,8 +317,11 @@ def _texts(scenario: Scenario, decision: Decision) -> Iterator[str]:
         yield f"reason: `{fired.reason}`, recorded `{told}`"
     if expect.post_filter is not None and trace.message != expect.post_filter.message:
         yield f"message: `{trace.message}`, recorded `{expect.post_filter.message}`"
-    if expect.fit_error is not None and (text := fit_error(decision)) != expect.fit_error:
-        yield f"event: `{text}`, recorded `{expect.fit_error}`"
+    if expect.fit_error is not None:
+        nodes, claims = len(comparison.snapshot.nodes), comparison.rules.effects.claims_message
+        text = _without_nominated(fit_error(decision, nodes=nodes, claims=claims))
+        if text != expect.fit_error:
+            yield f"event: `{text}`, recorded `{expect.fit_error}`"
 
 
 def _dry_run(ours: Mapping[str, Status], recorded: Mapping[str, RecordedStatus]) -> Iterator[str]:
@@ -310,7 +334,8 @@ def _dry_run(ours: Mapping[str, Status], recorded: Mapping[str, RecordedStatus])
             yield f"status {node}: {_status(ours[node])}, recorded {_status(recorded[node])}"
 
 
-def _different(what: str, ours: Iterable[str], recorded: Iterable[str]) -> Iterator[str]:
+def different(what: str, ours: Iterable[str], recorded: Iterable[str]) -> Iterator[str]:
+    """One line where the two are not the same set."""
     if set(ours) != set(recorded):
         yield _sets(what, ours, recorded)
 
@@ -320,9 +345,19 @@ def _same_status(ours: Status, recorded: RecordedStatus | list[str]) -> bool:
         return list(ours.reasons) == recorded
     return (
         ours.code.label == recorded.code
-        and list(ours.reasons) == recorded.reasons
+        and [_without_nominated(text) for text in ours.reasons] == recorded.reasons
         and recorded.plugin in (None, PLUGINS.get(ours.filter, ours.filter))
     )
+
+
+_PLUGINS_OF_OTHERS: Final = re.compile(r"(didn't satisfy plugin\(s\)) \[[^\]]*\]")
+
+
+def _without_nominated(text: str) -> str:
+    """The text as the recordings have it, which were made without the scheduler around the
+    plugins: of a node that is not filtered they name the plugin that left it out. The running
+    scheduler adds the one that rejects the nominated node."""
+    return _PLUGINS_OF_OTHERS.sub(r"\1 [NodeAffinity]", text)
 
 
 def _status(status: Status | RecordedStatus | list[str]) -> str:

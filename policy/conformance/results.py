@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class RecordingError(Exception):
+    """A file that is no recording, or a line of it that is none; the text says which."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.help = help
+
+
 class Verdict(StrEnum):
     """How a decision of ours relates to a recorded one."""
 

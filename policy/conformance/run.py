@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, scenario, sessions
-from policy.conformance.results import Result
+from policy.conformance import compare, scenario, sessions, variants
+from policy.conformance.results import RecordingError, Result
 from policy.text.system import explained
 from policy.workers import without_interrupt
 
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 8
 """Scenarios that travel to a worker together."""
-
-
-class RecordingError(Exception):
-    """A file that is no recording, or a line of it that is none; the text says which."""
-
-    def __init__(self, message: str, *, help: str = "") -> None:
-        super().__init__(message)
-        self.help = help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +57,7 @@ class Preemptions:
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
 
 
-FORMS: Final[Sequence[Form]] = (Preemptions(), sessions.Sessions())
+FORMS: Final[Sequence[Form]] = (variants.Variants(), Preemptions(), sessions.Sessions())
 
 _Chunk: TypeAlias = list[Task]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
     from policy.cluster.tables import Names
 
-ENGINE_VERSION: Final = "2"
+ENGINE_VERSION: Final = "3"
 """Version of the decision procedure and of the canonical decision.
 
 It goes up with every change after which an equal snapshot, rule set, preemptor and seed may give

@@ -174,13 +174,15 @@ class Narrowing:
     """What a filter says before nodes are looked at one by one (PreFilter).
 
     `rejected`: reasons for which the pod fits on no node at all. `error`: the cycle fails.
-    `names`: only these nodes are filtered; `outside` tells what becomes of the others.
+    `names`: only these nodes are filtered; `outside` tells what becomes of the others. `by`: the
+    filter that says so, filled in where filters are gone through.
     """
 
     rejected: tuple[str, ...] = ()
     error: str = ""
     names: frozenset[str] | None = None
-    outside: str = ""  #: `unresolvable` or `no-status`
+    outside: str = ""  #: `unresolvable`, `skipped` or `dry-run`; see node-affinity
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ _PARTS: Final[tuple[tuple[FilterInfo, Mapping[str, str | bool]], ...]] = (
             "compare": "all",
             "sidecars": False,
             "podLevel": False,
+            "podLevelResize": False,
             "resize": False,
             "overhead": False,
             "runningInit": False,
@@ -30,7 +31,7 @@ _PARTS: Final[tuple[tuple[FilterInfo, Mapping[str, str | bool]], ...]] = (
         },
     ),
     (node_name.INFO, {}),
-    (node_ports.INFO, {}),
+    (node_ports.INFO, {"sidecars": False}),
     (node_affinity.INFO, {"wording": "selector", "nodeNames": "not-narrowed"}),
 )
 

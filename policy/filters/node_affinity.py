@@ -80,7 +80,7 @@ def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
     if not names:
         return Narrowing(rejected=(CONFLICT,))
     unknown = sorted(names - incoming.snapshot.nodes.index.keys())
-    if unknown and policy == "no-status":
+    if unknown and policy == "dry-run":
         return Narrowing(error=f'nodeinfo not found for node name "{unknown[0]}"')
     return Narrowing(names=names, outside=policy)
 
@@ -99,10 +99,11 @@ INFO = FilterInfo(
         ),
         "nodeNames": Parameter(
             doc="what becomes of nodes outside required matchFields on metadata.name: "
-            "unresolvable (1.32 and later), no-status (1.24 to 1.31: they are dry-run, and a "
-            "name without a node fails the cycle), not-narrowed (earlier)",
+            "unresolvable (1.32 and later), skipped (1.28.10, 1.29.5, 1.30 and 1.31: unresolvable "
+            "too, but without a status), dry-run (1.24 to 1.28.9 and 1.29.4: they have no status "
+            "and are tried, and a name without a node fails the cycle), not-narrowed (earlier)",
             default="unresolvable",
-            choices=("unresolvable", "no-status", "not-narrowed"),
+            choices=("unresolvable", "skipped", "dry-run", "not-narrowed"),
         ),
     },
 )

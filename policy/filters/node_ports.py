@@ -5,15 +5,29 @@ Load: one column per (ip, protocol, port) that would clash, 1 where the node's p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import numpy as np
 
-from policy.cluster.tables import HOST_PORTS, Bools, HostPort, Ints, host_ports
+from policy.cluster.objects import Pod
+from policy.cluster.tables import (
+    HOST_PORTS,
+    NOWHERE,
+    Bools,
+    Column,
+    HostPort,
+    Ints,
+    Pools,
+    host_ports,
+)
 from policy.filters.base import (
     UNSCHEDULABLE,
     Filter,
     FilterInfo,
     Incoming,
     Nodes,
+    Parameter,
     Parameters,
     Verdicts,
 )
@@ -29,11 +43,27 @@ def clashes(wanted: HostPort, held: HostPort) -> bool:
     return wanted.ip == held.ip or _ANY in {wanted.ip, held.ip}
 
 
+def _app_ports_id(pod: Pod, pools: Pools) -> int:
+    ports = host_ports(pod, sidecars=False)
+    return pools.named("app host ports").intern(ports, ports) if ports else NOWHERE
+
+
+APP_PORTS: Final = Column("app_host_ports", np.int32, _app_ports_id)
+"""HOST_PORTS without those of restartable init containers."""
+
+
 class NodePorts:
-    def __init__(self, incoming: Incoming, entries: tuple[HostPort, ...]) -> None:
+    def __init__(
+        self,
+        incoming: Incoming,
+        column: Column,
+        held: Sequence[tuple[HostPort, ...]],
+        entries: tuple[HostPort, ...],
+    ) -> None:
+        """column: which of the tuples in `held` each pod holds."""
         self._snapshot = incoming.snapshot
+        self._column = column
         self.width = len(entries)
-        held = incoming.snapshot.pools.ports.values
         # (port tuples + 1, width): the last row answers for pods without host ports (NOWHERE).
         self._holds = np.zeros((len(held) + 1, len(entries)), dtype=np.int64)
         for i, ports in enumerate(held):
@@ -42,13 +72,13 @@ class NodePorts:
     def base(self) -> Ints:
         snapshot = self._snapshot
         load = np.zeros((len(snapshot.nodes), self.width), dtype=np.int64)
-        rows = np.flatnonzero((snapshot.column(HOST_PORTS) >= 0) & (snapshot.node >= 0))
+        rows = np.flatnonzero((snapshot.column(self._column) >= 0) & (snapshot.node >= 0))
         nodes = snapshot.node[rows].astype(np.int64)
         np.add.at(load, nodes, self.demand(rows, nodes))
         return np.minimum(load, 1)
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
-        return np.asarray(self._holds[self._snapshot.column(HOST_PORTS)[rows]])
+        return np.asarray(self._holds[self._snapshot.column(self._column)[rows]])
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         # The scheduler's port table is a set: where two pods of a node hold the same entry (which
@@ -67,16 +97,20 @@ class NodePorts:
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
-    wanted = host_ports(incoming.pod)
+    sidecars: bool = parameters["sidecars"]
+    wanted = host_ports(incoming.pod, sidecars=sidecars)
     if not wanted:
         return None
+    column = HOST_PORTS if sidecars else APP_PORTS
+    incoming.snapshot.column(column)  # interns what it holds
+    pools = incoming.snapshot.pools
     # Nominated pods may hold ports too: every entry known to the snapshot is a possible clash.
-    held = incoming.snapshot.pools.ports.values
+    held = (pools.ports if sidecars else pools.named("app host ports")).values
     entries = {e for ports in held for e in ports if any(clashes(w, e) for w in wanted)}
     if not entries:
         return None
     ordered = sorted(entries, key=lambda e: (e.protocol, e.port, e.ip))
-    return NodePorts(incoming, tuple(ordered))
+    return NodePorts(incoming, column, held, tuple(ordered))
 
 
 INFO = FilterInfo(
@@ -84,4 +118,9 @@ INFO = FilterInfo(
     plugin="NodePorts",
     doc="Host ports (address, protocol, port) that pods of the node hold. Eviction resolves it.",
     build=build,
+    parameters={
+        "sidecars": Parameter(
+            doc="host ports of restartable init containers count (1.33.6 and later)", default=True
+        ),
+    },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -194,6 +194,7 @@ def narrowing(incoming: Incoming, uses: Sequence[Use]) -> Narrowing | None:
         found = use.info.narrow(incoming, use.parameters)
         if found is None:
             continue
+        found = replace(found, by=use.info.name)
         if found.error or found.rejected:
             return found
         names = found

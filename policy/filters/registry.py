@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from policy.filters import (
+    declared_features,
     general,
     node_affinity,
     node_conditions,
@@ -42,6 +43,7 @@ FILTERS: Final[Mapping[str, FilterInfo]] = MappingProxyType(
             topology_spread,
             pod_affinity,
             node_conditions,
+            declared_features,
         )
     }
 )

@@ -32,6 +32,7 @@ def request_rules(parameters: Parameters) -> RequestRules:
     return RequestRules(
         sidecars=parameters["sidecars"],
         pod_level=parameters["podLevel"],
+        pod_level_resize=parameters["podLevelResize"],
         resize=parameters["resize"],
         overhead=parameters["overhead"],
         running_init=parameters["runningInit"],
@@ -145,7 +146,14 @@ INFO = FilterInfo(
             choices=("requested", "all"),
         ),
         "sidecars": Parameter(doc="restartable init containers add to the sum", default=True),
-        "podLevel": Parameter(doc="pod-level requests replace the containers' sum", default=True),
+        "podLevel": Parameter(
+            doc="pod-level requests replace the containers' sum (1.34 and later)", default=True
+        ),
+        "podLevelResize": Parameter(
+            doc="of a pod on a node that is being resized, pod-level requests are the larger of "
+            "spec and status (1.36 and later)",
+            default=True,
+        ),
         "resize": Parameter(doc="pods in resize count the larger of spec and status", default=True),
         "overhead": Parameter(doc="spec.overhead is added", default=True),
         "runningInit": Parameter(doc="init containers of pods on nodes count", default=True),

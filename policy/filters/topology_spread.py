@@ -51,16 +51,29 @@ class _Constraint:
     """One constraint with everything about it that stays the same for the whole cycle."""
 
     max_skew: int
+    min_domains: int | None
     selector: Selector
+    topology_key: str
     domain: Ints  #: (nodes,) NOWHERE without the label
+    domains: int
     labelled: Bools  #: (nodes,)
     counts: Bools  #: (nodes,) nodes whose pods are counted
-    in_domains: Bools  #: (nodes,) nodes whose domain holds a counted node
+    present: Ints  #: domains that hold a counted node
+    counted: Bools  #: (nodes,) nodes whose pods are counted at first; see `_compile`
     own: int  #: 1 where the incoming pod itself matches
+    matches: Bools  #: (pods,) pods that a removal or addition counts
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Column:
+    """A constraint with the counts that it is judged by: its own, or those of its topology key."""
+
+    constraint: _Constraint
+    sharing: tuple[_Constraint, ...]  #: constraints whose pods the counts hold; itself at least
+    in_domains: Bools  #: (nodes,) nodes whose domain holds a counted node
     base: Ints  #: (nodes,) matching pods in each node's domain
     others_min: Ints  #: (nodes,) smallest count among the other domains
     fixed_min: int | None  #: 0 where there are fewer domains than minDomains
-    matches: Bools  #: (pods,) pods that a removal or addition counts
 
 
 def _selector(constraint: TopologySpreadConstraint, incoming: Incoming) -> Selector:
@@ -95,7 +108,6 @@ def _compile(
     snapshot = incoming.snapshot
     selector = _selector(constraint, incoming)
     domain, domains = snapshot.nodes.domains(constraint.topology_key)
-    labelled = domain >= 0
     counts = all_keys & _included(constraint, incoming, parameters)
     namespace = incoming.namespace
     of_namespace = pods_matching(
@@ -107,35 +119,70 @@ def _compile(
             within=selector,
         ),
     )
-    totals = np.zeros(domains, dtype=np.int64)
     present = np.unique(domain[counts])
-    # Before the inclusion policies, a domain that is counted was counted on all of its nodes, also
-    # on those that the pod's node affinity keeps it from.
-    counted = counts if parameters["nodeInclusionPolicies"] else np.isin(domain, present)
+    return _Constraint(
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains if parameters["minDomains"] else None,
+        selector=selector,
+        topology_key=constraint.topology_key,
+        domain=domain,
+        domains=domains,
+        labelled=domain >= 0,
+        counts=counts,
+        present=present,
+        # Before the inclusion policies, a domain that is counted was counted on all of its nodes,
+        # also on those that the pod's node affinity keeps it from.
+        counted=counts if parameters["nodeInclusionPolicies"] else np.isin(domain, present),
+        own=int(selector.matches(incoming.labels)),
+        matches=of_namespace,
+    )
+
+
+def _totals(
+    constraint: _Constraint, incoming: Incoming, parameters: Parameters, counted: Bools
+) -> Ints:
+    """Pods of the counted nodes that the constraint counts, per domain; shape (domains,)."""
+    snapshot, domain = incoming.snapshot, constraint.domain
+    totals = np.zeros(constraint.domains, dtype=np.int64)
     # Counting skips terminating pods, and (not in 1.20) an empty selector; removing a pod
     # does not.
-    if not selector.empty or parameters["emptySelector"] == "everything":
-        rows = np.flatnonzero(of_namespace & (snapshot.node >= 0) & ~snapshot.column(TERMINATING))
+    if not constraint.selector.empty or parameters["emptySelector"] == "everything":
+        leaving = snapshot.column(TERMINATING)
+        rows = np.flatnonzero(constraint.matches & (snapshot.node >= 0) & ~leaving)
         rows = rows[counted[snapshot.node[rows]]]
         np.add.at(totals, domain[snapshot.node[rows]], 1)
-    min_domains = constraint.min_domains if parameters["minDomains"] else None
-    base = np.zeros(len(snapshot.nodes), dtype=np.int64)
+    return totals
+
+
+def _column(
+    constraint: _Constraint,
+    sharing: tuple[_Constraint, ...],
+    incoming: Incoming,
+    parameters: Parameters,
+) -> _Column:
+    totals = np.zeros(constraint.domains, dtype=np.int64)
+    present = np.zeros(0, dtype=np.int64)
+    later = np.zeros(constraint.domain.size, dtype=np.bool_)
+    for part in reversed(sharing):
+        counted = part.counted & ~later
+        totals += _totals(part, incoming, parameters, counted)
+        present = np.union1d(present, part.present)
+        if parameters["sameKey"] == "overwritten":
+            later |= part.counted
+    domain, labelled = constraint.domain, constraint.labelled
+    base = np.zeros(domain.size, dtype=np.int64)
     base[labelled] = totals[domain[labelled]]
     # A node outside the inclusion policies is not counted in; its domain may be, by other nodes.
     in_domains = labelled & np.isin(domain, present)
     base[~in_domains] = 0
-    return _Constraint(
-        max_skew=constraint.max_skew,
-        selector=selector,
-        domain=domain,
-        labelled=labelled,
-        counts=counts,
+    wanted = constraint.min_domains
+    return _Column(
+        constraint=constraint,
+        sharing=sharing,
         in_domains=in_domains,
-        own=int(selector.matches(incoming.labels)),
         base=base,
         others_min=_min_of_others(totals, present, domain),
-        fixed_min=0 if min_domains is not None and present.size < min_domains else None,
-        matches=of_namespace,
+        fixed_min=0 if wanted is not None and present.size < wanted else None,
     )
 
 
@@ -151,41 +198,44 @@ def _min_of_others(totals: Ints, present: Ints, domain: Ints) -> Ints:
 
 
 class TopologySpread(LinearFilter):
-    def __init__(self, incoming: Incoming, constraints: tuple[_Constraint, ...]) -> None:
+    def __init__(self, incoming: Incoming, columns: tuple[_Column, ...]) -> None:
         self._snapshot = incoming.snapshot
-        self._constraints = constraints
-        self.width = len(constraints)
+        self._columns = columns
+        self.width = len(columns)
 
     def base(self) -> Ints:
-        return np.stack([c.base for c in self._constraints], axis=1)
+        return np.stack([c.base for c in self._columns], axis=1)
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
-        return np.stack(
-            [(c.matches[rows] & c.counts[nodes]).astype(np.int64) for c in self._constraints],
-            axis=1,
-        )
+        demand = np.zeros((rows.size, self.width), dtype=np.int64)
+        for i, column in enumerate(self._columns):
+            for part in column.sharing:
+                demand[:, i] += part.matches[rows] & part.counts[nodes]
+        return demand
 
-    def _skewed(self, constraint: _Constraint, load: Ints, nodes: Nodes) -> Bools:
-        if constraint.fixed_min is not None:
-            smallest: Ints | int = constraint.fixed_min
+    def _skewed(self, column: _Column, load: Ints, nodes: Nodes) -> Bools:
+        if column.fixed_min is not None:
+            smallest: Ints | int = column.fixed_min
         else:
-            own = np.where(constraint.in_domains[nodes], load, _NO_DOMAIN)
-            smallest = np.minimum(constraint.others_min[nodes], own)
+            own = np.where(column.in_domains[nodes], load, _NO_DOMAIN)
+            smallest = np.minimum(column.others_min[nodes], own)
+        constraint = column.constraint
         return np.asarray(load + constraint.own - smallest > constraint.max_skew)
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         passes = np.ones(nodes.size, dtype=np.bool_)
-        for i, constraint in enumerate(self._constraints):
-            passes &= constraint.labelled[nodes] & ~self._skewed(constraint, load[:, i], nodes)
+        for i, column in enumerate(self._columns):
+            labelled = column.constraint.labelled[nodes]
+            passes &= labelled & ~self._skewed(column, load[:, i], nodes)
         return passes
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
         codes = np.zeros(nodes.size, dtype=np.int8)
         reasons = np.zeros(nodes.size, dtype=np.int32)
         for i in reversed(range(self.width)):
-            constraint = self._constraints[i]
-            labelled = constraint.labelled[nodes]
-            skewed = labelled & self._skewed(constraint, load[:, i], nodes)
+            column = self._columns[i]
+            labelled = column.constraint.labelled[nodes]
+            skewed = labelled & self._skewed(column, load[:, i], nodes)
             codes[skewed], reasons[skewed] = UNSCHEDULABLE, 1
             codes[~labelled], reasons[~labelled] = UNRESOLVABLE, 2
         return Verdicts(codes=codes, reasons=reasons, texts=((), (SKEW,), (NO_LABEL,)))
@@ -203,9 +253,13 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     all_keys = np.ones(len(nodes), dtype=np.bool_)
     for constraint in wanted:
         all_keys &= nodes.domains(constraint.topology_key)[0] >= 0
-    return TopologySpread(
-        incoming, tuple(_compile(c, incoming, parameters, all_keys) for c in wanted)
-    )
+    constraints = [_compile(c, incoming, parameters, all_keys) for c in wanted]
+    apart = parameters["sameKey"] == "apart"
+    columns = []
+    for own in constraints:
+        of_key = tuple(c for c in constraints if c.topology_key == own.topology_key)
+        columns.append(_column(own, (own,) if apart else of_key, incoming, parameters))
+    return TopologySpread(incoming, tuple(columns))
 
 
 INFO = FilterInfo(
@@ -225,6 +279,14 @@ INFO = FilterInfo(
             doc="nodeAffinityPolicy and nodeTaintsPolicy count (1.26 and later); before, node "
             "affinity was always honoured and taints never",
             default=True,
+        ),
+        "sameKey": Parameter(
+            doc="two constraints with one topology key are counted apart (1.33 and later); before, "
+            "they shared one count per domain, in which the later constraint's pods overwrote the "
+            "earlier one's at first (1.27 to 1.32) or were added to them (1.20), and each pod that "
+            "came or went counted for both. An API server refuses such pods",
+            default="apart",
+            choices=("apart", "overwritten", "summed"),
         ),
     },
 )

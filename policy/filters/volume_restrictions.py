@@ -44,9 +44,13 @@ from policy.filters.volume_claims import (
     missing_claim,
 )
 
-ONE_POD = (
-    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-)
+ONE_POD = {
+    "in-use": "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+    "already in-use by another pod",
+    "same-name": "node has pod using PersistentVolumeClaim with the same name and "
+    "ReadWriteOncePod access mode",
+}
+"""How the generations word the reason."""
 DISK = "node(s) had no available disk"
 
 
@@ -101,17 +105,25 @@ DISKS: Final = Column("disks", np.int32, _disks_id)
 
 class VolumeRestrictions(LinearFilter):
     def __init__(
-        self, incoming: Incoming, *, used: int, claims: Ints | None, clashing: Bools | None
+        self,
+        incoming: Incoming,
+        *,
+        used: int,
+        claims: Ints | None,
+        clashing: Bools | None,
+        one_pod: str,
     ) -> None:
         """used: references that count at first.
 
         claims: references of each set of claims; clashing: which sets of disks clash; one slot
-        more each, which NOWHERE reads. None where the pod has no such volume.
+        more each, which NOWHERE reads. None where the pod has no such volume. one_pod: the
+        reason of a claim in use.
         """
         self._snapshot = incoming.snapshot
         self._used = used
         self._claims = claims
         self._clashing = clashing
+        self._one_pod = one_pod
         self.width = 2
 
     def base(self) -> Ints:
@@ -143,7 +155,7 @@ class VolumeRestrictions(LinearFilter):
         return Verdicts(
             codes=(failed * UNSCHEDULABLE).astype(np.int8),
             reasons=np.where(disk, 1, failed * 2).astype(np.int32),
-            texts=((), (DISK,), (ONE_POD,)),
+            texts=((), (DISK,), (self._one_pod,)),
         )
 
 
@@ -194,7 +206,13 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     # Without any use the scheduler skips the filter, and does not ask nominated pods either.
     if not used and clashing is None:
         return None
-    return VolumeRestrictions(incoming, used=used, claims=claims, clashing=clashing)
+    return VolumeRestrictions(
+        incoming,
+        used=used,
+        claims=claims,
+        clashing=clashing,
+        one_pod=ONE_POD[parameters["wording"]],
+    )
 
 
 def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
@@ -214,6 +232,12 @@ INFO = FilterInfo(
     parameters={
         "readWriteOncePod": Parameter(
             doc="ReadWriteOncePod claims count (1.27 and later)", default=True
+        ),
+        "wording": Parameter(
+            doc="how a ReadWriteOncePod claim in use is worded: in-use (1.34 and later), "
+            "same-name (earlier)",
+            default="in-use",
+            choices=tuple(ONE_POD),
         ),
         "missingClaims": MISSING_CLAIMS,
     },

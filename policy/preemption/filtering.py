@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import Bools
+from policy.cluster.tables import NOWHERE, Bools
 from policy.decision.model import Code, NodeStatuses, Status
-from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Incoming, Narrowing
-from policy.filters.pipeline import Judged, Use
+from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Narrowing
+from policy.filters.pipeline import Judged
+from policy.filters.registry import FILTERS
 from policy.preemption import messages
 from policy.preemption.context import Context
 
@@ -39,8 +40,7 @@ def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
     size = len(context.names)
     every = np.arange(size)
     if narrowed is not None and narrowed.rejected:
-        plugin = next(u.info.name for u in context.uses if _rejects(u, context.incoming))
-        status = Status(code=Code.UNRESOLVABLE, filter=plugin, reasons=narrowed.rejected)
+        status = Status(code=Code.UNRESOLVABLE, filter=narrowed.by, reasons=narrowed.rejected)
         return Filtered(
             codes=np.full(size, UNRESOLVABLE, dtype=np.int8),
             statuses=NodeStatuses(nodes=context.names, index=(0,) * size, statuses=(status,)),
@@ -52,8 +52,9 @@ def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
         # A nominated node is filtered before the narrowing is looked at.
         names = narrowed.names | {context.incoming.pod.status.nominated_node_name}
         inside = np.array([name in names for name in context.names], dtype=np.bool_)
-        judged = _outside(judged, inside, resolvable=narrowed.outside == "no-status")
-    shown = every if narrowed is None or narrowed.outside != "no-status" else every[inside]
+        judged = _outside(judged, inside, _status_outside(context, judged, narrowed))
+    listed = narrowed is None or narrowed.outside not in {"skipped", "dry-run"}
+    shown = every if listed else every[inside]
     return Filtered(
         codes=judged.codes,
         statuses=context.statuses(shown, judged, positions=shown),
@@ -61,16 +62,23 @@ def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
     )
 
 
-def _rejects(use: Use, incoming: Incoming) -> bool:
-    found = use.info.narrow(incoming, use.parameters)
-    return found is not None and bool(found.rejected)
+def _status_outside(
+    context: Context, judged: Judged, narrowed: Narrowing
+) -> tuple[int, str, tuple[str, ...]]:
+    """Code, filter and reasons of a node outside the narrowed set."""
+    if narrowed.outside == "dry-run":
+        return UNSCHEDULABLE, "", ()
+    plugins = {FILTERS[narrowed.by].plugin}
+    if context.nominated != NOWHERE:
+        # The nominated node is judged first, and what rejects it there is listed with the rest.
+        _, rejecting, _ = judged.statuses[judged.index[context.nominated]]
+        plugins |= {FILTERS[rejecting].plugin} if rejecting else set()
+    text = messages.NOT_SATISFIED.format(plugins=" ".join(sorted(plugins)))
+    return UNRESOLVABLE, "", (text,)
 
 
-def _outside(judged: Judged, inside: Bools, *, resolvable: bool) -> Judged:
+def _outside(judged: Judged, inside: Bools, status: tuple[int, str, tuple[str, ...]]) -> Judged:
     """Statuses with those of nodes outside the narrowed set replaced."""
-    status = (
-        (UNSCHEDULABLE, "", ()) if resolvable else (UNRESOLVABLE, "", (messages.NOT_SATISFIED,))
-    )
     return Judged(
         codes=np.where(inside, judged.codes, status[0]).astype(np.int8),
         index=np.where(inside, judged.index, len(judged.statuses)),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from policy.decision.model import Code, Decision, NodeStatuses, Outcome
+from policy.decision.model import Decision, NodeStatuses, Outcome
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
 TOO_MANY_VICTIMS: Final = "More victims than maxVictims allows"
-NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [{plugins}]"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 PREFIX: Final = "preemption: "
 
@@ -51,19 +51,22 @@ def preemption_failure(*, nodes: int, dry_run: NodeStatuses) -> str:
     return PREFIX + unavailable(nodes=nodes, counts=counts)
 
 
-def fit_error(decision: Decision) -> str:
-    """Text of the FailedScheduling event (1.35); "" where the pod fits."""
+def fit_error(decision: Decision, *, nodes: int, claims: bool) -> str:
+    """Text of the FailedScheduling event (1.27 and later); "" where the pod fits.
+
+    nodes: of the cluster, also those without a status. claims: the rule set's
+    `effects.claimsMessage`.
+    """
     trace = decision.trace
     if trace.fits:
         return ""
-    statuses = trace.filter_statuses
-    failed = {s for s, _ in statuses.counts() if s.code is not Code.SUCCESS}
     if trace.rejected:
-        return f"0/{len(statuses)} nodes are available: {_joined(trace.rejected)}. not found"
-    text = unavailable(nodes=len(statuses), counts=count_reasons([statuses] if failed else []))
+        return f"0/{nodes} nodes are available: {_joined(trace.rejected)}. not found"
+    told = histogram(count_reasons([trace.filter_statuses]))
+    text = f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
     if not trace.message:
         return text
-    if decision.outcome is Outcome.ERROR:
+    if decision.outcome is Outcome.ERROR or not claims:
         return f"{text} {trace.message}"
     return f"{text} no new claims to deallocate, {trace.message}"
 

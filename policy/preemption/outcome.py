@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import PRIORITY, SCHEDULER
+from policy.cluster.tables import PREEMPTED, PRIORITY, SCHEDULER
 from policy.decision.model import (
     NO_EFFECTS,
     Code,
@@ -91,8 +91,13 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
     deleted = tuple(
         v.pod for v in victims if rules.delete_terminating_victims or not v.already_terminating
     )
+    marked = deleted if rules.disruption_condition else ()
+    if not rules.repeat_condition:
+        # The condition is the same as before, and nothing is sent.
+        preempted = snapshot.column(PREEMPTED)
+        marked = tuple(pod for pod in marked if not preempted[snapshot.row(pod)])
     cleared: tuple[str, ...] = ()
-    if rules.clear_lower_nominations:
+    if rules.clear_lower_nominations and (deleted or rules.clear_without_eviction):
         rows = np.flatnonzero(snapshot.nominated == snapshot.nodes.index[node])
         scheduler = snapshot.column(SCHEDULER)
         rows = rows[
@@ -103,7 +108,7 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
         cleared = tuple(snapshot.keys[row] for row in rows.tolist())
     return Effects(
         bind="",
-        mark_disrupted=deleted if rules.disruption_condition else (),
+        mark_disrupted=marked,
         evict=deleted,
         clear_nominations=cleared,
         nomination=NominationChange.SET,

@@ -84,13 +84,17 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         ),
         effects=EffectRules(
             clear_lower_nominations=effects.clearLowerNominations,
+            clear_without_eviction=effects.clearWithoutEviction,
             disruption_condition=effects.disruptionCondition,
+            repeat_condition=effects.repeatCondition,
             delete_terminating_victims=effects.deleteTerminatingVictims,
             on_no_candidate=effects.onNoCandidate,
             failure_message=effects.failureMessage,
+            claims_message=effects.claimsMessage,
         ),
         queue=QueueRules(
             kind=spec.queue.kind,
+            order=spec.queue.order,
             initial_backoff_seconds=spec.queue.initialBackoffSeconds,
             max_backoff_seconds=spec.queue.maxBackoffSeconds,
             unschedulable_seconds=spec.queue.unschedulableSeconds,
@@ -99,6 +103,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         extenders=tuple(_extender(extender) for extender in spec.extenders),
         audit_candidates=spec.audit.candidates,
         description=" ".join(model.metadata.description.split()),
+        versions=model.metadata.versions or "",
         origins=MappingProxyType(_origins(checker)),
     )
 

@@ -3,7 +3,8 @@
 It is canonical JSON (`policy.cluster.canonical`) and holds what decides: the name and every rule
 with its defaults filled in (also where nothing is set: `maxVictims` is null then), overlays and
 overrides merged, expressions by their text without surrounding white space.
-`metadata.description` and every `why` are left out: they explain and do not decide.
+`metadata.description`, `metadata.versions` and every `why` are left out: they explain and do not
+decide.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from policy.cluster import canonical
 from policy.rules.expressions import default_on_error
 from policy.rules.schema import RuleFileModel
 
-EXPLANATIONS = frozenset({"why", "description"})
+EXPLANATIONS = frozenset({"why", "description", "versions"})
 
 
 def canonical_text(

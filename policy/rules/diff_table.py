@@ -168,9 +168,17 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         true="pods of lower priority lose their nomination to the node",
         false="pods of lower priority keep their nomination to the node",
     ),
+    "effects.clearWithoutEviction": _chosen(
+        true="nominations to the node are cleared also where every victim is leaving already",
+        false="nominations to the node stay where every victim is leaving already",
+    ),
     "effects.disruptionCondition": _chosen(
         true="victims get the condition DisruptionTarget",
         false="victims get no condition",
+    ),
+    "effects.repeatCondition": _chosen(
+        true="a victim that a scheduler has marked already is marked once more",
+        false="a victim that a scheduler has marked already is not marked again",
     ),
     "effects.deleteTerminatingVictims": _chosen(
         true="a victim that is leaving already is deleted once more",
@@ -185,7 +193,15 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         true="the result says why the pod cannot preempt",
         false="the result does not say why the pod cannot preempt",
     ),
+    "effects.claimsMessage": _chosen(
+        true="the event names resource claims before what preemption says",
+        false="the event does not name resource claims",
+    ),
     "queue.kind": lambda kind: f"the queue is of kind {kind}",
+    "queue.order": _chosen(
+        arrival="of equal pods, the one that was created first is tried first",
+        key="of equal pods, the first by namespace and name is tried first",
+    ),
     "queue.initialBackoffSeconds": lambda n: f"a failed pod waits for {n} s at first",
     "queue.maxBackoffSeconds": lambda n: f"a failed pod waits for {n} s at most",
     "queue.unschedulableSeconds": lambda n: f"an unschedulable pod is tried again after {n} s",

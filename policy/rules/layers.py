@@ -12,7 +12,7 @@ from policy.rules.overlays import normalised
 from policy.rules.problems import RulesError
 from policy.text.problems import Problem
 
-MAX_EXTENDS: Final = 10
+MAX_EXTENDS: Final = 20
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Layers:
                 if current.root.get("include") is not None:
                     message = "`include` needs a rule set to be laid over"
                     place = current.root.keys["include"]
-                    advice = "add `extends: kube-1.35`"
+                    advice = "add `extends: kube-1.36`"
                     self.problems.append(place.problem("include", message, advice))
                 return
             if not isinstance(extends, Leaf) or not extends.text.strip():

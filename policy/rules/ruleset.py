@@ -71,6 +71,13 @@ class QueueKind(StrEnum):
     FIFO = "fifo"  # the one that waits longest; there is no backoff (1.13 without the feature)
 
 
+class QueueOrder(StrEnum):
+    """Which of the pods comes first that the queue would take alike."""
+
+    ARRIVAL = "arrival"  # the one that was created first
+    KEY = "key"  # by namespace and name: a scheduler that has just started reads them like this
+
+
 class ReprieveGroup(StrEnum):
     """Potential victims that are tried together."""
 
@@ -167,10 +174,13 @@ class EffectRules:
     """What follows a decision."""
 
     clear_lower_nominations: bool
+    clear_without_eviction: bool  #: also where every victim is leaving already
     disruption_condition: bool
+    repeat_condition: bool  #: also for a victim that a scheduler has marked already
     delete_terminating_victims: bool
     on_no_candidate: OnNoCandidate
     failure_message: bool  #: the result says why the pod cannot preempt
+    claims_message: bool  #: the event names resource claims before what preemption says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +211,7 @@ class QueueRules:
     """How pods that could not be placed wait for their next cycle."""
 
     kind: QueueKind
+    order: QueueOrder
     initial_backoff_seconds: int  #: after the first failure; it doubles. 0: no backoff
     max_backoff_seconds: int
     unschedulable_seconds: int  #: after which a pod is tried again though nothing has happened
@@ -230,6 +241,8 @@ class RuleSet:
     extenders: tuple[Extender, ...] = field(default=(), repr=False)
     audit_candidates: int | Literal["all", "chosen"] = field(default=10, repr=False)
     description: str = field(default="", compare=False, repr=False)
+    versions: str = field(default="", compare=False, repr=False)
+    """Versions of kube-scheduler that decide like this, `>=1.31.0 <1.31.3`; "" where none is."""
     origins: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False, hash=False
     )
@@ -240,7 +253,7 @@ class RuleSet:
 
     def __reduce__(self) -> tuple[Callable[..., RuleSet], tuple[Any, ...]]:
         # Compiled expressions do not travel between processes; their text does.
-        return _unpickle, (self.canonical, self.description, dict(self.origins))
+        return _unpickle, (self.canonical, self.description, self.versions, dict(self.origins))
 
     @staticmethod
     def load(
@@ -287,9 +300,12 @@ class RuleSet:
         return frozenset().union(*(e.history_needs for e in self.expressions()))
 
 
-def _unpickle(canonical: str, description: str, origins: Mapping[str, str]) -> RuleSet:
+def _unpickle(
+    canonical: str, description: str, versions: str, origins: Mapping[str, str]
+) -> RuleSet:
     return replace(
         RuleSet.from_canonical(canonical),
         description=description,
+        versions=versions,
         origins=MappingProxyType(dict(origins)),
     )

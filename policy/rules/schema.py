@@ -17,6 +17,7 @@ from policy.rules.ruleset import (
     OnNoCandidate,
     Pick,
     QueueKind,
+    QueueOrder,
     StartAt,
 )
 
@@ -33,6 +34,8 @@ _ON_ERROR = (
     "what the rule does where its condition has no value: `holds`, as if it were true, or "
     "`skip`, as if it were false"
 )
+VERSIONS = r"^>=\d+\.\d+\.\d+ <\d+\.\d+(\.\d+)?$"
+"""A range of versions: from a patch on, up to a patch or a minor version that it leaves out."""
 ExpressionText = Annotated[str, Field(description="a CEL expression")]
 
 
@@ -47,6 +50,10 @@ class MetadataModel(Model):
 
     name: Identifier
     description: Sentence = ""
+    versions: Annotated[str, StringConstraints(pattern=VERSIONS)] | None = Field(
+        None, description="kube-scheduler's versions that decide like this: `>=1.31.0 <1.31.3`"
+    )
+    why: Sentence = Field("", description="why these versions and no others")
 
 
 class EligibilityModel(Model):
@@ -143,11 +150,21 @@ class EffectsModel(Model):
     """What follows a decision."""
 
     clearLowerNominations: bool = True  # noqa: N815
+    clearWithoutEviction: bool = Field(  # noqa: N815
+        False, description="clear them also where no pod is newly evicted (1.33 and earlier)"
+    )
     disruptionCondition: bool = True  # noqa: N815
+    repeatCondition: bool = Field(  # noqa: N815
+        False, description="mark a victim once more that a scheduler has marked already (1.28)"
+    )
     deleteTerminatingVictims: bool = False  # noqa: N815
     onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
     failureMessage: bool = Field(  # noqa: N815
         True, description="say in the result why the pod cannot preempt"
+    )
+    claimsMessage: bool = Field(  # noqa: N815
+        True,
+        description="the event of a pod that cannot preempt also names resource claims (1.34)",
     )
 
 
@@ -191,6 +208,11 @@ class QueueModel(Model):
     """How pods that could not be placed wait for their next cycle."""
 
     kind: Annotated[QueueKind, Word] = QueueKind.PRIORITY
+    order: Annotated[QueueOrder, Word] = Field(
+        QueueOrder.ARRIVAL,
+        description="who comes first of pods that are equal otherwise: by creation, or by "
+        "namespace and name, as for a scheduler that has just started",
+    )
     initialBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 1  # noqa: N815
     maxBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 10  # noqa: N815
     unschedulableSeconds: Annotated[int, Field(ge=1, le=604_800)] = 300  # noqa: N815

@@ -171,7 +171,7 @@ class Scheduler:
 
         A pod that was placed or removed by others in the meantime is left out.
         """
-        for key in pending(self.snapshot, scheduler=scheduler):
+        for key in pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order):
             if self.waits(key, scheduler):
                 step = self.decide_if(key, wanted=partial(self.waits, key, scheduler))
                 if step is not None:

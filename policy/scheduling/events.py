@@ -17,7 +17,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LabelSet
 from policy.decision.model import Decision, NominationChange, Outcome
 from policy.filters.affinity_terms import compile_term, required_terms
-from policy.rules.ruleset import QueueRules
+from policy.rules.ruleset import QueueOrder, QueueRules
 from policy.scheduling.order import arrival_ms, pending, waiting
 from policy.scheduling.queue import SchedulingQueue
 from policy.scheduling.state import Transition
@@ -34,6 +34,7 @@ class QueueFeed:
         scheduler: the pods that name it take part.
         """
         self.queue = SchedulingQueue(rules)
+        self._order = rules.order
         self._scheduler = scheduler
         self._clock = clock
         self._in_cycle = ""
@@ -42,7 +43,7 @@ class QueueFeed:
 
     def fill(self, snapshot: Snapshot) -> None:
         """Queue every pod that waits, also those that failed before."""
-        for key in pending(snapshot, scheduler=self._scheduler):
+        for key in pending(snapshot, scheduler=self._scheduler, order=self._order):
             pod = snapshot.pod(key)
             assert pod is not None
             self._add(key, pod)
@@ -137,7 +138,7 @@ class QueueFeed:
         if self._in_cycle:
             # The pod is decided on the state that this leads to: it need not be tried once more.
             self.queue.cycle_restarted()
-        for key in _in_queue_order(arrived, step.after):
+        for key in _in_queue_order(arrived, step.after, self._order):
             pod = step.after.pod(key)
             assert pod is not None
             self._add(key, pod)
@@ -146,7 +147,7 @@ class QueueFeed:
         self.queue.add(
             key,
             priority=pod.spec.priority or 0,
-            now_ms=arrival_ms(pod, now_ms=self._clock()),
+            now_ms=arrival_ms(pod, now_ms=self._clock(), order=self._order),
             nominated=pod.status.nominated_node_name,
         )
 
@@ -188,13 +189,13 @@ class QueueFeed:
         return found
 
 
-def _in_queue_order(keys: list[str], snapshot: Snapshot) -> list[str]:
+def _in_queue_order(keys: list[str], snapshot: Snapshot, order: QueueOrder) -> list[str]:
     """Those that come at once: higher priority, earlier arrival, namespace and name."""
 
     def place(key: str) -> tuple[int, int, tuple[str, ...]]:
         pod = snapshot.pod(key)
         assert pod is not None
-        arrival = arrival_ms(pod, now_ms=snapshot.now_ms)
+        arrival = arrival_ms(pod, now_ms=snapshot.now_ms, order=order)
         return -(pod.spec.priority or 0), arrival, tuple(key.split("/", 1))
 
     return sorted(keys, key=place)

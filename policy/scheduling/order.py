@@ -8,6 +8,7 @@ from policy.cluster import times
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import PRIORITY, TERMINATING
+from policy.rules.ruleset import QueueOrder
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -23,17 +24,28 @@ def waiting(pod: Pod, *, scheduler: str) -> bool:
     )
 
 
-def arrival_ms(pod: Pod, *, now_ms: int) -> int:
-    """When the pod came; one without creation time counts as arriving now."""
+def arrival_ms(pod: Pod, *, now_ms: int, order: QueueOrder = QueueOrder.ARRIVAL) -> int:
+    """When the pod came; one without creation time counts as arriving now.
+
+    Where `order` is by key every pod does: a scheduler that has just started sees all of them
+    arrive at once.
+    """
     created = times.parse_optional(pod.metadata.creation_timestamp)
-    return now_ms if created == times.MISSING else created
+    known = order is QueueOrder.ARRIVAL and created != times.MISSING
+    return created if known else now_ms
 
 
-def pending(snapshot: Snapshot, *, scheduler: str = DEFAULT_SCHEDULER) -> list[str]:
+def pending(
+    snapshot: Snapshot,
+    *,
+    scheduler: str = DEFAULT_SCHEDULER,
+    order: QueueOrder = QueueOrder.ARRIVAL,
+) -> list[str]:
     """Keys of the pods that wait, in queue order.
 
     1. Higher priority.
-    2. Earlier arrival (creation); a pod without creation time counts as arriving now.
+    2. Earlier arrival (creation); a pod without creation time counts as arriving now. Not where
+       `order` is by key: a scheduler that has just started sees all of them arrive at once.
     3. Namespace and name.
     """
     rows = np.flatnonzero((snapshot.node < 0) & ~snapshot.column(TERMINATING)).tolist()
@@ -42,6 +54,6 @@ def pending(snapshot: Snapshot, *, scheduler: str = DEFAULT_SCHEDULER) -> list[s
     for row in rows:
         pod = snapshot.pods[row]
         if pod is not None and waiting(pod, scheduler=scheduler):
-            arrival = arrival_ms(pod, now_ms=snapshot.now_ms)
+            arrival = arrival_ms(pod, now_ms=snapshot.now_ms, order=order)
             found.append((-int(priority[row]), arrival, int(snapshot.rank[row]), row))
     return [snapshot.keys[row] for *_, row in sorted(found)]

@@ -168,7 +168,7 @@ def test_the_environment_names_the_database(
         (["--namespace", "bank"], False),
         (["--node", "n1"], True),
         (["--node", "n2"], False),
-        (["--rules", "kube-1.35"], True),
+        (["--rules", "kube-1.36"], True),
         (["--rules", "kube-1.28"], False),
         (["--since", "2026-11-20", "--until", "2026-11-22T00:00:00+01:00"], True),
         (["--since", NOW], True),
@@ -199,7 +199,7 @@ def test_explain_tells_the_whole_story(policy: Policy, decided: str) -> None:
     text = policy("explain", "1", "--db", decided).out
     for part in (
         "decision 1: shop/high preempts 1 pod on n1",
-        "kube-1.35 sha256:",
+        "kube-1.36 sha256:",
         "otherwise",
         "Insufficient cpu",
         "node(s) were unschedulable",

@@ -35,6 +35,7 @@ LOADED = COMMANDS | {
     "policy.cli.options",
     "policy.cli.output",
     "policy.cli.rule_files",
+    "policy.cli.rules_for",
     "policy.cli.session",
     "policy.cli.streams",
     "policy.cluster",

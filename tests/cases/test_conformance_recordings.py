@@ -8,18 +8,30 @@ from pathlib import Path
 import pytest
 
 from policy import RuleSet
-from policy.conformance import Summary, Verdict, run
+from policy.conformance import RecordingError, Summary, Verdict, run
 from policy.conformance.compare import OVERRIDES
 
 DATA = Path(__file__).parents[1] / "data" / "conformance"
 SHARED = Path(os.environ.get("POLICY_SHARED", Path(__file__).parents[3] / "shared"))
-GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35", "kube-1.36")
+VARIANTS = {
+    "kube-1.29": "1.29.14",
+    "kube-1.30": "1.30.10",
+    "kube-1.31.2": "1.31.2",
+    "kube-1.31": "1.31.8",
+    "kube-1.32": "1.32.5",
+    "kube-1.33": "1.33.3",
+    "kube-1.34.1": "1.34.1",
+    "kube-1.34": "1.34.7",
+    "kube-1.35": "1.35.4",
+}
+"""Rule sets, and the recorded version that each stands for."""
 
 
 def recordings() -> list[tuple[str, Path]]:
     """(rule set, file): the part in this repository, and the whole where it is at hand."""
     found = [(name, DATA / f"{name}.jsonl.gz") for name in GENERATIONS]
-    for name in GENERATIONS:
+    for name in sorted({*GENERATIONS, *VARIANTS}):
         found.extend((name, file) for file in sorted((SHARED / "conformance" / name).glob("*.gz")))
     return found
 
@@ -52,6 +64,23 @@ def test_texts_are_those_of_the_real_scheduler() -> None:
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
     results = list(run([DATA / "kube-1.35.jsonl.gz"], rule_set, strict=True))
     assert {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER} == {}
+
+
+@pytest.mark.parametrize("rules", VARIANTS)
+def test_clusters_that_tell_versions_apart(rules: str) -> None:
+    """Each rule set decides them as its version did, also with deletions in the background."""
+    rule_set = RuleSet.load(rules, overrides=OVERRIDES)
+    results = list(run([DATA / "minor.jsonl.gz"], rule_set, strict=True))
+    assert [(r.verdict, r.differences) for r in results] == [(Verdict.AGREE, ())] * 14
+
+
+def test_a_rule_set_for_which_no_version_is_recorded_is_refused() -> None:
+    """A recording by version is not compared with rules that stand for none of its versions."""
+    with pytest.raises(RecordingError) as caught:
+        list(run([DATA / "minor.jsonl.gz"], RuleSet.load("kube-1.36")))
+    assert str(caught.value).endswith(
+        "minor.jsonl.gz:1: nothing is recorded for a version of rule set `kube-1.36`"
+    )
 
 
 def test_several_processes_give_the_same_results_in_the_same_order() -> None:

@@ -276,7 +276,7 @@ def test_reasons_are_counted_and_sorted_as_strings() -> None:
 def test_the_event_of_a_pod_that_cannot_be_scheduled() -> None:
     """1.35 joins the filters' reasons, a word on claims, and the preemption's message."""
     decision = decided(full("n1", a_pod("a").priority(10)), a_node("n2").cpu(2).tainted("x"), HIGH)
-    assert fit_error(decision) == (
+    assert fit_error(decision, nodes=2, claims=True) == (
         "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). "
         "no new claims to deallocate, "
         "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "

@@ -107,9 +107,10 @@ def _event(decision: Decision) -> str:
     if decision.trace.fits:
         return ""
     # A failure before any node has a status is told as it is.
-    return (
-        messages.fit_error(decision) if decision.trace.filter_statuses else decision.trace.message
-    )
+    statuses = decision.trace.filter_statuses
+    if not statuses:
+        return decision.trace.message
+    return messages.fit_error(decision, nodes=len(statuses), claims=True)
 
 
 def _offered(server: Server) -> Manifest | None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from policy.cluster.objects import LabelSelectorRequirement, NodeSelectorTerm
+from policy.cluster.objects import (
+    Container,
+    ContainerRestartRule,
+    LabelSelectorRequirement,
+    NodeSelectorTerm,
+)
 from policy.decision.model import Code, Decision, Outcome
 from tests.support.builders import (
     NodeBuilder,
@@ -253,3 +259,75 @@ def test_the_first_failing_filter_decides() -> None:
     node = n1().running(a_pod("low").cpu(2)).tainted("x").cordoned()
     decision = decided(node, HIGH.cpu(1).node_selector(disk="ssd"))
     assert status(decision)[1] == "node-unschedulable"
+
+
+# --- features that nodes declare -----------------------------------------------------------------
+
+
+def declaring(node: NodeBuilder, *features: str) -> NodeBuilder:
+    status = replace(node.node.status, declared_features=list(features))
+    return NodeBuilder(replace(node.node, status=status), node.pods)
+
+
+RESTARTING = PodBuilder(
+    replace(
+        HIGH.pod,
+        spec=replace(
+            HIGH.pod.spec,
+            init_containers=[
+                Container(
+                    restart_policy_rules=[ContainerRestartRule(action="RestartAllContainers")]
+                )
+            ],
+        ),
+    )
+)
+OWN_USERS = PodBuilder(
+    replace(HIGH.pod, spec=replace(HIGH.pod.spec, host_network=True, host_users=False))
+)
+RESTARTS, USERS = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
+
+
+@pytest.mark.parametrize(
+    ("pod", "declared", "fits"),
+    [
+        (HIGH, (), True),
+        (RESTARTING, (RESTARTS, "Other"), True),
+        (RESTARTING, (USERS,), False),
+        (RESTARTING, (), False),
+        (OWN_USERS, (USERS,), True),
+        (OWN_USERS, (RESTARTS,), False),
+    ],
+    ids=["nothing", "restarts", "other", "none", "users", "no-users"],
+)
+def test_features_that_a_node_must_declare(
+    pod: PodBuilder, declared: tuple[str, ...], fits: bool
+) -> None:
+    """From 1.36 on a node without a feature that the pod needs is lost to it for good."""
+    expected = (
+        (Code.SUCCESS, "", ())
+        if fits
+        else (
+            Code.UNRESOLVABLE,
+            "declared-features",
+            ("node(s) didn't match Pod's required features",),
+        )
+    )
+    assert status(decided(declaring(n1(), *declared), pod)) == expected
+
+
+def test_the_nominated_nodes_plugin_is_named_with_the_one_that_left_nodes_out() -> None:
+    """Of a node that was not filtered, the text also names what rejects the nominated node."""
+    decision = decided(
+        n1(), a_node("n2").tainted("x"), HIGH.node_terms(named("n1")).cpu(3).nominated_to("n2")
+    )
+    other = decided(
+        n1(),
+        a_node("n2").tainted("x"),
+        a_node("n3"),
+        HIGH.node_terms(named("n1")).cpu(3).nominated_to("n2"),
+    )
+    assert (status(decision, "n2")[1], status(other, "n3")[2]) == (
+        "taints",
+        ("node(s) didn't satisfy plugin(s) [NodeAffinity TaintToleration]",),
+    )

@@ -14,6 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from policy.cluster.objects import (
+    Container,
+    ContainerPort,
+    ContainerRestartRule,
     ContainerStatus,
     LabelSelector,
     LabelSelectorRequirement,
@@ -23,6 +26,7 @@ from policy.cluster.objects import (
     TopologySpreadConstraint,
 )
 from policy.decision.model import Decision
+from policy.rules.versions import generations
 from tests.support.builders import (
     ZONE,
     Builder,
@@ -37,7 +41,31 @@ from tests.support.builders import (
     selector,
 )
 
-GENERATIONS = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+GENERATIONS = (
+    "kube-1.14",
+    "kube-1.20",
+    "kube-1.27",
+    "kube-1.28",
+    "kube-1.28.10",
+    "kube-1.31.2",
+    "kube-1.31",
+    "kube-1.32",
+    "kube-1.33",
+    "kube-1.33.6",
+    "kube-1.34.1",
+    "kube-1.34",
+    "kube-1.35",
+    "kube-1.36",
+)
+"""The shipped rule sets but for those that decide as another one, by `SAME`."""
+
+SAME = {
+    "kube-1.29.4": "kube-1.28",
+    "kube-1.29.10": "kube-1.31.2",
+    "kube-1.29": "kube-1.31",
+    "kube-1.30.6": "kube-1.31.2",
+    "kube-1.30": "kube-1.31",
+}
 
 
 def outcome(decision: Decision) -> str:
@@ -58,6 +86,17 @@ def marked(decision: Decision) -> str:
 
 def nomination(decision: Decision) -> str:
     return f"nomination: {decision.effects.nomination.value}"
+
+
+def cleared(decision: Decision) -> str:
+    return "cleared: " + (", ".join(decision.effects.clear_nominations) or "none")
+
+
+def outside(decision: Decision) -> str:
+    """Status of n2, which the filters never looked at."""
+    if "n2" not in decision.trace.filter_statuses:
+        return "no status"
+    return "; ".join(decision.trace.filter_statuses["n2"].reasons)
 
 
 def examined(decision: Decision) -> str:
@@ -88,11 +127,11 @@ class Difference:
 
 
 def by(**texts: str) -> dict[str, str]:
-    """What each rule set says: `v14="..."`; a generation without its own takes the one before."""
+    """What each rule set says: `v14="..."`, `v34_1="..."`; without its own, as the one before."""
     said: dict[str, str] = {}
     last = ""
     for name in GENERATIONS:
-        last = texts.get("v" + name.rpartition(".")[2], last)
+        last = texts.get("v" + name.removeprefix("kube-1.").replace(".", "_"), last)
         said[name] = last
     return said
 
@@ -109,6 +148,23 @@ def resized(pod: PodBuilder, cpu: str) -> PodBuilder:
     held = ContainerStatus(name="main", resources=ResourceRequirements(requests={"cpu": cpu}))
     status = replace(pod.pod.status, container_statuses=[held])
     return PodBuilder(replace(pod.pod, status=status))
+
+
+def resized_whole(pod: PodBuilder, cpu: str) -> PodBuilder:
+    held = ResourceRequirements(requests={"cpu": cpu})
+    return PodBuilder(replace(pod.pod, status=replace(pod.pod.status, resources=held)))
+
+
+def sidecar_port(pod: PodBuilder) -> PodBuilder:
+    port = ContainerPort(host_port=80)
+    sidecar = Container(name="side", restart_policy="Always", ports=[port])
+    return PodBuilder(replace(pod.pod, spec=replace(pod.pod.spec, init_containers=[sidecar])))
+
+
+def restarting(pod: PodBuilder) -> PodBuilder:
+    rules = [ContainerRestartRule(action="RestartAllContainers")]
+    containers = [replace(c, restart_policy_rules=rules) for c in pod.pod.spec.containers or ()]
+    return PodBuilder(replace(pod.pod, spec=replace(pod.pod.spec, containers=containers)))
 
 
 def named(*names: str) -> NodeSelectorTerm:
@@ -240,15 +296,15 @@ DIFFERENCES = (
     ),
     Difference(
         "unknown-node-names",
-        "1.24 to 1.31 fail the cycle where required node names name a node that is gone.",
+        "1.24 to 1.28.9 and 1.29.4 fail the cycle where required node names name no node.",
         (full("n1", a_pod("a")), HIGH.node_terms(named("n1"), named("gone"))),
-        by(v14="preempt n1: a", v27="error", v35="preempt n1: a"),
+        by(v14="preempt n1: a", v27="error", v28_10="preempt n1: a"),
     ),
     Difference(
         "nodes-outside-node-names",
-        "1.27 and 1.28 also try nodes that were not filtered, for required names leave them out.",
+        "1.27 to 1.28.9 and 1.29.4 also try nodes that required names leave out of the filters.",
         (full("n1", a_pod("a")), full("n2", a_pod("b")), HIGH.node_terms(named("n1"))),
-        by(v14="potential nodes: n1", v27="potential nodes: n1, n2", v35="potential nodes: n1"),
+        by(v14="potential nodes: n1", v27="potential nodes: n1, n2", v28_10="potential nodes: n1"),
         potential_nodes,
     ),
     Difference(
@@ -343,43 +399,44 @@ DIFFERENCES = (
     ),
     Difference(
         "relisted-victims",
-        "From 1.31 on victims are listed by importance again, and ranking reads the first of them.",
+        "From 1.32 on, and from 1.29.11, 1.30.7 and 1.31.3 on, victims are listed by importance "
+        "again, and ranking reads the first of them.",
         (
             full("n1", a_pod("a").priority(1).labelled(app="web"), a_pod("b").priority(5)),
             full("n2", a_pod("c").priority(3).labelled(app="web")),
             a_pdb("web").selecting(app="web"),
             HIGH,
         ),
-        by(v14="preempt n1: a, b", v35="preempt n2: c"),
+        by(v14="preempt n1: a, b", v31="preempt n2: c"),
     ),
     Difference(
         "requests-above-allocatable",
         "From 1.34 on a node that could never hold the request is not even tried.",
         (full("n1", a_pod("a")), HIGH.cpu(3)),
-        by(v14="potential nodes: n1", v35="potential nodes: none"),
+        by(v14="potential nodes: n1", v34_1="potential nodes: none"),
         potential_nodes,
     ),
     Difference(
         "victims-that-leave-already",
-        "From 1.33 on a victim that is leaving already gets no second delete.",
+        "1.34.0, 1.34.1 and 1.35 on: a victim that is leaving already gets no second delete.",
         (full("n1", a_pod("a").terminating()), HIGH),
-        by(v14="preempt n1: a", v35="preempt n1"),
+        by(v14="preempt n1: a", v34_1="preempt n1", v34="preempt n1: a", v35="preempt n1"),
     ),
     Difference(
         "pod-level-requests",
-        "From 1.32 on requests of the pod replace the sum of its containers.",
+        "From 1.34 on requests of the pod replace the sum of its containers.",
         (a_node("n1").cpu(2).running(a_pod("a").cpu(1).pod_level(cpu=2)), HIGH.cpu(1)),
-        by(v14="bind n1", v35="preempt n1: a"),
+        by(v14="bind n1", v34_1="preempt n1: a"),
     ),
     Difference(
         "in-place-resize",
         "From 1.33 on a pod in resize counts the larger of what it asks for and what it holds.",
         (a_node("n1").cpu(2).running(resized(a_pod("a").cpu(1), "2")), HIGH.cpu(1)),
-        by(v14="bind n1", v35="preempt n1: a"),
+        by(v14="bind n1", v33="preempt n1: a"),
     ),
     Difference(
         "namespace-selectors",
-        "1.35 also asks the incoming pod's namespace selectors about no labels at all.",
+        "From 1.34 on the incoming pod's namespace selectors are also asked about no labels.",
         (
             a_node("n1").cpu(2).labelled(zone="a").running(a_pod("a").labelled(app="web").cpu(1)),
             a_namespace("default", team="a"),
@@ -393,7 +450,82 @@ DIFFERENCES = (
                 )
             ),
         ),
-        by(v14="bind n1", v35="preempt n1: a"),
+        by(v14="bind n1", v34_1="preempt n1: a"),
+    ),
+    Difference(
+        "host-ports-of-sidecars",
+        "From 1.33.6 on host ports of restartable init containers count.",
+        (a_node("n1").cpu(2).running(sidecar_port(a_pod("a").cpu(1))), HIGH.cpu(1).host_port(80)),
+        by(v14="bind n1", v33_6="preempt n1: a"),
+    ),
+    Difference(
+        "constraints-of-one-key",
+        "Up to 1.32 two constraints with one topology key share their counts.",
+        (
+            a_node("n1")
+            .cpu(4)
+            .labelled(zone="a")
+            .running(a_pod("a").labelled(app="web").cpu(1), a_pod("b").labelled(app="web").cpu(1)),
+            a_node("n2").cpu(1).labelled(zone="b").running(a_pod("c").labelled(tier="x").cpu(1)),
+            WEB.spread(
+                spreading(max_skew=1), spreading(max_skew=9, label_selector=selector(tier="x"))
+            ),
+        ),
+        by(v14="bind n1", v20="preempt n1: b", v27="bind n1", v33="preempt n2: c"),
+    ),
+    Difference(
+        "status-of-nodes-outside",
+        "From 1.32 on nodes that required names leave out of the filters have a status.",
+        (full("n1", a_pod("a")), full("n2", a_pod("b")), HIGH.node_terms(named("n1"))),
+        by(
+            v14="Insufficient cpu; node(s) didn't match node selector",
+            v20="node(s) didn't match Pod's node affinity",
+            v27="no status",
+            v32="node(s) didn't satisfy plugin(s) [NodeAffinity]",
+        ),
+        outside,
+    ),
+    Difference(
+        "marked-again",
+        "Up to 1.28, and in early patches of 1.29 to 1.31, a marked victim is marked once more.",
+        (full("n1", a_pod("a").terminating_by_preemption()), HIGH),
+        by(
+            v14="marked: none",
+            v27="marked: default/a",
+            v31_2="marked: none",
+        ),
+        marked,
+    ),
+    Difference(
+        "nominations-where-victims-leave-already",
+        "1.34.0, 1.34.1 and 1.35 on: where no pod is newly evicted, lower nominations stay.",
+        (
+            full("n1", a_pod("a").terminating()),
+            a_pod("waits").priority(5).nominated_to("n1"),
+            HIGH,
+        ),
+        by(
+            v14="cleared: default/waits",
+            v34_1="cleared: none",
+            v34="cleared: default/waits",
+            v35="cleared: none",
+        ),
+        cleared,
+    ),
+    Difference(
+        "resize-of-the-pod",
+        "From 1.36 on a pod that is resized as a whole counts the larger of spec and status.",
+        (
+            a_node("n1").cpu(2).running(resized_whole(a_pod("a").cpu(1).pod_level(cpu=1), "2")),
+            HIGH.cpu(1),
+        ),
+        by(v14="bind n1", v36="preempt n1: a"),
+    ),
+    Difference(
+        "declared-features",
+        "From 1.36 on a node must declare the features that the pod needs.",
+        (a_node("n1").cpu(2), restarting(HIGH)),
+        by(v14="bind n1", v36="no-candidate"),
     ),
     Difference(
         "wording-of-taints",
@@ -403,7 +535,7 @@ DIFFERENCES = (
             v14="node(s) had taints that the pod didn't tolerate",
             v20="node(s) had taint {maint: now}, that the pod didn't tolerate",
             v27="node(s) had untolerated taint {maint: now}",
-            v35="node(s) had untolerated taint(s)",
+            v34="node(s) had untolerated taint(s)",
         ),
         reasons,
     ),
@@ -442,3 +574,15 @@ def test_every_entry_shows_a_difference() -> None:
     """No entry of the table has the same answer in all generations, and none is there twice."""
     same = [d.id for d in DIFFERENCES if len(set(d.expected.values())) == 1]
     assert (same, len({d.id for d in DIFFERENCES})) == ([], len(DIFFERENCES))
+
+
+@pytest.mark.parametrize(("name", "as_"), SAME.items())
+def test_rule_sets_that_decide_as_another_one(name: str, as_: str) -> None:
+    """Rule sets that are left out of the table decide every cluster of it as the named one."""
+    found = {d.id: d.shown(decided(*d.cluster, rules=name)) for d in DIFFERENCES}
+    assert found == {d.id: d.expected[as_] for d in DIFFERENCES}
+
+
+def test_every_shipped_generation_is_in_the_table_or_decides_as_one_that_is() -> None:
+    """No rule set that stands for versions of kube-scheduler is forgotten here."""
+    assert sorted([*GENERATIONS, *SAME]) == sorted(g.name for g in generations())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.rules.ruleset import QueueKind, QueueRules
+from policy.rules.ruleset import QueueKind, QueueOrder, QueueRules
 from policy.scheduling.nominator import Nominator
 from policy.scheduling.queue import SchedulingQueue
 
@@ -17,6 +17,7 @@ def a_queue(
     return SchedulingQueue(
         QueueRules(
             kind=kind,
+            order=QueueOrder.ARRIVAL,
             initial_backoff_seconds=backoff,
             max_backoff_seconds=limit,
             unschedulable_seconds=timeout,

@@ -27,7 +27,27 @@ from policy.rules.ruleset import (
 from policy.rules.schema import json_schema
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("kube-1.14", "kube-1.20", "kube-1.27", "kube-1.28", "kube-1.35")
+SHIPPED = (
+    "kube-1.14",
+    "kube-1.20",
+    "kube-1.27",
+    "kube-1.28",
+    "kube-1.28.10",
+    "kube-1.29",
+    "kube-1.29.10",
+    "kube-1.29.4",
+    "kube-1.30",
+    "kube-1.30.6",
+    "kube-1.31",
+    "kube-1.31.2",
+    "kube-1.32",
+    "kube-1.33",
+    "kube-1.33.6",
+    "kube-1.34",
+    "kube-1.34.1",
+    "kube-1.35",
+    "kube-1.36",
+)
 
 
 def an_overlay(spec: dict[str, Any], base: str = "kube-1.35") -> dict[str, Any]:
@@ -131,7 +151,18 @@ GENERATIONS = {
         (True, True, False, "clear"),
     ),
 }
-GENERATIONS["kube-1.27"] = GENERATIONS["kube-1.28"]
+OLD, NEW = GENERATIONS["kube-1.28"], GENERATIONS["kube-1.35"]
+NARROWED = (*OLD[:4], ("unschedulable", 10), *OLD[5:])
+RELISTED = (*NARROWED[:2], ("no-candidate", True), *NARROWED[3:])
+GENERATIONS |= dict.fromkeys(["kube-1.27", "kube-1.29.4"], OLD)
+GENERATIONS |= dict.fromkeys(
+    ["kube-1.28.10", "kube-1.29.10", "kube-1.30.6", "kube-1.31.2"], NARROWED
+)
+GENERATIONS |= dict.fromkeys(
+    ["kube-1.29", "kube-1.30", "kube-1.31", "kube-1.32", "kube-1.33", "kube-1.33.6"], RELISTED
+)
+GENERATIONS["kube-1.34"] = (*NEW[:6], (True, True, True, "clear"))
+GENERATIONS |= dict.fromkeys(["kube-1.34.1", "kube-1.36"], NEW)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -155,10 +186,13 @@ def test_scalars_and_mappings_merge_by_key() -> None:
         ),
         EffectRules(
             clear_lower_nominations=True,
+            clear_without_eviction=False,
             disruption_condition=True,
+            repeat_condition=False,
             delete_terminating_victims=False,
             on_no_candidate=OnNoCandidate.LEAVE,
             failure_message=True,
+            claims_message=True,
         ),
     )
 
@@ -293,15 +327,15 @@ def test_files_extend_files_beside_them(tmp_path: Path) -> None:
 
 
 def test_a_long_chain_is_refused(tmp_path: Path) -> None:
-    """More than ten files one after the other are taken for a mistake."""
-    for number in range(12):
-        base = f"./{number + 1}.yaml" if number < 11 else "kube-1.35"
+    """More than twenty files one after the other are taken for a mistake."""
+    for number in range(22):
+        base = f"./{number + 1}.yaml" if number < 21 else "kube-1.36"
         text = json.dumps(an_overlay({}, base))
         (tmp_path / f"{number}.yaml").write_text(text)
     with pytest.raises(RulesError) as refused:
         RuleSet.load(tmp_path / "0.yaml")
     assert refused.value.problems[0].message == (
-        "`./11.yaml` extends more than 10 files one after the other"
+        "`./21.yaml` extends more than 20 files one after the other"
     )
 
 

@@ -84,8 +84,8 @@ def test_hostile_files_are_refused_in_one_line(name: str, tmp_path: Path, tried:
     ("source", "expected"),
     [
         (
-            "kube-1.34",
-            "kube-1.34: no shipped rule set `kube-1.34`\n  help: did you mean `kube-1.35`?",
+            "kube-1.99",
+            "kube-1.99: no shipped rule set `kube-1.99`\n  help: did you mean `kube-1.29`?",
         ),
         ("./missing.yaml", "missing.yaml: no such file or folder"),
         ("./", ".: is a folder, not a rule file"),

@@ -40,8 +40,8 @@ ONE_POD = (
     "Unschedulable",
     "volume-restrictions",
     (
-        "node has pod using PersistentVolumeClaim with the same name and "
-        "ReadWriteOncePod access mode",
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod",
     ),
 )
 TOO_MANY = ("Unschedulable", "volume-limits", ("node(s) exceed max volume count",))

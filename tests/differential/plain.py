@@ -23,6 +23,7 @@ from policy.cluster.objects import (
 )
 from policy.cluster.objects import key_of as object_key
 from policy.cluster.selectors import compile_selector
+from policy.filters.registry import FILTERS
 from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
     CandidateNodes,
@@ -127,6 +128,7 @@ class Cycle:
         by_name = sorted((o for o in objects if isinstance(o, Node)), key=lambda n: n.metadata.name)
         self.states = {n.metadata.name: NodeState(n) for n in by_name}
         pods = {key_of(o): o for o in objects if isinstance(o, Pod)}
+        self.pods = pods
         self.pod = pods[preemptor]
         self.budgets = [o for o in objects if isinstance(o, PodDisruptionBudget)]
         self.waiting: list[Pod] = []
@@ -199,10 +201,15 @@ class Cycle:
         for name, state in self.states.items():
             if names is None or name in names or name == self.pod.status.nominated_node_name:
                 statuses[name] = self.fit(Trial(state, self.filters))
-            elif parameters["node-affinity"]["nodeNames"] == "no-status":
+            elif parameters["node-affinity"]["nodeNames"] == "dry-run":
                 no_status.append(name)
-            else:
-                text = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+            elif parameters["node-affinity"]["nodeNames"] == "unresolvable":
+                plugins = {"NodeAffinity"}
+                if self.pod.status.nominated_node_name in self.states:
+                    nominated = self.states[self.pod.status.nominated_node_name]
+                    rejecting = self.fit(Trial(nominated, self.filters)).filter
+                    plugins |= {FILTERS[rejecting].plugin} if rejecting else set()
+                text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(plugins))}]"
                 statuses[name] = Verdict(UNRESOLVABLE, "", (text,))
         return statuses, no_status
 
@@ -481,6 +488,9 @@ class Cycle:
                 for key, terminating in found["victims"]
                 if rules.delete_terminating_victims or not terminating
             )
+            marked = evict if rules.disruption_condition else ()
+            if not rules.repeat_condition:
+                marked = tuple(k for k in marked if not preempted(self.pods[k]))
             lower = [
                 key_of(p) for p in self.nominated_to(node) if priority_of(p) < priority_of(self.pod)
             ]
@@ -488,8 +498,10 @@ class Cycle:
                 "outcome": "preempt",
                 "node": node,
                 "evict": evict,
-                "mark_disrupted": evict if rules.disruption_condition else (),
-                "clear_nominations": tuple(lower) if rules.clear_lower_nominations else (),
+                "mark_disrupted": marked,
+                "clear_nominations": tuple(lower)
+                if rules.clear_lower_nominations and (evict or rules.clear_without_eviction)
+                else (),
                 "nomination": "set",
             }
         statuses: Mapping[str, Verdict] = found.get("dry_run_statuses", {})

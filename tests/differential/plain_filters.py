@@ -70,21 +70,25 @@ class NodeState:
     pods: list[Pod] = field(default_factory=list)
     #: (ip, protocol, port): a set, so of two pods with one port the first to leave frees it
     ports: set[tuple[str, str, int]] = field(default_factory=set)
+    #: those of app containers alone, for generations that overlook sidecars'
+    app_ports: set[tuple[str, str, int]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
         return self.node.metadata.name
 
     def copy(self) -> NodeState:
-        return NodeState(self.node, list(self.pods), set(self.ports))
+        return NodeState(self.node, list(self.pods), set(self.ports), set(self.app_ports))
 
     def add(self, pod: Pod) -> None:
         self.pods.append(pod)
         self.ports |= set(ports_of(pod))
+        self.app_ports |= set(ports_of(pod, sidecars=False))
 
     def remove(self, pod: Pod) -> None:
         self.pods = [p for p in self.pods if p is not pod]
         self.ports -= set(ports_of(pod))
+        self.app_ports -= set(ports_of(pod, sidecars=False))
 
 
 @dataclass(frozen=True)
@@ -104,11 +108,12 @@ class Said:
     names: frozenset[str] | None = None
 
 
-def ports_of(pod: Pod) -> list[tuple[str, str, int]]:
-    sidecars = [c for c in pod.spec.init_containers or () if c.restart_policy == "Always"]
+def ports_of(pod: Pod, *, sidecars: bool = True) -> list[tuple[str, str, int]]:
+    inits = pod.spec.init_containers or () if sidecars else ()
+    restartable = [c for c in inits if c.restart_policy == "Always"]
     return [
         (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
-        for container in [*(pod.spec.containers or ()), *sidecars]
+        for container in [*(pod.spec.containers or ()), *restartable]
         for port in container.ports or ()
         if port.host_port > 0
     ]
@@ -191,7 +196,7 @@ class NodeAffinity(Filter):
         if not names:
             return Said(rejected=("pod affinity terms conflict",))
         unknown = sorted(names - {state.name for state in self.cluster.nodes})
-        if unknown and self.parameters["nodeNames"] == "no-status":
+        if unknown and self.parameters["nodeNames"] == "dry-run":
             return Said(error=f'nodeinfo not found for node name "{unknown[0]}"')
         return Said(names=frozenset(names))
 
@@ -222,10 +227,27 @@ def matches_node(pod: Pod, node: Node) -> bool:
     return required_nodes(pod).matches(name=node.metadata.name, labels=labels_of(node))
 
 
+class DeclaredFeatures(Filter):
+    def check(self, state: NodeState) -> tuple[int, tuple[str, ...]]:
+        text = "node(s) didn't match Pod's required features"
+        spec, declared = self.pod.spec, state.node.status.declared_features or ()
+        for container in [*(spec.containers or ()), *(spec.init_containers or ())]:
+            for rule in container.restart_policy_rules or ():
+                restarts = rule.action == "RestartAllContainers"
+                if restarts and "RestartAllContainersOnContainerExits" not in declared:
+                    return UNRESOLVABLE, (text,)
+        own_users = spec.host_network and spec.host_users is False
+        if own_users and "UserNamespacesHostNetworkSupport" not in declared:
+            return UNRESOLVABLE, (text,)
+        return SUCCESS, ()
+
+
 class NodePorts(Filter):
     def check(self, state: NodeState) -> tuple[int, tuple[str, ...]]:
-        for ip, protocol, port in ports_of(self.pod):
-            for held_ip, held_protocol, held_port in state.ports:
+        sidecars = self.parameters["sidecars"]
+        held = state.ports if sidecars else state.app_ports
+        for ip, protocol, port in ports_of(self.pod, sidecars=sidecars):
+            for held_ip, held_protocol, held_port in held:
                 same = (protocol, port) == (held_protocol, held_port)
                 if same and (ip == held_ip or "0.0.0.0" in (ip, held_ip)):
                     text = "node(s) didn't have free ports for the requested pod ports"
@@ -241,6 +263,7 @@ class Resources(Filter):
         self.rules = RequestRules(
             sidecars=parameters["sidecars"],
             pod_level=parameters["podLevel"],
+            pod_level_resize=parameters["podLevelResize"],
             resize=parameters["resize"],
             overhead=parameters["overhead"],
             running_init=parameters["runningInit"],
@@ -288,13 +311,14 @@ class General(Filter):
 
     def __init__(self, pod: Pod, cluster: Cluster, parameters: Mapping[str, Any]) -> None:
         super().__init__(pod, cluster, parameters)
-        old = dict.fromkeys(["sidecars", "podLevel", "resize", "overhead", "runningInit"], False)
+        off = ["sidecars", "podLevel", "podLevelResize", "resize", "overhead", "runningInit"]
+        old = dict.fromkeys(off, False)
         words = {"podCountWording": "insufficient-pods"}
         resources = {**old, **words, "aboveAllocatable": "unschedulable", "compare": "all"}
         selector = {"wording": "selector", "nodeNames": "not-narrowed"}
         self.parts: list[Filter] = [
             Resources(pod, cluster, resources),
-            NodePorts(pod, cluster, {}),
+            NodePorts(pod, cluster, {"sidecars": False}),
             NodeAffinity(pod, cluster, selector),
         ]
 
@@ -330,6 +354,27 @@ class TopologySpread(Filter):
                     else value in self.counts[i]
                 ):
                     self.counts[i][value or ""] += self.matching(self.selectors[i], state.pods)
+        if parameters["sameKey"] != "apart":
+            self.share(cluster)
+
+    def share(self, cluster: Cluster) -> None:
+        """One table of counts for all constraints of a topology key (1.32 and earlier)."""
+        tables: dict[str, dict[str, int]] = {}
+        for i, constraint in enumerate(self.constraints):
+            table = tables.setdefault(constraint.topology_key, {})
+            for value, count in self.counts[i].items():
+                table[value] = table.get(value, 0) + count
+            self.counts[i] = table
+        if self.parameters["sameKey"] == "summed":
+            return
+        for key, table in tables.items():
+            of_key = [i for i, c in enumerate(self.constraints) if c.topology_key == key]
+            table.update(dict.fromkeys(table, 0))
+            for state in cluster.nodes:
+                counting = [i for i in of_key if self.included(self.constraints[i], state.node)]
+                if counting:  # the last one overwrites what the others counted on the node
+                    last = self.selectors[counting[-1]]
+                    table[labels_of(state.node)[key]] += self.matching(last, state.pods)
 
     def selector(self, constraint: TopologySpreadConstraint) -> Selector:
         labels = labels_of(self.pod)
@@ -362,7 +407,9 @@ class TopologySpread(Filter):
     def copy(self) -> Filter:
         other = TopologySpread.__new__(TopologySpread)
         other.__dict__.update(self.__dict__)
-        other.counts = [dict(c) for c in self.counts]
+        # Constraints that share their counts share the copy, too.
+        copies = {id(c): dict(c) for c in self.counts}
+        other.counts = [copies[id(c)] for c in self.counts]
         return other
 
     def moved(self, pod: Pod, node: Node, by: int) -> None:
@@ -544,6 +591,7 @@ FILTERS: Mapping[str, type[Filter]] = {
     "topology-spread": TopologySpread,
     "pod-affinity": PodAffinity,
     "node-conditions": Passing,
+    "declared-features": DeclaredFeatures,
     "volume-restrictions": Passing,
     "volume-limits": Passing,
     "volume-binding": Passing,

@@ -336,7 +336,7 @@ def snapshot(*parts: Builder) -> Snapshot:
 
 def decided(
     *parts: Builder,
-    rules: str | RuleSet = "kube-1.35",
+    rules: str | RuleSet = "kube-1.36",
     pod: str = "default/high",
     seed: int = 0,
     evaluate_all: bool = False,
