@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.cluster.marked import nominated
 from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct
 from policy.filters.base import (
     SUCCESS,
@@ -56,35 +57,35 @@ class Pipeline:
                 self._filters.append((use.info.name, built, slice(width, width + built.width)))
                 width += built.width
         self.width = width
+        self._loaded = [(built, columns) for _, built, columns in self._filters if built.width]
 
     @cached_property
     def base(self) -> Ints:
         """Load of every node with all its pods; shape (nodes, width)."""
-        size = len(self.incoming.snapshot.nodes)
-        load = np.zeros((size, self.width), dtype=np.int64)
-        for _, built, columns in self._filters:
-            if built.width:
-                load[:, columns] = built.base()
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].base()
+        # Column by column in memory, as all that is added to it and compared with it.
+        load = np.zeros((self.width, len(self.incoming.snapshot.nodes)), dtype=np.int64).T
+        for built, columns in self._loaded:
+            load[:, columns] = built.base()
         return load
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
         """What each pod adds to the load of its node; shape (rows, width)."""
-        loaded = [built for _, built, _ in self._filters if built.width]
-        if len(loaded) == 1:
-            return loaded[0].demand(rows, nodes)
-        # Column by column in memory: the reprieve goes through one column at a time.
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].demand(rows, nodes)
         demand = np.empty((self.width, rows.size), dtype=np.int64).T
-        for _, built, columns in self._filters:
-            if built.width:
-                demand[:, columns] = built.demand(rows, nodes)
+        for built, columns in self._loaded:
+            demand[:, columns] = built.demand(rows, nodes)
         return demand
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         """The load after pods with this demand in sum were taken away."""
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].without(load, removed)
         left = np.empty_like(load)
-        for _, built, columns in self._filters:
-            if built.width:
-                left[:, columns] = built.without(load[:, columns], removed[:, columns])
+        for built, columns in self._loaded:
+            left[:, columns] = built.without(load[:, columns], removed[:, columns])
         return left
 
     @cached_property
@@ -96,7 +97,7 @@ class Pipeline:
         """
         incoming = self.incoming
         snapshot = incoming.snapshot
-        rows = np.flatnonzero(snapshot.nominated >= 0)
+        rows = nominated(snapshot)
         if rows.size:
             rows = rows[
                 (rows != incoming.row)

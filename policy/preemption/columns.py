@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +31,7 @@ from policy.rules.expressions import (
     BoolColumn,
     IntColumn,
     InternedColumn,
+    RowByRow,
     Scalar,
     TimestampColumn,
     ValueTable,
@@ -39,11 +41,17 @@ from policy.rules.expressions import Column as Values
 Provider = Callable[[], Values]
 
 
-class Lazy(Mapping[str, Values]):
+class Lazy(RowByRow):
     """Variables by name, each computed at its first use."""
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        at_rows: Mapping[str, Callable[[Rows], Values]] = MappingProxyType({}),
+    ) -> None:
+        """at_rows: how to compute some of them for a few rows, without computing all."""
         self._providers = providers
+        self._at_rows = at_rows
         self._found: dict[str, Values] = {}
 
     def __getitem__(self, name: str) -> Values:
@@ -58,9 +66,14 @@ class Lazy(Mapping[str, Values]):
     def __len__(self) -> int:
         return len(self._providers)
 
+    def at(self, name: str, rows: NDArray[np.intp]) -> Values | None:
+        """A variable at a few rows, where that is less work than all of them; None otherwise."""
+        of = None if name in self._found else self._at_rows.get(name)
+        return None if of is None else of(rows)
+
     def also(self, providers: Mapping[str, Provider]) -> Lazy:
         """These variables and others; what is computed already is kept."""
-        merged = Lazy({**self._providers, **providers})
+        merged = Lazy({**self._providers, **providers}, self._at_rows)
         merged._found.update(self._found)
         return merged
 
@@ -280,6 +293,18 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
         snapshot, cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
     )
     return providers
+
+
+def pod_variables(incoming: Incoming) -> Lazy:
+    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now."""
+    snapshot = incoming.snapshot
+    return Lazy(
+        {**victim_variables(snapshot), **preemptor_variables(incoming)},
+        {
+            "victim.startTime": lambda rows: TimestampColumn(starts_or_now(snapshot, rows)),
+            "victim.runtimeSeconds": lambda rows: IntColumn(run_seconds(snapshot, rows)),
+        },
+    )
 
 
 # --- variables with one row per node -----------------------------------------------------------

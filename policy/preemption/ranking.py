@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 
 import msgspec
 import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import PRIORITY, Bools, Ints
+from policy.cluster.tables import PRIORITY, Ints
 from policy.decision.model import RankingStep
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
@@ -22,10 +22,11 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.segments import saturated_sums
+from policy.preemption.segments import gathered, saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
+    Expression,
     IntColumn,
     InternedColumn,
     Scalar,
@@ -58,6 +59,16 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
+
+    def only(self, candidates: Rows) -> Field:
+        """Some of them, ascending."""
+        flat, offsets = gathered(self.offsets, candidates)
+        return Field(
+            nodes=self.nodes[candidates],
+            victims=self.victims[flat],
+            offsets=offsets,
+            pdb_violations=self.pdb_violations[candidates],
+        )
 
 
 def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
@@ -122,16 +133,65 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ranked:
-    """The field put in order."""
+    """The best of the field; the order of all others is found when it is read."""
 
-    order: Rows  #: candidates, best first
+    best: int
     criteria: tuple[str, ...]
-    values: tuple[Ints, ...]  #: per criterion, in the order of the field
-    eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
+    _size: int
+    _measures: tuple[_Measure, ...]
+    _survivors: tuple[Rows, ...]  #: who was left after each step, picks included
+
+    @property
+    def values(self) -> tuple[Ints, ...]:
+        """Per criterion, in the order of the field."""
+        return tuple(measure.values for measure in self._measures)
+
+    @cached_property
+    def order(self) -> Rows:
+        """Candidates, best first."""
+        order = np.arange(self._size)
+        keys = [m.values if m.lowest else ~m.values for m in reversed(self._measures)]
+        if keys:
+            order = np.lexsort((order, *keys))
+        # A seeded pick may prefer another of the equals than name order does.
+        return np.concatenate([[self.best], order[order != self.best]])
+
+    @cached_property
+    def eliminated_at(self) -> Rows:
+        """(candidates,) step that eliminated each; -1 for the best."""
+        step = np.zeros(self._size, dtype=np.int64)
+        for i, kept in enumerate(self._survivors):
+            step[kept] = i + 1
+        step[self.best] = -1
+        return step
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Measure:
+    """One criterion's value of the candidates."""
+
+    expression: Expression
+    lowest: bool
+    columns: Columns
+
+    @cached_property
+    def values(self) -> Ints:
+        """Of every candidate."""
+        return self._over(self.columns)
+
+    def among(self, alive: Rows, columns: Callable[[], Columns]) -> Ints:
+        """Of some candidates; columns: of these alone."""
+        if 2 * alive.size > self.columns.size or "values" in self.__dict__:
+            return self.values[alive]
+        return self._over(columns())
+
+    def _over(self, columns: Columns) -> Ints:
+        found = self.expression.evaluate(columns).order_keys()
+        return np.broadcast_to(found, (columns.size,))
 
 
 def rank(
@@ -144,72 +204,68 @@ def rank(
 ) -> Ranked:
     """Apply the criteria in order; each keeps only the best. The field must not be empty."""
     snapshot = incoming.snapshot
-    size = field.nodes.size
     shared = {
         **preemptor_variables(incoming),
         "cluster.failedNodeCount": lambda: Scalar(failed_nodes),
     }
-    variables = candidate_variables(snapshot, field).also(shared)
-    columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
-    alive = np.ones(size, dtype=np.bool_)
-    eliminated_at = np.full(size, -1, dtype=np.int64)
-    names, values, sort_keys, steps = [], [], [], []
+    history = FrozenHistory(snapshot.history or {})
+
+    def columns_of(part: Field) -> Columns:
+        variables = candidate_variables(snapshot, part).also(shared)
+        return Columns(part.nodes.size, variables, history)
+
+    def columns_at(candidates: Rows) -> Columns:
+        return columns_of(field.only(candidates))
+
+    columns = columns_of(field)
+    alive = np.arange(field.nodes.size)
+    measures: list[_Measure] = []
+    survivors: list[Rows] = []
+    steps: list[RankingStep] = []
     decided_by = ""
-    best_first = np.arange(size)
-    for step, criterion in enumerate(criteria):
-        before = int(alive.sum())
+    for criterion in criteria:
+        before = alive.size
+        best = None
         if criterion.direction is Direction.PICK:
-            kept = _pick(criterion, alive, incoming, seed=seed)
-            best = None
+            alive = _pick(criterion, alive, incoming, seed=seed)
         else:
             assert criterion.expression is not None
-            found = np.broadcast_to(
-                criterion.expression.evaluate(columns).order_keys(), (size,)
-            ).astype(np.int64)
-            names.append(criterion.id)
-            values.append(found)
             lowest = criterion.direction is Direction.MINIMIZE
-            sort_keys.append(found if lowest else ~found)
-            best = int(found[alive].min() if lowest else found[alive].max())
-            kept = alive & (found == best)
-        eliminated_at[alive & ~kept] = step
-        alive = kept
-        after = int(alive.sum())
+            measure = _Measure(expression=criterion.expression, lowest=lowest, columns=columns)
+            measures.append(measure)
+            if before > 1:
+                found = measure.among(alive, partial(columns_at, alive))
+                best = int(found.min() if lowest else found.max())
+                alive = alive[found == best]
+        survivors.append(alive)
         if before > 1:
             steps.append(
                 RankingStep(
                     criterion=criterion.id,
                     direction=criterion.direction.value,
                     before=before,
-                    after=after,
+                    after=alive.size,
                     best=best,
                 )
             )
-            if after == 1:
+            if alive.size == 1:
                 decided_by = criterion.id
-    if sort_keys:
-        best_first = np.lexsort((best_first, *reversed(sort_keys)))
-    # A seeded pick may prefer another of the equals than name order does.
-    winner = int(np.flatnonzero(alive)[0])
-    best_first = np.concatenate([[winner], best_first[best_first != winner]])
     return Ranked(
-        order=best_first,
-        criteria=tuple(names),
-        values=tuple(values),
-        eliminated_at=eliminated_at,
+        best=int(alive[0]),
+        criteria=tuple(c.id for c in criteria if c.direction is not Direction.PICK),
         steps=tuple(steps),
         decided_by=decided_by,
+        _size=field.nodes.size,
+        _measures=tuple(measures),
+        _survivors=tuple(survivors),
     )
 
 
-def _pick(criterion: RankingCriterion, alive: Bools, incoming: Incoming, *, seed: int) -> Bools:
-    left = np.flatnonzero(alive)
-    chosen = left[0]
+def _pick(criterion: RankingCriterion, left: Rows, incoming: Incoming, *, seed: int) -> Rows:
+    chosen = 0
     if criterion.pick is Pick.SEEDED and left.size > 1:
-        chosen = left[draw(incoming, seed=seed, purpose=criterion.id, size=left.size)]
-    kept = np.zeros(alive.size, dtype=np.bool_)
-    kept[chosen] = True
-    return kept
+        chosen = draw(incoming, seed=seed, purpose=criterion.id, size=left.size)
+    return left[chosen : chosen + 1]
 
 
 def rank_recorded(
@@ -250,4 +306,4 @@ def rank_recorded(
         failed_nodes=len(snapshot.nodes),
         seed=0,
     )
-    return ordered[int(ranked.order[0])]
+    return ordered[ranked.best]
