@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.marked import nominated
-from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct
+from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
 from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
@@ -117,13 +117,16 @@ class Pipeline:
         nominated = self.nominated
         if nominated is None:
             return np.zeros(len(self.incoming.snapshot.nodes), dtype=np.bool_)
-        return np.asarray((nominated != 0).any(axis=1))
+        found = np.zeros(nominated.shape[0], dtype=np.bool_)
+        for column in range(self.width):
+            found |= nominated[:, column] != 0
+        return found
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
         passes = self._passes(load, nodes)
         if self.nominated is not None:
-            twice = np.flatnonzero(passes & self.has_nominated[nodes])
+            twice = np.flatnonzero(passes & self.has_nominated.take(nodes))
             if twice.size:
                 where = nodes[twice]
                 passes[twice] = self._passes(load[twice] + self.nominated[where], where)
@@ -147,21 +150,21 @@ class Pipeline:
                 return None
             limits[:, columns] = found
         if self.nominated is not None:
-            limits -= self.nominated[nodes]
+            limits -= taken(self.nominated, nodes)
         return limits
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
-        if self.nominated is None or not self.has_nominated[nodes].any():
+        if self.nominated is None or not self.has_nominated.take(nodes).any():
             return self._judge(load, nodes)
-        first = self._judge(load + self.nominated[nodes], nodes)
-        second = self._judge(load, nodes)
-        failed = first.codes != SUCCESS
-        return Judged(
-            codes=np.where(failed, first.codes, second.codes),
-            index=np.where(failed, first.index, second.index + len(first.statuses)),
-            statuses=first.statuses + second.statuses,
-        )
+        found = self._judge(load + taken(self.nominated, nodes), nodes)
+        passed = np.flatnonzero(found.codes == SUCCESS)
+        if not passed.size:
+            return found
+        alone = self._judge(taken(load, passed), nodes.take(passed))
+        codes, index = found.codes.copy(), found.index.copy()
+        codes[passed], index[passed] = alone.codes, alone.index + len(found.statuses)
+        return Judged(codes=codes, index=index, statuses=found.statuses + alone.statuses)
 
     def _judge(self, load: Ints, nodes: Nodes) -> Judged:
         codes = np.zeros(nodes.size, dtype=np.int8)

@@ -173,7 +173,9 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
         # How many pods these rules held back is told of the examined nodes alone.
         found = _dry_run(context, examined)
     else:
-        found = joined([part.only(examined) for part in parts])
+        looked_at = np.zeros(len(context.names), dtype=np.bool_)
+        looked_at[examined] = True
+        found = joined(parts).only(looked_at)
     sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=examined.size)
     return found, examined, sampling
 

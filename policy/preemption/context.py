@@ -104,7 +104,7 @@ class Context:
 
         if rules.forbid:  # these may read anything
             return build()
-        inputs = (self.order, allowed, violating, nodes, rules.reprieve)
+        inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:

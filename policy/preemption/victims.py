@@ -162,11 +162,11 @@ class DryRun:
         """Potential victims of one of the nodes."""
         return next(p.at(node) for p in self.potentials if p.has(node))
 
-    def only(self, nodes: Rows) -> DryRun:
-        """What was found on some of the nodes; nodes: ascending."""
-        candidates = np.flatnonzero(np.isin(self.nodes, nodes))
+    def only(self, nodes: Bools) -> DryRun:
+        """What was found on some of the nodes; nodes: (all nodes,) bool."""
+        candidates = np.flatnonzero(nodes.take(self.nodes))
         flat, offsets = gathered(self.offsets, candidates)
-        failed = np.flatnonzero(np.isin(self.failed, nodes))
+        failed = np.flatnonzero(nodes.take(self.failed))
         return DryRun(
             potentials=self.potentials,
             nodes=self.nodes[candidates],
@@ -176,14 +176,10 @@ class DryRun:
             pdb_violations=self.pdb_violations[candidates],
             failed=self.failed[failed],
             failed_load=taken(self.failed_load, failed),
-            without_victims=_among(self.without_victims, nodes),
-            over_limit=_among(self.over_limit, nodes),
-            needless=_among(self.needless, nodes),
+            without_victims=self.without_victims[nodes.take(self.without_victims)],
+            over_limit=self.over_limit[nodes.take(self.over_limit)],
+            needless=self.needless[nodes.take(self.needless)],
         )
-
-
-def _among(found: Rows, nodes: Rows) -> Rows:
-    return found[np.isin(found, nodes)]
 
 
 def joined(parts: Sequence[DryRun]) -> DryRun:
