@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, cast
@@ -275,20 +275,23 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
     def listed() -> tuple[Rows, Rows]:
         return gathered(found.offsets, ranked.order)
 
-    def in_order(column: NDArray[Any]) -> list[Any]:
-        return cast("list[Any]", column[ranked.order].tolist())
+    def victims() -> list[str]:
+        return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
+
+    def offsets() -> list[int]:
+        return listed()[1].tolist()
+
+    def in_order(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
+        return Deferred(size, lambda: cast("list[Any]", column()[ranked.order].tolist()))
 
     return Candidates(
-        nodes=Deferred(size, lambda: in_order(names[found.nodes])),
-        victims=Deferred(found.victims.size, keys[found.victims[listed()[0]]].tolist),
-        offsets=Deferred(size + 1, listed()[1].tolist),
-        pdb_violations=Deferred(size, lambda: in_order(found.pdb_violations)),
+        nodes=in_order(lambda: names[found.nodes]),
+        victims=Deferred(found.victims.size, victims),
+        offsets=Deferred(size + 1, offsets),
+        pdb_violations=in_order(lambda: found.pdb_violations),
         criteria=ranked.criteria,
-        values=tuple(
-            Deferred(size, partial(lambda i: in_order(ranked.values[i]), i))
-            for i in range(len(ranked.criteria))
-        ),
-        eliminated_by=Deferred(size, lambda: in_order(behind[ranked.eliminated_at])),
+        values=tuple(in_order(partial(ranked.values, i)) for i in range(len(ranked.criteria))),
+        eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
     )
 
 

@@ -145,10 +145,9 @@ class Ranked:
     _measures: tuple[_Measure, ...]
     _survivors: tuple[Rows, ...]  #: who was left after each step, picks included
 
-    @property
-    def values(self) -> tuple[Ints, ...]:
-        """Per criterion, in the order of the field."""
-        return tuple(measure.values for measure in self._measures)
+    def values(self, criterion: int) -> Ints:
+        """Of one of `criteria`, in the order of the field."""
+        return self._measures[criterion].values
 
     @cached_property
     def order(self) -> Rows:
