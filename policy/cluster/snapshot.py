@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -48,6 +49,8 @@ from policy.cluster.tables import (
 
 Rows = NDArray[np.int64]
 NodeIndex = NDArray[np.int32]
+
+_NO_OBJECTS: Final[Mapping[str, ClusterObject]] = MappingProxyType({})
 
 _CHANGES: Final = 20_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
@@ -300,7 +303,7 @@ class Snapshot:
         return self._derived.values()
 
     def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
-        return self.others.get(kind, {})
+        return self.others.get(kind, _NO_OBJECTS)
 
     @cached_property
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:

@@ -279,7 +279,7 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
         return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
 
     def offsets() -> list[int]:
-        return listed()[1].tolist()
+        return cast("list[int]", listed()[1].tolist())
 
     def in_order(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
         return Deferred(size, lambda: cast("list[Any]", column()[ranked.order].tolist()))

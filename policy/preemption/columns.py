@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
@@ -159,13 +159,19 @@ _TEXT_COLUMNS: Final = {field: _text_column(field) for field in _TEXTS}
 _MAP_COLUMNS: Final = {field: _map_column(field) for field in _MAPS}
 
 
+def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
+    """Codes of an interned column; a removed pod has any: no rule is asked about it."""
+    codes = snapshot.column(column)
+    return snapshot.remembered(
+        f"codes of {column.name}", (codes,), lambda: np.maximum(codes, 0).astype(np.intp)
+    )
+
+
 def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
-    codes = snapshot.column(column).astype(np.intp, copy=False)
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
-    # A removed pod has no value (-1); any will do, because no rule is asked about it.
-    return InternedColumn(np.maximum(codes, 0), table if len(table) else [""])
+    return InternedColumn(_codes(snapshot, column), table if len(table) else [""])
 
 
 # --- variables that are the same for all rows --------------------------------------------------
@@ -256,17 +262,17 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
 
     def label_sets() -> Values:
         labels = [s.labels for s in names.labels.values]
-        return InternedColumn(np.maximum(column(LABELS), 0).astype(np.intp), labels or [{}])
+        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
 
     def namespaces() -> Values:
         known = snapshot.namespace_labels
         labels = [known.get(s.namespace, {}) for s in names.labels.values]
-        return InternedColumn(np.maximum(column(LABELS), 0).astype(np.intp), labels or [{}])
+        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
 
     def class_notes() -> Values:
-        codes = column(_TEXT_COLUMNS["priorityClassName"]).astype(np.intp)
+        codes = _codes(snapshot, _TEXT_COLUMNS["priorityClassName"])
         found = [class_annotations(snapshot, n) for n in names.named("priorityClassName").values]
-        return InternedColumn(np.maximum(codes, 0), found or [{}])
+        return InternedColumn(codes, found or [{}])
 
     providers: dict[str, Provider] = {
         "victim.key": lambda: InternedColumn(np.arange(len(snapshot.keys)), snapshot.keys.tolist()),
@@ -305,6 +311,45 @@ def pod_variables(incoming: Incoming) -> Lazy:
             "victim.runtimeSeconds": lambda rows: IntColumn(run_seconds(snapshot, rows)),
         },
     )
+
+
+def lasting_inputs(
+    snapshot: Snapshot, variables: Mapping[str, Values], names: Iterable[str]
+) -> tuple[object, ...] | None:
+    """Everything that the named variables are computed from; None where the instant is part of it.
+
+    Equal inputs mean equal columns (`Snapshot.remembered`).
+    """
+    inputs: list[object] = []
+    for name in names:
+        group, _, field = name.partition(".")
+        if group == "preemptor":
+            value = variables[name]
+            assert isinstance(value, Scalar)
+            inputs.append(value.value)
+        elif group == "victim" and field in _LASTING:
+            inputs += _LASTING[field](snapshot)
+        else:
+            return None
+    return tuple(inputs)
+
+
+def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
+    return lambda snapshot: [snapshot.column(column) for column in columns]
+
+
+_LASTING: Final[Mapping[str, Callable[[Snapshot], list[object]]]] = {
+    **{field: _backed(column) for field, column in _TEXT_COLUMNS.items()},
+    "annotations": _backed(_MAP_COLUMNS["annotations"]),
+    "priority": _backed(PRIORITY),
+    "labels": _backed(LABELS),
+    "namespaceLabels": lambda s: [s.column(LABELS), s.of_kind("Namespace")],
+    "started": _backed(START),
+    "terminating": _backed(TERMINATING),
+    "terminatingByPreemption": _backed(TERMINATING, PREEMPTED),
+    "cpuMilli": lambda s: [s.requests()],
+    "memoryBytes": lambda s: [s.requests()],
+}
 
 
 # --- variables with one row per node -----------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,13 @@ from numpy.typing import NDArray
 from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import PRIORITY, Bools, Ints, taken
+from policy.cluster.tables import Bools, Ints, taken
 from policy.filters.pipeline import Pipeline
-from policy.preemption.columns import Lazy
+from policy.preemption.columns import Lazy, lasting_inputs
 from policy.preemption.importance import Importance
 from policy.preemption.running_totals import RunningTotals
 from policy.preemption.segments import gathered, starts_of
-from policy.rules.expressions import BoolColumn, Columns, History, Scalar
+from policy.rules.expressions import BoolColumn, Columns, Evaluated, Expression, History
 from policy.rules.ruleset import (
     BudgetRules,
     NoneEligible,
@@ -35,7 +34,6 @@ from policy.rules.ruleset import (
 )
 
 _NO_RULE = -1
-_PRIORITIES: Final = frozenset({"victim.priority", "preemptor.priority"})
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -53,16 +51,25 @@ def allowed_victims(
 
     A condition without a value (an error such as a missing label) does not hold.
     """
-    if all(rule.when is None or set(rule.when.variables) <= _PRIORITIES for rule in rules):
-        # Pods that wait together mostly have one of a few priorities.
-        priority = variables["preemptor.priority"]
-        assert isinstance(priority, Scalar)
-        return snapshot.remembered(
-            "allowed",
-            (rules, priority.value, snapshot.column(PRIORITY), snapshot.node),
-            lambda: _allowed_victims(rules, snapshot, variables, history),
-        )
-    return _allowed_victims(rules, snapshot, variables, history)
+    names = sorted({name for rule in rules if rule.when for name in rule.when.variables})
+    inputs = lasting_inputs(snapshot, variables, names)
+    if inputs is None or any(rule.when and rule.when.history_needs for rule in rules):
+        return _allowed_victims(rules, snapshot, variables, history)
+    # Pods that wait together mostly have one of a few priorities.
+    return snapshot.remembered(
+        "allowed",
+        (rules, snapshot.node, *inputs),
+        lambda: _allowed_victims(rules, snapshot, variables, history),
+    )
+
+
+def _holding(when: Expression, snapshot: Snapshot, variables: Lazy, columns: Columns) -> Evaluated:
+    """The condition of every pod, kept where it does not depend on the instant."""
+    inputs = lasting_inputs(snapshot, variables, when.variables)
+    if inputs is None or when.history_needs:
+        return when.evaluate(columns)
+    name = f"{when.context.value} {when.source}"
+    return snapshot.remembered(name, inputs, lambda: when.evaluate(columns))
 
 
 def _allowed_victims(
@@ -75,7 +82,7 @@ def _allowed_victims(
     for i, rule in enumerate(rules):
         matched = decided == _NO_RULE
         if rule.when is not None:
-            matched &= rule.when.evaluate(columns).holds(size)
+            matched &= _holding(rule.when, snapshot, variables, columns).holds(size)
         np.copyto(decided, i, where=matched)
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
@@ -221,9 +228,9 @@ def potential_victims(
     allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
     """
     rows, group = order.on(nodes)
-    may = allowed[rows]
-    if not may.all():
-        rows, group = rows[may], group[may]
+    may = np.flatnonzero(allowed.take(rows))
+    if may.size < rows.size:
+        rows, group = rows.take(may), group.take(may)
     held = [0] * len(rules.forbid)
     if rules.forbid and rows.size:
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
@@ -235,9 +242,10 @@ def potential_victims(
                 holds &= rule.when.evaluate(columns).holds(rows.size)
             held[i] = int(holds.sum())
             forbidden |= holds
-        rows, group = rows[~forbidden], group[~forbidden]
+        kept = np.flatnonzero(~forbidden)
+        rows, group = rows.take(kept), group.take(kept)
     counts = np.bincount(group, minlength=nodes.size)
-    broken = violating[rows]
+    broken = violating.take(rows)
     reprieve_order = _reprieve_order(group, counts, broken, rules.reprieve)
     return Potential(
         rows=rows,
