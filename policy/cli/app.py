@@ -233,6 +233,7 @@ _KNOWN: Final = (
     ("policy.conformance.run", "RecordingError"),
     ("policy.preemption.decide", "DecisionError"),
     ("policy.scheduling.cycle", "Contended"),
+    ("policy.scheduling.second_look", "DecisionsDiffer"),
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),

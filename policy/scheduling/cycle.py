@@ -20,6 +20,7 @@ from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
+from policy.scheduling.second_look import look_again
 
 _ATTEMPTS: Final = 100
 
@@ -109,10 +110,14 @@ class Scheduler:
         seed: int,
         dry_run: bool = False,
         extenders: Extenders | None = None,
+        paranoid: int | None = None,
     ) -> None:
         """clock: milliseconds since 1970 UTC, asked once per decision.
 
         extenders: asks the extenders that a rule set names.
+
+        paranoid: every so many decisions one is made again on the state put together anew; where
+        it differs, `DecisionsDiffer` is raised and nothing recorded.
 
         rules: what decides where the journal has no active rule set of its own.
         """
@@ -122,6 +127,8 @@ class Scheduler:
         self._seed = seed
         self._dry_run = dry_run
         self._extenders = extenders
+        self._paranoid = paranoid
+        self._made = 0
         self._unrecorded = Tally()
         self._snapshot, self._revision = journal.load(now_ms=clock())
 
@@ -156,6 +163,9 @@ class Scheduler:
                 history = self._unrecorded.added_to(history, needs, now_ms=now_ms)
             snapshot = self._snapshot.at(now_ms, history=history)
             decision = decide(snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
+            self._made += 1
+            if self._paranoid and self._made % self._paranoid == 0:
+                look_again(snapshot, rules, decision)
             changes = changes_of(snapshot, decision)
             if self._dry_run:
                 self._snapshot = snapshot.apply(changes).packed()
