@@ -38,7 +38,7 @@ START_MS = 1_730_000_000_000
 def make(store: Store, *, nodes: int, decisions: int) -> None:
     """A cluster with that many recorded decisions."""
     objects = list(cluster(nodes=nodes, pending=ROUND))
-    store.import_objects("default", objects, at_ms=START_MS, source="generated")
+    store.record.import_objects("default", objects, at_ms=START_MS, source="generated")
     rules = RuleSet.load("kube-1.35")
     clock = itertools.count(START_MS, 1000)
     journal = StoreJournal(store, "default", actor="benchmark", clock=lambda: START_MS)
@@ -52,9 +52,9 @@ def make(store: Store, *, nodes: int, decisions: int) -> None:
 
 def restore(store: Store, first: dict[str, Pod]) -> None:
     """Every pod as it was at first."""
-    now = {key_of(o): o for o in store.load_state("default").objects if isinstance(o, Pod)}
+    now = {key_of(o): o for o in store.state.load("default").objects if isinstance(o, Pod)}
     changes: list[Change] = [("Pod", k, pod) for k, pod in first.items() if now.get(k) != pod]
-    store.change("default", changes, at_ms=START_MS, source="round", cause=Cause.LIVE)
+    store.record.change("default", changes, at_ms=START_MS, source="round", cause=Cause.LIVE)
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def timed(times: dict[str, float], name: str) -> Iterator[None]:
 def measure(url: str, *, jobs: int) -> None:
     times: dict[str, float] = {}
     with Store.open(url, read_only=True) as store:
-        ids = store.audit_queries().decision_ids("default")
+        ids = store.read.decision_ids("default")
         verdicts: Counter[str] = Counter()
         with timed(times, "replay, one process"):
             verdicts.update(r.verdict.value for r in run(url, store, ids, replay_all, jobs=1))
@@ -77,7 +77,7 @@ def measure(url: str, *, jobs: int) -> None:
             found = list(run(url, store, ids, Comparing(RuleSet.load("kube-1.14")), jobs=jobs))
         with timed(times, "replay of one decision, the last"):
             (last,) = replay_all(store, ids[-1:])
-        rows = store.revisions("default", limit=1)
+        rows = store.state.revisions("default", limit=1)
     changed = sum(isinstance(c, Comparison) and c.change.value != "same" for c in found)
     print(f"{len(ids)} decisions, {rows[0].number} revisions; {os.cpu_count()} cores,")
     print(f"Python {platform.python_version()}.\n")

@@ -66,7 +66,7 @@ def measure(nodes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with Store.open(f"{folder}/policy.db") as store:
             start = time.perf_counter()
-            store.import_objects("default", objects, at_ms=NOW_MS, source="benchmark")
+            store.record.import_objects("default", objects, at_ms=NOW_MS, source="benchmark")
             imported = time.perf_counter() - start
             journal = StoreJournal(store, "default", actor="benchmark", clock=lambda: NOW_MS)
             start = time.perf_counter()

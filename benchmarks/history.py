@@ -471,7 +471,7 @@ class Question:
 
 
 def _decisions(store: Store, **wanted: Any) -> int:
-    return len(store.decisions(limit=50, **wanted))
+    return len(store.read.decisions(limit=50, **wanted))
 
 
 def _sql(store: Store, query: str, parameters: Mapping[str, Any]) -> int:
@@ -681,7 +681,7 @@ def run(path: Path, decisions: int) -> dict[str, Any]:
     if not path.exists():
         fill(path, decisions)
     with Store.open(str(path)) as store:
-        newest = store.decisions(limit=1)
+        newest = store.read.decisions(limit=1)
     if not newest or newest[0].id != decisions:
         raise SystemExit(f"{path} holds another record than one of {decisions} decisions")
     filled = time.perf_counter() - start

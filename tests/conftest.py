@@ -18,7 +18,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from policy.store import upgrade
+from policy.store import migrate, upgrade
+from tests.support.tried import RESULTS, Results, tried
+
+__all__ = ["tried"]
 
 _FOLDER = pytest.StashKey[Path]()
 _RUN = pytest.StashKey[str]()
@@ -32,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="policy-pg-"))
         config.stash[_RUN] = uuid.uuid4().hex[:12]
+        if os.environ.get(RESULTS):
+            config.pluginmanager.register(Results(), "policy-results")
 
 
 class _Workers:
@@ -159,3 +164,42 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'policy.db'}"
     return request.getfixturevalue("make_postgres")(None)
+
+
+_LATER = """
+from alembic import op
+
+revision = "9000"
+down_revision = "{head}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade():
+    op.execute("DROP VIEW v_rule_usage")
+    op.execute("CREATE VIEW v_rule_usage AS SELECT rule, verdict FROM decision_rules")
+
+
+def downgrade():
+    op.execute("DROP VIEW v_rule_usage")
+    op.execute("CREATE VIEW v_rule_usage AS SELECT rule FROM decision_rules")
+"""
+
+
+@pytest.fixture
+def newer_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Makes this program one with a schema revision more, in which a view is made anew.
+
+    Databases made before the call are of an older schema after it. Gives the new revision.
+    """
+
+    def release() -> str:
+        folder = tmp_path / "migrations"
+        shutil.copytree(migrate.migrations_folder(), folder)
+        (folder / "versions" / "9000_later.py").write_text(_LATER.format(head=migrate.HEAD))
+        monkeypatch.setattr(migrate, "migrations_folder", lambda: folder)
+        monkeypatch.setattr(migrate, "REVISIONS", (*migrate.REVISIONS, "9000"))
+        monkeypatch.setattr(migrate, "HEAD", "9000")
+        return "9000"
+
+    return release

@@ -130,7 +130,7 @@ class Question:
     priority: int
     seed: int
     before: Result
-    extenders: Extenders | None = None  #: the answers of then, where the same rules are asked
+    extenders: Extenders | None = None  #: the answers of then, where the same rules decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Final
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.store import NotFound, Store
-from policy.store.read.audit_queries import RevisionStep
+from policy.store.state.past import RevisionStep
 
 _AHEAD: Final = 200
 """Revisions read at once, where the later ones will be needed too."""
@@ -29,7 +29,7 @@ class Past:
     """The states of one cluster; asking in ascending order is cheap."""
 
     def __init__(self, store: Store, cluster: str) -> None:
-        self._queries = store.audit_queries()
+        self._state = store.state
         self._cluster = cluster
         self._until = 0
         self._snapshot: Snapshot | None = None
@@ -42,9 +42,7 @@ class Past:
         """Say that a revision will be asked for: what leads there is read in one go."""
         self._until = max(self._until, revision)
 
-    def at(
-        self, revision: int, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, revision: int, *, now_ms: int, history: HistoryFigures | None = None) -> Snapshot:
         """The state at a revision, looked at at an instant with the history figures of then.
 
         Raises NotFound where the revision is not kept, Damaged where the rows that lead to it
@@ -66,13 +64,13 @@ class Past:
         """Compute everything that leads to a revision again. Raises NotFound, Damaged."""
         checked = self._checked
         if checked is None:
-            checked = self._queries.oldest_revision(self._cluster)
+            checked = self._state.oldest_revision(self._cluster)
             # What was there before the oldest revision that is kept cannot be computed again.
             checked = 0 if checked == 1 else checked
         digest: str | None = None
         while checked < revision:
             last = min(checked + _AHEAD, revision)
-            for step in self._queries.steps(self._cluster, checked, last):
+            for step in self._state.steps(self._cluster, checked, last):
                 if not step.intact or step.previous != (digest or step.previous):
                     raise Damaged(step.revision)
                 digest = step.state_digest
@@ -81,7 +79,7 @@ class Past:
 
     def _load(self, revision: int) -> None:
         self._snapshot = None
-        loaded, intact = self._queries.load_checked(self._cluster, revision)
+        loaded, intact = self._state.load_checked(self._cluster, revision)
         self._damaged = self._damage(revision) if intact else revision
         self._snapshot = Snapshot.from_objects(
             loaded.objects, now_ms=loaded.at_ms, state_digest=loaded.state_digest
@@ -92,7 +90,7 @@ class Past:
     def _damage(self, revision: int) -> int | None:
         """The revision itself where its rows are not those that were written."""
         try:
-            steps = self._queries.steps(self._cluster, max(revision - 2, 0), revision)
+            steps = self._state.steps(self._cluster, max(revision - 2, 0), revision)
         except NotFound:
             # The oldest revision that is kept: what it ended went with the revisions before it.
             return None
@@ -103,7 +101,7 @@ class Past:
         if not self._ahead:
             last = min(self._revision + _AHEAD, self._until)
             self._ahead.extend(
-                self._queries.steps(self._cluster, self._revision, max(last, self._revision + 1))
+                self._state.steps(self._cluster, self._revision, max(last, self._revision + 1))
             )
         step = self._ahead.popleft()
         before = self._snapshot

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.audit.compare import Comparison, Question, Result, compare
-from policy.audit.replay import Incomplete, MissingInput, Replayer
+from policy.audit.inputs import Incomplete, MissingInput
+from policy.audit.replay import Replayer
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
@@ -53,7 +54,7 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
     replayer = Replayer(store)
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
-        victims = store.audit_queries().victims_of(batch)
+        victims = store.read.victims_of(batch)
         for row in replayer.rows(batch):
             try:
                 snapshot = replayer.snapshot(row)
@@ -61,14 +62,14 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
                 yield Skipped(id=row.id, missing=exc.missing, detail=exc.detail)
                 continue
             if rules.extenders and row.rule_set_digest != rules.digest:
-                detail = f"nobody knows what the extenders of `{rules.name}` would have answered"
+                detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
             frozen = snapshot.history or {}
             unread = {need for need in rules.history_needs if history_key(*need) not in frozen}
             if unread:
                 moment = Moment(decision_id=row.id, base_revision=row.base_revision)
-                figures = store.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
+                figures = store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
                 snapshot = snapshot.at(row.now_ms, history={**figures, **frozen})
             yield Question(
                 id=row.id,

@@ -1,7 +1,7 @@
 """What each shipped rule would have prevented in a recorded history.
 
-Every rule is asked alone, about every pod that was evicted, with the objects and the past of then.
-It is asked about what happened: after an eviction that had not taken place, history would have
+Every rule is evaluated alone, on every pod that was evicted, with the objects and the past of then.
+It is evaluated on what happened: after an eviction that had not taken place, history would have
 gone on differently.
 """
 
@@ -138,7 +138,9 @@ class _Scene:
         if question.rule is not None:
             when = question.rule.when
             columns = Columns(size, self._variables, self._past)
-            held = np.ones(size, np.bool_) if when is None else when.evaluate(columns).holds(size)
+            held = np.ones(size, np.bool_)
+            if when is not None:
+                held = when.evaluate(columns).holds(size, question.rule.on_error)
         stays = self._victims & held
         return int(stays.sum()), int(self._seconds[stays].sum())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from policy.store import Store
-from policy.store.read.audit_queries import ColumnInfo, tables
+from policy.store.read.tables import ColumnInfo, tables
 from policy.text.csv_cells import csv_cell
 from policy.text.system import explained
 
@@ -38,11 +38,11 @@ def export(
         _pyarrow()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with store.audit_queries().reading_tables() as reader:
+        with store.reading() as rooms:
             for name in names:
                 target = folder / f"{name}.{form}"
                 unfinished = target.with_suffix(f".{form}.part")
-                found = reader.rows(name)
+                found = rooms.read.rows(name)
                 if form == "csv":
                     count = _write_csv(unfinished, known[name], found, raw=raw)
                 else:

@@ -6,26 +6,24 @@ its age. That pod may preempt in turn. Pure: a snapshot and rules in, decisions 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from policy.cluster import times
 from policy.cluster.digest import Change
-from policy.cluster.objects import ObjectMeta, Pod, PodStatus, PriorityClass, key_of
+from policy.cluster.objects import ObjectMeta, Pod, PriorityClass, key_of
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
 from policy.preemption.columns import owner_of
 from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules import RuleSet
+from policy.scheduling.consequences import departures, next_life
 from policy.scheduling.effects import changes_of
-
-LIFE: Final = "~"
-"""Between a pod's name and the number of its life: no pod of a real cluster is named so."""
+from policy.scheduling.order import arrival_ms
+from policy.scheduling.queue import SchedulingQueue
 
 _NOT_REPLACED: Final = ("DaemonSet/", "Node/")
 """Owners whose pods belong to one node: they do not come back when the node is gone."""
@@ -54,6 +52,7 @@ class Supposed:
     """The cluster under a supposition."""
 
     snapshot: Snapshot
+    changes: tuple[Change, ...]  #: what is different
     waiting: tuple[str, ...]  #: pods that have to find a node because of it
 
 
@@ -68,7 +67,8 @@ class Step:
     cause: int | None  #: number of the step of whose victims the pod is one
     was: str  #: the victim whose next life the pod is; "" for what was asked
     decision: Decision | None  #: None beyond the depth that was asked for
-    history: Mapping[str, Mapping[str, int]] | None = None  #: the figures that it was made with
+    #: what had been changed since the decision before, one change after the other
+    supposed: tuple[tuple[Change, ...], ...] = ()
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
@@ -106,7 +106,9 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
             pod = replace(pod, spec=replace(pod.spec, priority=priority))
         changes.append(("Pod", key, pod))
         waiting.append(key)
-    return Supposed(snapshot=snapshot.apply(changes), waiting=tuple(waiting))
+    return Supposed(
+        snapshot=snapshot.apply(changes), changes=tuple(changes), waiting=tuple(waiting)
+    )
 
 
 def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
@@ -124,7 +126,7 @@ def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
 
 
 def new_class(name: str, value: int) -> PriorityClass:
-    """A priority class that nobody has made yet."""
+    """A priority class that is only supposed."""
     return PriorityClass(metadata=ObjectMeta(name=name), value=value)
 
 
@@ -144,131 +146,112 @@ def _leaving(pod: Pod) -> bool:
     return bool(pod.metadata.deletion_timestamp)
 
 
-def next_life(pod: Pod) -> Pod:
-    """The pod as its controller makes it again: pending, of the same priority and age.
-
-    It keeps its creation time, so that it stands in the queue where it stood.
-    """
-    meta = pod.metadata
-    name, _, life = meta.name.partition(LIFE)
-    again: ObjectMeta = replace(
-        meta, name=f"{name}{LIFE}{int(life or 1) + 1}", uid="", deletion_timestamp=None
-    )
-    return replace(
-        pod,
-        metadata=again,
-        spec=replace(pod.spec, node_name=""),
-        status=PodStatus(phase="Pending"),
-    )
-
-
 def foresee(
     snapshot: Snapshot, rules: RuleSet, pods: Iterable[str], *, depth: int, seed: int
 ) -> list[Step]:
-    """The decisions that follow when the pods look for a node, in queue order.
+    """The decisions that follow when the pods look for a node, in the order of the rules' queue.
 
-    Victims are gone at once, and the preemptor takes their place; victims that were not leaving
-    anyway come back as new pods, whose decisions follow down to `depth` (1: only the pods
-    themselves). Higher priority first, then the older pod. Raises DecisionError for a pod that
-    is unknown or placed.
+    Each pod is decided once. Victims are gone at once, and the preemptor takes their place; victims
+    that were not leaving anyway come back as new pods, whose decisions follow down to `depth` (1:
+    only the pods themselves). Raises DecisionError for a pod that is unknown or placed.
     """
-    run = _Run(snapshot, rules, depth=depth, seed=seed)
-    for pod in dict.fromkeys(pods):
-        run.enqueue(pod, depth=1, cause=None, was="")
-    while run.queue:
-        run.next()
-    return run.steps
+    cascade = _Cascade(snapshot, rules, depth=depth, seed=seed)
+    for pod in sorted(set(pods)):
+        cascade.enqueue(pod, _Place(depth=1, cause=None, was=""))
+    return cascade.run()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Waiting:
-    """A place in the queue; the order of the fields is the order of the queue."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a pod stands in the cascade."""
 
-    below: int  # the priority, negated
-    arrival: int
-    pod: str
-    depth: int = field(compare=False)
-    cause: int | None = field(compare=False)
-    was: str = field(compare=False)
+    depth: int
+    cause: int | None
+    was: str
 
 
-class _Run:
+class _Cascade:
     """The state between two steps."""
 
     def __init__(self, snapshot: Snapshot, rules: RuleSet, *, depth: int, seed: int) -> None:
-        self.snapshot = snapshot
-        self.rules = rules
-        self.depth = depth
-        self.seed = seed
-        self.recorded = snapshot.history
-        self.tally = Tally()
-        self.queue: list[_Waiting] = []
-        self.steps: list[Step] = []
+        self._snapshot = snapshot
+        self._rules = rules
+        self._depth = depth
+        self._seed = seed
+        self._recorded = snapshot.history
+        self._tally = Tally()
+        self._queue = SchedulingQueue(rules.queue)
+        self._places: dict[str, _Place] = {}
+        self._supposed: list[tuple[Change, ...]] = []
+        self._steps: list[Step] = []
 
-    def enqueue(self, key: str, *, depth: int, cause: int | None, was: str) -> None:
-        pod = self.snapshot.pod(key)
-        priority, created = 0, times.MISSING
-        if pod is not None:
-            priority = pod.spec.priority or 0
-            created = times.parse_optional(pod.metadata.creation_timestamp)
-        # As in the queue itself, a pod without creation time counts as arriving now.
-        arrival = self.snapshot.now_ms if created == times.MISSING else created
-        waiting = _Waiting(-priority, arrival, key, depth, cause, was)
-        heapq.heappush(self.queue, waiting)
+    def enqueue(self, key: str, place: _Place) -> None:
+        pod, now_ms = self._snapshot.pod(key), self._snapshot.now_ms
+        self._places[key] = place
+        self._queue.add(
+            key,
+            priority=0 if pod is None else pod.spec.priority or 0,
+            now_ms=now_ms if pod is None else arrival_ms(pod, now_ms=now_ms),
+        )
 
-    def next(self) -> None:
-        waiting = heapq.heappop(self.queue)
-        number = len(self.steps) + 1
+    def run(self) -> list[Step]:
+        while (pod := self._queue.pop()) is not None:
+            self._next(pod, self._places[pod])
+        return self._steps
+
+    def _next(self, key: str, place: _Place) -> None:
+        pod = self._snapshot.pod(key)
+        number = len(self._steps) + 1
         decision = None
-        if waiting.depth <= self.depth:
+        supposed: tuple[tuple[Change, ...], ...] = ()
+        if place.depth <= self._depth:
             self._look_back()
-            decision = decide(self.snapshot, self.rules, waiting.pod, seed=self.seed)
-            self.tally.note(decision)
-        self.steps.append(
+            decision = decide(self._snapshot, self._rules, key, seed=self._seed)
+            self._tally.note(decision)
+            supposed, self._supposed = tuple(self._supposed), []
+        self._steps.append(
             Step(
                 number=number,
-                pod=waiting.pod,
-                priority=-waiting.below,
-                depth=waiting.depth,
-                cause=waiting.cause,
-                was=waiting.was,
+                pod=key,
+                priority=0 if pod is None else pod.spec.priority or 0,
+                depth=place.depth,
+                cause=place.cause,
+                was=place.was,
                 decision=decision,
-                history=self.snapshot.history,
+                supposed=supposed,
             )
         )
         if decision is not None:
-            self._follow(number, waiting, decision)
+            self._suppose(changes_of(self._snapshot, decision))
+            if decision.outcome is Outcome.PREEMPT:
+                self._follow(decision, depth=place.depth + 1, cause=number)
 
     def _look_back(self) -> None:
         """History figures count what happened in the cascade as well."""
-        if self.recorded is not None:
-            now_ms, needs = self.snapshot.now_ms, self.rules.history_needs
-            history = self.tally.added_to(self.recorded, needs, now_ms=now_ms)
-            self.snapshot = self.snapshot.at(now_ms, history=history)
+        if self._recorded is not None:
+            now_ms, needs = self._snapshot.now_ms, self._rules.history_needs
+            history = self._tally.added_to(self._recorded, needs, now_ms=now_ms)
+            self._snapshot = self._snapshot.at(now_ms, history=history)
 
-    def _follow(self, number: int, waiting: _Waiting, decision: Decision) -> None:
-        """Make the decision true, as if the victims' grace periods were over."""
-        after = self.snapshot.apply(changes_of(self.snapshot, decision))
-        if decision.outcome is not Outcome.PREEMPT:
-            self.snapshot = after
-            return
-        changes: list[Change] = []
-        back: list[tuple[str, str]] = []
-        for victim in decision.victims:
-            changes.append(("Pod", victim.pod, None))
-            pod = self.snapshot.pod(victim.pod)
-            if pod is not None and not victim.already_terminating:
-                again = next_life(pod)
-                changes.append(("Pod", key_of(again), again))
-                back.append((key_of(again), victim.pod))
-        preemptor = after.pod(decision.preemptor)
+    def _suppose(self, changes: Sequence[Change]) -> None:
+        self._supposed.append(tuple(changes))
+        self._snapshot = self._snapshot.apply(changes)
+
+    def _follow(self, decision: Decision, *, depth: int, cause: int) -> None:
+        """The victims' grace periods are over: they come back, and the preemptor is placed."""
+        leaving = {victim.pod for victim in decision.victims if victim.already_terminating}
+        gone = departures(
+            self._snapshot,
+            (victim.pod for victim in decision.victims),
+            again=lambda pod: None if key_of(pod) in leaving else next_life(pod),
+        )
+        preemptor = self._snapshot.pod(decision.preemptor)
         assert preemptor is not None  # it has just decided
         placed = replace(
             preemptor,
             spec=replace(preemptor.spec, node_name=decision.node or ""),
             status=replace(preemptor.status, nominated_node_name=""),
         )
-        changes.append(("Pod", decision.preemptor, placed))
-        self.snapshot = after.apply(changes)
-        for key, was in back:
-            self.enqueue(key, depth=waiting.depth + 1, cause=number, was=was)
+        self._suppose((*gone.changes, ("Pod", decision.preemptor, placed)))
+        for key, was in sorted(gone.returned):
+            self.enqueue(key, _Place(depth=depth, cause=cause, was=was))

@@ -349,7 +349,7 @@ def _place(nodes: Nodes, tasks: list[Task], names: list[str], notes: list[Note])
     """Puts the tasks on the nodes that they name.
 
     Where all tasks of a node fit together, each one fits in any order, and their sums are taken
-    at once. On an overcommitted node every task is asked in turn.
+    at once. On an overcommitted node every task is tried in turn.
     """
     tasks = sorted(tasks, key=lambda t: t.key)
     where = np.array([nodes.index[t.node] for t in tasks], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a session does to the cluster, as changes of objects; and the cluster once that is done."""
+"""What a session does to the cluster, as changes of objects."""
 
 from __future__ import annotations
 
@@ -43,14 +43,3 @@ def _evicted(pod: Pod, now: str) -> Pod:
         metadata=replace(pod.metadata, deletion_timestamp=now),
         status=replace(pod.status, conditions=[*others, target]),
     )
-
-
-def passed(snapshot: Snapshot) -> Iterator[Change]:
-    """What kubelets do between two sessions: leaving pods are gone, pods with a node run."""
-    now = times.to_text(snapshot.now_ms) or ""
-    for _, key, pod in snapshot.in_order():
-        if pod.metadata.deletion_timestamp:
-            yield "Pod", key, None
-        elif pod.spec.node_name and pod.status.phase in {"Pending", ""}:
-            status = replace(pod.status, phase="Running", start_time=pod.status.start_time or now)
-            yield "Pod", key, replace(pod, status=status)

@@ -20,7 +20,7 @@ _JOB: Final[Mapping[Reason, str]] = {
 
 _NODE: Final[Mapping[str, str]] = {
     Reason.NO_ROOM: "too little room",
-    Reason.NO_POTENTIAL_VICTIMS: "nobody there to evict",
+    Reason.NO_POTENTIAL_VICTIMS: "there is no pod to evict",
     Reason.VICTIMS_VETOED: "everybody there is spared",
     Reason.NOT_ENOUGH_VICTIMS: "too little room even after evictions",
     Reason.CHOSEN: "chosen",

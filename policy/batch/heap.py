@@ -1,6 +1,6 @@
 """A binary heap that moves its items exactly as Go's container/heap does.
 
-What orders the items (shares, readiness) changes while they wait, and nobody repairs the heap:
+What orders the items (shares, readiness) changes while they wait, and the heap is not repaired:
 which item comes out next then depends on how the heap moves them. `heapq` moves them otherwise.
 """
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Least item first; `less` is asked anew at every comparison."""
+    """Least item first; `less` is called anew at every comparison."""
 
     __slots__ = ("_items", "_less")
 

@@ -6,10 +6,9 @@ one another, and whatever is unknown in them is refused. Foreign files are read 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.rules import BatchRules
 from policy.batch.schema import BatchFileModel
 from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
-from policy.rules.canonical import canonical_json, digest_of
+from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
 from policy.rules.layers import layers_of
@@ -63,16 +62,17 @@ def batch_rules_from_canonical(text: str) -> BatchRules:
     """The rules whose canonical text this is; raises `RulesError`."""
     name = "<canonical>"
     try:
-        value = json.loads(text)
-        canonical = isinstance(value, dict) and canonical_json(value) == text
-    except (ValueError, AssertionError, RecursionError):
-        canonical = False
-    if not canonical:
+        value = canonical.parse(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         message = "not the canonical text of batch rules"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
-    return _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
+    rules = _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
+    # A stored text keeps its digest; an option that came after it is off, as it was before.
+    return replace(rules, canonical=text, digest=canonical.sha256(text.encode()))
 
 
 def _foreign(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
@@ -269,11 +269,11 @@ def _built(
             "audit": {"nodes": recorded_nodes},
         },
     }
-    canonical = canonical_json(document)
+    text = canonical.text(document)
     return BatchRules(
         name=name,
-        digest=digest_of(canonical),
-        canonical=canonical,
+        digest=canonical.sha256(text.encode()),
+        canonical=text,
         actions=actions,
         tiers=tiers,
         naming=naming,

@@ -28,7 +28,7 @@ SCALAR_EPSILON: Final = 10.0  #: milli units
 class Resource:
     """Milli cpu, bytes of memory, and scalars in milli units.
 
-    Mutable, as running sums are; `copy` before changing what somebody else holds.
+    Mutable, as running sums are; `copy` before changing what is shared.
     """
 
     __slots__ = ("cpu", "memory", "scalars")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +12,8 @@ from policy.batch.figures import QueueFigures
 from policy.batch.nodes import Crash
 from policy.batch.recording import Reason, Rejection, StatementRecord, Step
 from policy.batch.resources import Resource
+from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.rules.canonical import canonical_json
 
 ENGINE_VERSION: Final = "1"
 """Version of the session procedure: it changes when equal inputs may give other results."""
@@ -151,15 +149,13 @@ class SessionResult:
 
     @cached_property
     def canonical(self) -> str:
-        document = self.document()
-        # Sorting by code point and by UTF-16 unit differ beyond ASCII only, where names seldom go.
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        return text if text.isascii() else canonical_json(document)
+        """Complete canonical JSON (`policy.cluster.canonical`)."""
+        return canonical.text(self.document())
 
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the hash of the canonical text."""
-        return "sha256:" + hashlib.sha256(self.canonical.encode()).hexdigest()
+        return canonical.sha256(self.canonical.encode())
 
 
 def _floats(values: Mapping[str, float]) -> dict[str, str]:

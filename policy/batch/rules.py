@@ -2,7 +2,7 @@
 
 A `kind: BatchRules` file is checked strictly. A configuration file of kube-batch or Volcano
 (`actions:` and `tiers:`, also inside a ConfigMap) is read as its scheduler reads it; what is left
-out or means nothing here is told in `BatchRules.notices`.
+out or means nothing here is listed in `BatchRules.notices`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BatchRules:
     ) -> BatchRules:
         """Read shipped rules by name, a file by path, a mapping, or the text of a file.
 
-        Text is told from a path by its line break. plugins: those that the rules may name, in
+        Text differs from a path by its line break. plugins: those that the rules may name, in
         place of the registered ones. within: a folder outside of which no file is read, symbolic
         links followed. Raises `RulesError` with every problem found.
         """

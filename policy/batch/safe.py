@@ -13,7 +13,7 @@ from policy.cluster.tables import Bools
 
 
 def may_grow(session: ActionView, task: Task) -> bool:
-    """May the task's queue take room that nobody of it gives up?"""
+    """May the task's queue take room that none of its own tasks gives up?"""
     return not session.overused(session.queue_of(session.jobs[task.job]))
 
 
@@ -31,7 +31,7 @@ def roll_back(session: ActionView, job: Job) -> None:
     """Takes back the job's placements of this session that were not sent and cannot be.
 
     Kept are those of a job that only waits for releases, or for tasks without requests that a
-    later backfill places, and promises for which somebody was evicted.
+    later backfill places, and promises for which a pod was evicted.
     """
     if not session.options.roll_back or session.ready(job) or session.pipelined(job):
         return

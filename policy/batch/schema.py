@@ -45,7 +45,7 @@ class TierModel(Model):
 
 
 class NamingModel(Model):
-    """How pods, queues and priorities of the session are told from others."""
+    """How pods, queues and priorities of the session are recognised."""
 
     schedulerName: _Name = _NAMES.scheduler  # noqa: N815
     defaultQueue: _Name = _NAMES.default_queue  # noqa: N815

@@ -47,7 +47,7 @@ class Session:
         #: actions that come after the one that runs
         self.later_actions: tuple[str, ...] = ()
         self.unready: list[str] = []  #: jobs that gang called unschedulable when the session closed
-        #: tasks for which somebody is being evicted
+        #: tasks for which a pod is being evicted
         self.paid_for: set[str] = set()
         self._order_jobs()
         self._registered: dict[str, dict[str, Callable[..., Any]]] = {

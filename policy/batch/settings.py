@@ -22,7 +22,7 @@ class PluginUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """How pods, queues and priorities of the session are told from others."""
+    """How pods, queues and priorities of the session are recognised."""
 
     scheduler: str = "kube-batch"  #: `spec.schedulerName` of the pods that it places
     default_queue: str = "default"

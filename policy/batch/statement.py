@@ -84,7 +84,7 @@ class Statement:
     # --- ending --------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Sends the evictions. A promise is sent to nobody: the next session meets the task again.
+        """Sends the evictions. A promise is not sent: the next session meets the task again.
 
         An eviction that the cluster refuses is taken back, and the rest stands.
         """

@@ -58,7 +58,7 @@ class VictimSearch:
         order: Ordered,
         room: Amounts | None,
     ) -> None:
-        """kind: `preemptable` or `reclaimable`; jobs: (jobs,) whose running tasks are asked about.
+        """kind: `preemptable` or `reclaimable`; jobs: (jobs,) whose running tasks are looked at.
 
         passing: (nodes,) nodes that the claimant may use. room: per node, what counts towards the
         need beside the victims.
@@ -212,7 +212,7 @@ class VictimSearch:
         """What counts towards the need on a node before anybody leaves."""
         return Resource() if self._room is None else self._room.at(node)
 
-    # --- nobody found --------------------------------------------------------------------------
+    # --- no victim -----------------------------------------------------------------------------
 
     def rejection(self, best: Callable[[Ints], Iterable[int]]) -> Rejection:
         """Why no node was found. best: nodes in the order in which they would be tried."""

@@ -24,7 +24,7 @@ def seconds(text: str) -> int | None:
 
 @dataclass(slots=True)
 class Fields:
-    """The keys of one mapping; `close` complains about those that nobody asked for."""
+    """The keys of one mapping; `close` complains about those that were not read."""
 
     branch: Branch
     path: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import ClusterObject
 from policy.text.printable import printable
 
@@ -29,7 +30,7 @@ class Case:
     place: str  #: `file:line`
     objects: tuple[ClusterObject, ...]
     now_ms: int
-    history: Mapping[str, Mapping[str, int]]
+    history: HistoryFigures
     preemptor: str
     seed: int
     want: Want

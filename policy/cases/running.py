@@ -9,6 +9,7 @@ from policy.cases.finding import Suite, beside
 from policy.cases.model import Case, Mismatch
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
+from policy.preemption.columns import history_key
 from policy.preemption.decide import decide
 from policy.preemption.denials import Denial, denials
 from policy.rules.ruleset import RuleSet
@@ -16,13 +17,20 @@ from policy.rules.ruleset import RuleSet
 
 def run(case: Case, rules: RuleSet) -> Mismatch | None:
     """None where the rule set decides as the case wants."""
-    snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
+    snapshot = snapshot_of(case, rules)
     decision = decide(snapshot, rules, case.preemptor, seed=case.seed)
     held = denials(snapshot, rules, case.preemptor) if case.want.denied else {}
     found = tuple(_differences(case, decision, held))
     if not found:
         return None
     return Mismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
+
+
+def snapshot_of(case: Case, rules: RuleSet) -> Snapshot:
+    """The case's cluster; figures that the rules read and the case leaves out are none at all."""
+    history: dict[str, Mapping[str, int]] = {history_key(*need): {} for need in rules.history_needs}
+    history |= case.history
+    return Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=history)
 
 
 def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:

@@ -1,6 +1,6 @@
 """Cases of sessions: a small cluster in YAML, and what each rule set has to decide on it.
 
-    - note: a task that fits is placed, and nobody is evicted for it
+    - note: a task that fits is placed, and no pod is evicted for it
       nodes: {n1: {cpu: 4}}
       queues: {default: 1}
       classes: {low: 10, high: 100}

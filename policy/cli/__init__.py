@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from policy.cli.app import run
 
         streams.occupy()
-        streams.guard()  # also for what Python says of an error that nobody caught
+        streams.guard()  # also for what Python says of an error that was not caught
         status = run(arguments)
     except KeyboardInterrupt:  # while the program itself was loaded, or a second one
         status = Exit.INTERRUPTED

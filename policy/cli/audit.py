@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policy.cli import options, output, session
+from policy.cli.audit_anchor import anchor
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.store import Finding
+    from collections.abc import Sequence
+
+    from policy.store import Finding, KeptHead, Pruning
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -42,16 +45,32 @@ def group() -> None:
     """
 
 
+group.add_command(anchor)
+
+
 @group.command("verify")
 @options.db_option
 @options.any_cluster_option
 @click.option(
     "--head",
-    "signed",
+    "heads",
     metavar="HASH",
     multiple=True,
     callback=_hashes,
     help="A hash that `policy audit head` printed, kept elsewhere: it must be in the ledger.",
+)
+@click.option(
+    "--anchors",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Heads that `policy audit anchor` wrote: each must be in the ledger.",
+)
+@click.option(
+    "--public-key",
+    "public_key",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Ed25519 key (PEM) that all of these anchors must be signed with.",
 )
 @click.option(
     "--from",
@@ -60,44 +79,123 @@ def group() -> None:
     callback=_hash,
     help="Begin with the entry that has this hash; rows of earlier entries are not read.",
 )
+@click.option(
+    "--accept-pruning",
+    is_flag=True,
+    help="Let pass a head whose entry was pruned; without it, that is a finding.",
+)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="How many findings are printed; the others are counted.",
+)
 @options.output_option
 def verify(
-    db: str, cluster: str | None, signed: tuple[str, ...], from_hash: str | None, form: str
+    db: str,
+    cluster: str | None,
+    heads: tuple[str, ...],
+    anchors: str | None,
+    public_key: str | None,
+    from_hash: str | None,
+    accept_pruning: bool,
+    limit: int,
+    form: str,
 ) -> int:
     """Compute every hash again from the rows, and name what was changed.
 
     The first finding names the first decision, session, activation or revision that was changed,
     inserted, removed or reordered. The exit status is 6 where there is any. Who can write to the
-    database could cut off the newest entries, or write a new chain: with --head it is proven that
-    everything up to a head that was kept elsewhere is still there and as it was.
+    database could cut off the newest entries, remove a whole cluster, or write a new chain: --head
+    and --anchors prove that everything up to a head that was kept elsewhere is still there and as
+    it was, in the ledgers that are read. A head whose entries were pruned proves nothing any more
+    and is a finding too, unless --accept-pruning is given.
 
     \b
     Example:
       policy audit verify
       policy audit verify --cluster default --output json
+      policy audit anchor --file heads.jsonl
+      policy audit verify --anchors heads.jsonl
     """
+    if public_key is not None and anchors is None:
+        raise click.UsageError("`--public-key` goes with `--anchors`")
+    if from_hash is not None and anchors is not None:
+        raise click.UsageError("`--anchors` checks the whole ledger: leave `--from` out")
+    kept, unsigned = _kept(anchors, public_key, cluster)
     with session.open_store(db) as store, output.progress("verifying") as advance:
-        result = store.verify_ledger(cluster, from_hash=from_hash, signed=signed, progress=advance)
-    findings = [_finding(found) for found in result.findings]
+        result = store.ledger.verify(
+            cluster,
+            from_hash=from_hash,
+            kept=[*heads, *kept],
+            accept_pruning=accept_pruning,
+            limit=limit,
+            progress=advance,
+        )
+    every = [*unsigned, *result.findings]
+    found, more = every[:limit], result.more + len(every[limit:])
+    findings = [_finding(one) for one in found]
     if form in ("json", "yaml"):
         output.document(
             {
-                "ok": result.ok,
+                "ok": not every,
                 "entries": result.entries,
                 "heads": [_head(head) for head in result.heads],
                 "findings": findings,
+                "more_findings": more,
+                "prunings": [_pruning(pruning) for pruning in result.prunings],
             },
             form,
         )
     elif findings or form != "table":
         columns = ("cluster", "sequence", "subject", "revision", "harm", "detail")
         output.rows(findings, form, columns=columns, right=("sequence", "revision"))
-    if result.ok:
+    _say_pruned(result.prunings)
+    if not every:
         what = "the record" if from_hash is None else "what they recorded"
         output.say(f"{result.entries} ledger entries verified, {what} is what was written")
         return Exit.OK
-    output.say(_first(result.findings[0]))
+    if more:
+        output.say(f"{more} more findings are not printed; --limit prints more")
+    output.say(_first(found[0]))
     return Exit.LEDGER
+
+
+def _kept(
+    anchors: str | None, public_key: str | None, cluster: str | None
+) -> tuple[list[KeptHead], list[Finding]]:
+    """Heads of a file of anchors, and what is wrong with the anchors themselves."""
+    if anchors is None:
+        return [], []
+    from policy.audit.anchors import read_anchors
+
+    read = read_anchors(anchors, public_key=public_key)
+    mine = [head for head in read.heads if cluster in (None, head.cluster)]
+    others = len(read.heads) - len(mine)
+    output.say(f"{len(mine)} anchors in {anchors}" + ("" if public_key else _UNCHECKED))
+    if others:
+        output.say(f"{others} anchors of other clusters are not checked")
+    return mine, list(read.findings)
+
+
+_UNCHECKED: Final = ", whose signatures are not checked: no --public-key is given"
+
+
+def _say_pruned(prunings: Sequence[Pruning]) -> None:
+    """What can no longer be verified, by cluster."""
+    by_cluster: dict[str, list[Pruning]] = {}
+    for pruning in prunings:
+        by_cluster.setdefault(pruning.cluster, []).append(pruning)
+    for name, found in by_cluster.items():
+        entries = sum(p.entries for p in found)
+        decisions = sum(p.decisions for p in found)
+        before = session.instant(max(p.older_than_ms for p in found))
+        output.say(
+            f"cluster {name}: {entries} entries with {decisions} decisions before {before} were"
+            " pruned and cannot be verified; `policy audit prunings` lists them"
+        )
 
 
 def _first(found: Finding) -> str:
@@ -136,7 +234,7 @@ def head(db: str, cluster: str | None, form: str) -> int:
       policy audit head --cluster default --output json
     """
     with session.open_store(db) as store:
-        heads = store.ledger_heads() if cluster is None else [store.ledger_head(cluster)]
+        heads = store.ledger.heads() if cluster is None else [store.ledger.head(cluster)]
     lines = [_head(found) for found in heads]
     output.rows(lines, form, columns=("cluster", "sequence", "at", "hash"), right=("sequence",))
     return Exit.OK
@@ -148,4 +246,54 @@ def _head(found: Any) -> dict[str, Any]:
         "sequence": found.sequence,
         "at": session.instant(found.at_ms),
         "hash": found.hash,
+    }
+
+
+@group.command("prunings")
+@options.db_option
+@options.any_cluster_option
+@options.output_option
+def prunings(db: str, cluster: str | None, form: str) -> int:
+    """List the old stretches of the record that were taken out, the oldest first.
+
+    Nothing that was in them can be verified any more; `policy db prune` made them.
+
+    \b
+    Example:
+      policy audit prunings
+    """
+    with session.open_store(db) as store:
+        lines = [_pruning(found) for found in store.ledger.prunings(cluster)]
+    output.rows(lines, form, columns=_PRUNING, right=("entries", "decisions", "versions"))
+    if not lines:
+        output.say("nothing was pruned")
+    return Exit.OK
+
+
+_PRUNING: Final = (
+    "cluster",
+    "at",
+    "actor",
+    *session.WRITTEN_BY,
+    "older_than",
+    "entries",
+    "decisions",
+    "versions",
+    "last_sequence",
+    "last_hash",
+)
+
+
+def _pruning(found: Pruning) -> dict[str, Any]:
+    return {
+        "cluster": found.cluster,
+        "at": session.instant(found.at_ms),
+        "actor": found.actor,
+        **session.written_by(found),
+        "older_than": session.instant(found.older_than_ms),
+        "entries": found.entries,
+        "decisions": found.decisions,
+        "versions": found.versions,
+        "last_sequence": found.last_sequence,
+        "last_hash": found.last_hash,
     }

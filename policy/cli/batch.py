@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,7 +14,6 @@ from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.session_replay import ReplayedSession
     from policy.cli.batch_view import Shown
     from policy.scheduling.sessions import SessionScheduler
     from policy.store import SessionRow, Store, StoredSession
@@ -24,7 +23,6 @@ DEFAULT_RULES: Final = "kube-batch"
 PREFIX: Final = "session:"
 """What other commands write before the number of a session."""
 
-_REPLAYED: Final = ("id", "verdict", "first_difference", "recorded", "replayed", "missing")
 
 _document_option = options.output_of("table", "json", "yaml", "jsonl")
 
@@ -104,10 +102,10 @@ def run(
         if totals["bound"] + totals["evicted"] == 0 and totals["waiting"] == 0:
             _say_nothing_waits(scheduler, found.naming.scheduler)
     output.say(
-        f"{_number(totals['sessions'], 'session')} held"
+        f"{output.number(totals['sessions'], 'session')} held"
         + (", nothing recorded (--dry-run)" if dry_run else " and recorded")
         + f": {totals['bound']} bound, {totals['evicted']} evicted; "
-        + f"{_number(totals['waiting'], 'job')} still waiting"
+        + f"{output.number(totals['waiting'], 'job')} still waiting"
     )
     return Exit.OK
 
@@ -120,7 +118,7 @@ def _say_nothing_waits(scheduler: SessionScheduler, name: str) -> None:
     )
     if waiting:
         output.say(
-            f"{_number(waiting, 'pending pod')} left out: only those with"
+            f"{output.number(waiting, 'pending pod')} left out: only those with"
             f" `schedulerName: {name}` take part"
         )
 
@@ -132,10 +130,6 @@ def _counted(sessions: Iterator[Shown], totals: Counter[str]) -> Iterator[Shown]
         totals["evicted"] += len(one.result.evicts)
         totals["waiting"] = len(one.result.reasons)  # what the last one leaves
         yield one
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
@@ -160,14 +154,7 @@ def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
 @group.command("sessions")
 @options.db_option
 @options.any_cluster_option
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 1_000_000),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
     """List recorded sessions, the newest first.
@@ -180,7 +167,7 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
     from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.sessions(cluster, limit=limit)
+        found = store.read.sessions(cluster, limit=limit)
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
@@ -218,7 +205,7 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     from policy.cli import batch_view
 
     with session.open_store(db) as store:
-        stored = store.session(id)
+        stored = store.read.session(id)
     if job is not None:
         _require_job(stored, job)
     if form == "table":
@@ -299,55 +286,27 @@ def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: 
 
 def replayed(db: str, ids: Sequence[int], *, cluster: str, form: str) -> int:
     """Replay the named sessions, or all of the cluster where none is named."""
-    from policy.audit.replay import Verdict
     from policy.audit.session_replay import SessionReplayer
+    from policy.cli import replay_view
 
-    counts: Counter[str] = Counter()
-    told: list[ReplayedSession] = []
     with session.open_store(db) as store:
         chosen = _rows(store, ids, cluster)
-        with output.progress("replaying") as advance:
-            for number, result in enumerate(SessionReplayer(store).replay_all(chosen), start=1):
-                counts[result.verdict.value] += 1
-                advance(number, len(chosen))
-                if ids or result.verdict is not Verdict.EQUAL:
-                    told.append(result)
-    if told or form != "table":
-        lines = [_line(result) for result in told]
-        output.rows(lines, form, columns=_REPLAYED, right=("id",))
-    for result in told:
-        if result.detail:
-            output.say(f"session {result.id}: {result.detail}")
-    output.say(
-        f"{_number(counts.total(), 'session')} replayed: {counts['equal']} equal, "
-        f"{counts['different']} different, {counts['incomplete']} incomplete"
-    )
-    if counts["different"]:
-        return Exit.DIFFERS
-    return Exit.ERROR if counts["incomplete"] else Exit.OK
+        return replay_view.printed(
+            SessionReplayer(store).replay_all(chosen),
+            len(chosen),
+            noun="session",
+            shown=("id",),
+            named=bool(ids),
+            form=form,
+        )
 
 
 def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
     if ids:
-        return [store.session(number).row for number in sorted(set(ids))]
-    store.head_revision(cluster)  # an unknown cluster is an error, not a cluster without sessions
-    return sorted(store.sessions(cluster), key=lambda row: row.id)
-
-
-def _line(result: ReplayedSession) -> dict[str, Any]:
-    difference = result.difference
-    return {
-        "id": result.id,
-        "cluster": result.cluster,
-        "verdict": result.verdict.value,
-        "first_difference": difference.path if difference else None,
-        "recorded": difference.recorded if difference else None,
-        "replayed": difference.replayed if difference else None,
-        "missing": [item.value for item in result.missing],
-        "detail": result.detail,
-        "recorded_digest": result.recorded_digest,
-        "replayed_digest": result.replayed_digest,
-    }
+        return [store.read.session(number).row for number in sorted(set(ids))]
+    # An unknown cluster is an error, not a cluster without sessions.
+    store.state.head_revision(cluster)
+    return sorted(store.read.sessions(cluster), key=lambda row: row.id)
 
 
 # --- sessions among decisions ------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
-    from policy.scheduling.sessions import Held
+    from policy.scheduling.sessions import CompletedSession
     from policy.store import SessionRow, StoredSession
 
 SUMMARY: Final = (
@@ -45,13 +45,14 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "bound": row.bound_count,
         "evicted": row.evicted_count,
         "actor": row.actor,
+        **session.written_by(row),
         "digest": row.digest,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A session with what is told beside it."""
+    """A session with what is shown beside it."""
 
     id: int | None  #: None where it was not recorded
     cluster: str
@@ -73,7 +74,7 @@ class Shown:
         return {"job": job, "queue": self.queues.get(job, "")}
 
 
-def shown_now(held: Held, *, cluster: str, rules: BatchRules) -> Shown:
+def shown_now(held: CompletedSession, *, cluster: str, rules: BatchRules) -> Shown:
     """A session that was just held."""
     made = held.recording
     return Shown(
@@ -294,6 +295,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     return {
         **said,
         "actor": stored.row.actor,
+        **session.written_by(stored.row),
         "at": session.instant(stored.row.at_ms),
         "snapshot_digest": stored.row.snapshot_digest,
         "steps": [
@@ -341,7 +343,7 @@ def print_explanation(stored: StoredSession, job: str | None) -> None:
     _lines("Who was spared, and by whom", _vetoes(steps))
     output.line()
     output.line(f"rule set   {row.rule_set} {row.rule_set_digest}")
-    output.line(f"recorded   {session.instant(row.at_ms)} by {row.actor}")
+    output.line(f"recorded   {session.instant(row.at_ms)} by {session.writer(row)}")
     output.line(f"state      revision {row.base_revision}, {row.snapshot_digest}")
     output.line(f"digest     {row.digest}")
 

@@ -78,7 +78,7 @@ def command(
     with session.open_store(db) as store:
         if show is not None:
             return _show(store, show, other, form)
-        ids = store.audit_queries().decision_ids(cluster, since_ms=options.millis(since))
+        ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
         results = processes.run(db, store, ids, Comparing(other), jobs=jobs)
         found = []
         with output.progress("comparing") as advance:
@@ -102,7 +102,7 @@ def _tell(skipped: Sequence[Skipped]) -> None:
 
 def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
     """Names of the rule sets that decided, in order of name."""
-    return sorted({row.rule_set for row in store.audit_queries().decisions(ids)})
+    return sorted({row.rule_set for row in store.read.decisions_by_id(ids)})
 
 
 def _print(
@@ -280,7 +280,7 @@ def _where(result: Result) -> str:
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     from policy.audit.recorded import Comparing, Skipped
 
-    row = store.decision(options.decision_id(wanted)).row
+    row = store.read.decision(options.decision_id(wanted)).row
     (found,) = Comparing(rules)(store, [row.id])
     if isinstance(found, Skipped):
         output.say(f"decision {row.id} cannot be judged: {found.detail or found.missing[0]}")

@@ -48,12 +48,12 @@ def files(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionI
 
 def environments(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
     """The environments in the database."""
-    return _matching(_stored(ctx, lambda store: [e.name for e in store.environments()]), typed)
+    return _matching(_stored(ctx, lambda store: [e.name for e in store.read.environments()]), typed)
 
 
 def clusters(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
     """The clusters in the database."""
-    return _matching(_stored(ctx, lambda store: [c.name for c in store.clusters()]), typed)
+    return _matching(_stored(ctx, lambda store: [c.name for c in store.state.clusters()]), typed)
 
 
 def queries(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:

@@ -128,8 +128,9 @@ def check(db: str) -> int:
 def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: str) -> int:
     """Take whole old stretches out of the record; what stays can still be verified.
 
-    Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the
-    last hash that it prints: `policy audit verify --head HASH` verifies what stays from there on.
+    Says what can no longer be shown or replayed, and does nothing more without --yes. Keep the head
+    that it prints then: `policy audit verify --head HASH` proves that what stays is as it was.
+    Heads that were kept before prove nothing about what went, and are findings from then on.
 
     \b
     Example:
@@ -140,17 +141,18 @@ def prune(older_than: datetime, cluster: str | None, yes: bool, db: str, form: s
     assert before is not None  # the option is required
     with session.open_store(db, write=yes) as store:
         if yes:
-            plan = store.prune(
+            plan = store.ledger.prune(
                 before, actor=session.actor(), at_ms=session.clock_ms(), cluster=cluster
             )
         else:
-            plan = store.plan_prune(before, cluster=cluster)
+            plan = store.ledger.plan_prune(before, cluster=cluster)
     found = [_pruned(cluster) for cluster in plan.clusters]
     output.rows(found, form, columns=tuple(found[0]) if found else ("cluster",))
     if not found:
         output.say("nothing is that old")
     elif yes:
-        output.say("taken out; what stays is verified from the last hash on")
+        for done in plan.clusters:
+            output.say(f"taken out; keep the head of cluster {done.cluster}: {done.head}")
     else:
         output.say("would be taken out and could no longer be shown or replayed; --yes does it")
     left = sum(cluster.hypothetical_left for cluster in plan.clusters)
@@ -195,7 +197,7 @@ def create_reader(name: str, password_stdin: bool, db: str) -> int:
 
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
     made = create(db, name, password=password)
-    click.echo(made.url)
+    output.data(f"{made.url}\n")
     output.say(f"role `{made.name}` can read {made.relations} tables and views")
     if password is None:
         output.say(

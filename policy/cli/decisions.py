@@ -32,14 +32,7 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 @click.option("--node", metavar="NAME", help="Placed or nominated there.")
 @click.option("--rules", metavar="NAME|DIGEST", help="Made by this rule set.")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1, 1_000_000),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def command(
     db: str,
@@ -63,7 +56,7 @@ def command(
     from policy.cli.view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.decisions(
+        found = store.read.decisions(
             cluster,
             since_ms=options.millis(since),
             until_ms=options.millis(until),

@@ -60,10 +60,10 @@ def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chose
                 f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well",
                 help="leave one of them out; `--env ''` stands for no environment",
             )
-    active = store.active_rule_set(environment)
+    active = store.read.active_rule_set(environment)
     assert active is not None
     return Chosen(
-        cluster=store.environment(environment).cluster,
+        cluster=store.read.environment(environment).cluster,
         rules=RuleSet.from_canonical(active.canonical),
         environment=environment,
     )
@@ -95,8 +95,10 @@ def create(name: str, db: str, cluster: str) -> int:
       policy env create prod --cluster default
     """
     with session.open_store(db, write=True) as store:
-        store.head_revision(cluster)  # a misspelt cluster is an error, not a new cluster
-        store.create_environment(name, cluster, at_ms=session.clock_ms(), actor=session.actor())
+        store.state.head_revision(cluster)  # a misspelt cluster is an error, not a new cluster
+        store.record.create_environment(
+            name, cluster, at_ms=session.clock_ms(), actor=session.actor()
+        )
     output.say(f"environment `{name}` of cluster `{cluster}`; `policy env activate {name} RULES`")
     return Exit.OK
 
@@ -112,7 +114,7 @@ def list_(db: str, form: str) -> int:
       policy env list
     """
     with session.open_store(db) as store:
-        rows = [_environment(row) for row in store.environments()]
+        rows = [_environment(row) for row in store.read.environments()]
     columns = ("environment", "cluster", "rule_set", "digest", "since", "actor", "reason")
     output.rows(rows, form, columns=columns)
     return Exit.OK
@@ -134,8 +136,8 @@ def show(name: str, db: str, form: str) -> int:
       policy env show prod
     """
     with session.open_store(db) as store:
-        environment = store.environment(name)
-        found = [_activation(row) for row in store.activations(name)]
+        environment = store.read.environment(name)
+        found = [_activation(row) for row in store.read.activations(name)]
     if form in ("json", "yaml"):
         output.document({**_environment(environment), "activations": found}, form)
         return Exit.OK
@@ -160,8 +162,8 @@ def use(name: str, db: str) -> int:
     import shlex
 
     with session.open_store(db) as store:
-        environment = store.environment(name)
-        store.active_rule_set(name)  # nothing could be decided without one
+        environment = store.read.environment(name)
+        store.read.active_rule_set(name)  # nothing could be decided without one
     output.data(f"export POLICY_ENV={shlex.quote(name)}\n")
     output.say(f"cluster `{environment.cluster}`; `unset POLICY_ENV` ends it")
     return Exit.OK
@@ -178,15 +180,16 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
     """Make a rule set decide in an environment, from the next decision on.
 
     RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
-    have to pass; otherwise nothing changes. Processes that run already take it over without a
-    restart.
+    have to pass; otherwise nothing changes. A file without cases is activated with a warning.
+    Processes that run already take it over without a restart.
 
     \b
     Example:
       policy env create prod
       policy env activate prod environments/prod --reason "budgets are hard limits from now on"
     """
-    from policy.cases import run_beside
+    from policy.cases import beside, run_beside
+    from policy.rules.files import shipped
 
     rule_set = rule_files.rule_set(rules)
     _need_reason(reason)
@@ -196,16 +199,16 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             output.block(str(failure), err=True)
         output.say(f"{len(failures)} cases fail; nothing was activated")
         return Exit.ERROR
+    if rules not in shipped() and beside(rules, within=rule_files.within()) is None:
+        output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
     with session.open_store(db, write=True) as store:
-        before = store.environment(name).active
+        before = store.read.environment(name).active
         if before is not None and before.rule_set_digest == rule_set.digest:
             output.say(f"`{rule_set.name}` is active in `{name}` already; nothing was changed")
             return Exit.OK
-        row = store.activate(
+        row = store.record.activate(
             name,
-            rule_set_canonical=rule_set.canonical,
-            rule_set_name=rule_set.name,
-            rule_set_digest=rule_set.digest,
+            rules=rule_set,
             reason=reason,
             source=rules,
             at_ms=session.clock_ms(),
@@ -234,7 +237,9 @@ def rollback(name: str, reason: str, db: str, form: str) -> int:
     """
     _need_reason(reason)
     with session.open_store(db, write=True) as store:
-        row = store.roll_back(name, reason=reason, at_ms=session.clock_ms(), actor=session.actor())
+        row = store.record.roll_back(
+            name, reason=reason, at_ms=session.clock_ms(), actor=session.actor()
+        )
     output.rows([_activation(row)], form, columns=_ACTIVATION, right=("id",))
     return Exit.OK
 
@@ -244,7 +249,17 @@ def _need_reason(reason: str) -> None:
         raise options.Misused("`--reason` is empty", help="say why, for those who read it later")
 
 
-_ACTIVATION: Final = ("id", "at", "actor", "rule_set", "digest", "before", "reason", "source")
+_ACTIVATION: Final = (
+    "id",
+    "at",
+    "actor",
+    *session.WRITTEN_BY,
+    "rule_set",
+    "digest",
+    "before",
+    "reason",
+    "source",
+)
 
 
 def _activation(row: ActivationRow) -> dict[str, Any]:
@@ -253,6 +268,7 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "environment": row.environment,
         "at": session.instant(row.at_ms),
         "actor": row.actor,
+        **session.written_by(row),
         "rule_set": row.rule_set,
         "digest": row.rule_set_digest,
         "before": row.previous_digest,
@@ -268,6 +284,7 @@ def _environment(row: EnvironmentRow) -> dict[str, Any]:
         "cluster": row.cluster,
         "created": session.instant(row.created_ms),
         "created_by": row.created_by,
+        **{f"created_{name}": value for name, value in session.written_by(row).items()},
         "rule_set": active.rule_set if active else None,
         "digest": active.rule_set_digest if active else None,
         "since": session.instant(active.at_ms) if active else None,

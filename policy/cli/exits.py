@@ -11,6 +11,7 @@ class Exit(IntEnum):
     OK = 0
     ERROR = 1
     USAGE = 2
+    UNDECIDED = 3
     DIFFERS = 5
     LEDGER = 6
     INTERRUPTED = 130
@@ -30,6 +31,10 @@ _MEANINGS = {
         " so where they found what they look for."
     ),
     Exit.USAGE: "The command line is wrong, or an option means nothing beside the others.",
+    Exit.UNDECIDED: (
+        "`run`: decisions ended with outcome `error`; they are recorded with their message, and"
+        " all other pods were decided."
+    ),
     Exit.DIFFERS: "`replay`: a decision that was made again differs from the recorded one.",
     Exit.LEDGER: "`audit verify`: the record is not what was written.",
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). What was committed before stays.",

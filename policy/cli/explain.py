@@ -42,7 +42,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             raise options.Misused("`--why-not` asks about decisions, not about sessions")
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
-        stored = store.decision(options.decision_id(id))
+        stored = store.read.decision(options.decision_id(id))
         if why_not is not None:
             from policy.cli.why_not import why_not_chosen
 
@@ -62,7 +62,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
 def _rule_set(store: Store, stored: StoredDecision) -> RuleSet:
     from policy.rules import RuleSet
 
-    return RuleSet.from_canonical(store.rule_set(stored.row.rule_set_digest))
+    return RuleSet.from_canonical(store.read.rule_set(stored.row.rule_set_digest))
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
@@ -110,7 +110,7 @@ def _print_facts(stored: StoredDecision) -> None:
         ("rule set", f"{row.rule_set} {row.rule_set_digest}"),
         ("environment", row.environment),
         ("made for", session.instant(row.now_ms)),
-        ("recorded", f"{session.instant(row.at_ms)} by {row.actor}"),
+        ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
         ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),
@@ -130,8 +130,9 @@ def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
 
 def _print_rules(stored: StoredDecision) -> None:
     from policy.cli.view import inputs
+    from policy.decision.model import NO_VALUE
 
-    rows = [
+    decided = [
         {
             "section": fired.section,
             "rule": fired.rule or "(none)",
@@ -140,9 +141,22 @@ def _print_rules(stored: StoredDecision) -> None:
             "looked at": inputs(fired.inputs),
         }
         for fired in stored.record.trace.rules
+        if fired.verdict != NO_VALUE
     ]
-    if rows:
-        _section("Rules that decided", rows)
+    if decided:
+        _section("Rules that decided", decided)
+    without = [
+        {
+            "section": fired.section,
+            "rule": fired.rule,
+            "why": fired.reason,
+            "of": inputs(fired.inputs),
+        }
+        for fired in stored.record.trace.rules
+        if fired.verdict == NO_VALUE
+    ]
+    if without:
+        _section("Expressions without a value", without)
 
 
 def _print_filters(stored: StoredDecision) -> None:
@@ -176,7 +190,7 @@ def _print_candidates(stored: StoredDecision, rules: RuleSet) -> None:
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in times_of else value
+                name: session.instant(value) if name in times_of and value is not None else value
                 for name, value in candidate.values.items()
             },
             "eliminated by": candidate.eliminated_by or "chosen",

@@ -44,7 +44,7 @@ def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
       policy export --table decisions --table victims --output tables --format parquet
     """
     from policy.audit.tables_out import export
-    from policy.store.read.audit_queries import tables
+    from policy.store.read.tables import tables
 
     wanted = tuple(dict.fromkeys(names)) or tuple(tables())
     with session.open_store(db) as store, output.progress("exporting") as advance:

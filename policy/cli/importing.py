@@ -34,7 +34,8 @@ _NAMED = 3
 @click.option(
     "--prune",
     is_flag=True,
-    help="The input is complete for its kinds and namespaces: what it lacks is removed.",
+    help="The input is complete for its kinds and namespaces: stored objects that are missing in it"
+    " are removed.",
 )
 @options.limit_options
 @options.output_option
@@ -90,7 +91,7 @@ def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> Im
     objects = resolve(found.objects, known_classes=known, places=found.places)
     _warn_of_defaults(default_classes(found.objects, known))
     with output.progress("storing") as progress:
-        return store.import_objects(
+        return store.record.import_objects(
             cluster,
             objects,
             at_ms=session.clock_ms(),
@@ -111,7 +112,7 @@ def _known_classes(
     if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
         return []
     try:
-        state = store.load_state(cluster)
+        state = store.state.load(cluster)
     except NotFound:
         return []
     return [o for o in state.objects if type(o) is PriorityClass]
@@ -130,7 +131,7 @@ def _tell(found: ManifestSet) -> None:
     if found.repeated:
         named = list(found.repeated)
         output.say(
-            f"{len(named)} {'object' if len(named) == 1 else 'objects'} stood more than once and"
+            f"{output.number(len(named), 'object')} stood more than once and"
             f" differed; the last one was taken: {_first(named)}"
         )
 

@@ -56,14 +56,7 @@ ENDS: Final[Mapping[str, str]] = {
     show_default=True,
     help="A standing nomination of that age is stale.",
 )
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def command(
     db: str,
@@ -88,7 +81,7 @@ def command(
       policy nominations --stale --older-than 600
     """
     with session.open_store(db) as store:
-        found = store.nominations(
+        found = store.read.nominations(
             cluster,
             pod=pod,
             node=node,
@@ -109,12 +102,12 @@ def command(
 
 def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> list[dict[str, Any]]:
     enders = {row.ended_decision for row in found if row.ended_decision is not None}
-    preemptors = {row.id: row.preemptor for row in store.audit_queries().decisions(sorted(enders))}
+    preemptors = {row.id: row.preemptor for row in store.read.decisions_by_id(sorted(enders))}
     clusters = {row.cluster for row in found}
     kept = {
         key: tries
         for name in clusters
-        for key, tries in store.report_queries().tries_while_nominated(name).items()
+        for key, tries in store.read.tries_while_nominated(name).items()
     }
     now_ms = session.clock_ms()
     reasons = {
@@ -152,8 +145,8 @@ class _Reasons:
     """Why standing nominations of one cluster are stale."""
 
     def __init__(self, store: Store, cluster: str, *, now_ms: int, older_than: int) -> None:
-        queries, at = store.audit_queries(), store.head_revision(cluster)
-        self._nodes = {found.key for found in queries.objects_at(cluster, "Node", at=at)}
+        at = store.state.head_revision(cluster)
+        self._nodes = {found.key for found in store.state.objects_at(cluster, "Node", at=at)}
         self._now_ms = now_ms
         self._older_than = older_than
 

@@ -291,6 +291,18 @@ class _Size(click.ParamType):  # type: ignore[type-arg]  # generic in newer rele
         return found
 
 
+def newest_option(function: _Function) -> _Function:
+    """`--limit N`, of a list that begins with the newest"""
+    return click.option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1, 1_000_000),
+        default=50,
+        show_default=True,
+        help="At most so many, the newest.",
+    )(function)
+
+
 def limit_options(function: _Function) -> _Function:
     """`--max-object-size SIZE`, `--max-input-size SIZE`, `--max-objects N`"""
     for option in (

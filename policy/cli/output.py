@@ -62,8 +62,13 @@ def data(text: str) -> None:
 
 
 def out() -> Sink:
-    """Where data goes; `unread` is true once nobody takes it any more."""
+    """Where data goes; `unread` is true once it is not read any more."""
     return sink(sys.stdout)
+
+
+def number(count: int, what: str) -> str:
+    """`1 pod`, `2 pods`"""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def rows(

@@ -53,7 +53,6 @@ def command(
     key = pod if "/" in pod else f"default/{pod}"
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
-        revision = store.head_revision(chosen.cluster)
         journal = StoreJournal(
             store,
             chosen.cluster,
@@ -69,15 +68,16 @@ def command(
             dry_run=dry_run,
             extenders=HttpExtenders(),
         )
+        base = scheduler.state.revision
         step = scheduler.decide(key)
         if step.recording is not None:
-            stored = store.decision(step.recording.decision_id)
+            stored = store.read.decision(step.recording.decision_id)
         else:
             stored = StoredDecision.unsaved(
                 record_of(step.decision),
                 cluster=chosen.cluster,
                 environment=chosen.environment,
-                base_revision=revision,
+                base_revision=base,
                 at_ms=session.clock_ms(),
                 actor=session.actor(),
             )

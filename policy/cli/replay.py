@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, session
-from policy.cli.exits import Exit
+from policy.cli import options, session
 
 if TYPE_CHECKING:
-    from policy.audit.replay import Replayed
     from policy.store import Store
-
-_COLUMNS: Final = (
-    "id",
-    "preemptor",
-    "verdict",
-    "first_difference",
-    "recorded",
-    "replayed",
-    "missing",
-)
 
 
 @click.command("replay")
@@ -71,8 +58,8 @@ def command(
       policy replay --since 7d --output json
     """
     from policy.audit import processes
-    from policy.audit.replay import Verdict, replay_all
-    from policy.cli import batch
+    from policy.audit.replay import replay_all
+    from policy.cli import batch, replay_view
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
         raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
@@ -83,57 +70,19 @@ def command(
         options.refuse_beside("sessions", held, "cluster", "jobs")
         return batch.replayed(db, held, cluster=cluster, form=form)
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
-    counts: Counter[str] = Counter()
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)
-        results = processes.run(db, store, ids, replay_all, jobs=jobs)
-        told = [
-            result
-            for result in _watched(results, len(ids), counts)
-            if decisions or result.verdict is not Verdict.EQUAL
-        ]
-    told.sort(key=lambda result: result.id)
-    lines = [_line(result) for result in told]
-    if lines or form != "table":
-        output.rows(lines, form, columns=_COLUMNS, right=("id",))
-    for result in told:
-        if result.detail:
-            output.say(f"decision {result.id}: {result.detail}")
-    output.say(
-        f"{counts.total()} decisions replayed: {counts['equal']} equal, "
-        f"{counts['different']} different, {counts['incomplete']} incomplete"
-    )
-    if counts["different"]:
-        return Exit.DIFFERS
-    return Exit.ERROR if counts["incomplete"] else Exit.OK
+        return replay_view.printed(
+            processes.run(db, store, ids, replay_all, jobs=jobs),
+            len(ids),
+            noun="decision",
+            shown=("id", "preemptor"),
+            named=bool(decisions),
+            form=form,
+        )
 
 
 def _ids(store: Store, named: Sequence[str], cluster: str, since: datetime | None) -> Sequence[int]:
     if named:
-        return sorted({store.decision(options.decision_id(text)).row.id for text in named})
-    return store.audit_queries().decision_ids(cluster, since_ms=options.millis(since))
-
-
-def _watched(results: Iterator[Replayed], total: int, counts: Counter[str]) -> Iterator[Replayed]:
-    with output.progress("replaying") as advance:
-        for number, result in enumerate(results, start=1):
-            counts[result.verdict.value] += 1
-            advance(number, total)
-            yield result
-
-
-def _line(result: Replayed) -> dict[str, Any]:
-    difference = result.difference
-    return {
-        "id": result.id,
-        "cluster": result.cluster,
-        "preemptor": result.preemptor,
-        "verdict": result.verdict.value,
-        "first_difference": difference.path if difference else None,
-        "recorded": difference.recorded if difference else None,
-        "replayed": difference.replayed if difference else None,
-        "missing": [item.value for item in result.missing],
-        "detail": result.detail,
-        "recorded_digest": result.recorded_digest,
-        "replayed_digest": result.replayed_digest,
-    }
+        return sorted({store.read.decision(options.decision_id(text)).row.id for text in named})
+    return store.read.decision_ids(cluster, since_ms=options.millis(since))

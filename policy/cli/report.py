@@ -164,16 +164,15 @@ def _thrash(
     from policy.audit import reports, reports_prevented
     from policy.cli import nominations
 
-    queries = store.report_queries()
-    evictions = queries.evictions(wanted)
+    evictions = store.read.evictions(wanted)
 
     def prevented() -> Sequence[Any]:
         before = wanted
         if wanted.since_ms is not None:
             back = reports_prevented.look_back_seconds() * 1000
             before = replace(wanted, since_ms=wanted.since_ms - back)
-        earlier = evictions if before is wanted else queries.evictions(before)
-        return reports_prevented.prevented(queries.past_preemptions(wanted), earlier)
+        earlier = evictions if before is wanted else store.read.evictions(before)
+        return reports_prevented.prevented(store.read.past_preemptions(wanted), earlier)
 
     made: dict[str, Callable[[], Sequence[Any]]] = {
         "workloads": lambda: reports.workloads(evictions),
@@ -182,7 +181,9 @@ def _thrash(
         "cascades": lambda: reports.cascades(evictions, window_seconds=within),
         "waiting": lambda: [
             replace(row, ended=nominations.ENDS.get(row.ended, row.ended))
-            for row in reports.waiting(queries.nominations(wanted), now_ms=session.clock_ms())
+            for row in reports.waiting(
+                store.read.past_nominations(wanted), now_ms=session.clock_ms()
+            )
         ],
         "prevented": prevented,
     }
@@ -233,7 +234,7 @@ def cost(
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
     with session.open_store(db) as store:
-        evictions = store.report_queries().evictions(wanted)
+        evictions = store.read.evictions(wanted)
     rows = [
         asdict(row)
         for name in ([by] if by else reports.COST_BY)

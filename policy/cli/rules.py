@@ -112,8 +112,10 @@ def lint(rules: str, form: str) -> int:
     """Report what a rule set allows but hardly means.
 
     Errors of the file are reported like everywhere; lint adds rules that are never reached,
-    conditions that never hold, orders that leave ties, expressions that are slow. The exit status
-    is 1 where anything was found.
+    conditions that never hold or may have no value, orders that leave ties, ranking keys that
+    decide less than they seem to, rules that take pods of higher priority, expressions that are
+    slow, and rules that no case beside the file touches. The exit status is 1 where anything was
+    found.
 
     \b
     Example:
@@ -121,9 +123,11 @@ def lint(rules: str, form: str) -> int:
     """
     from dataclasses import asdict
 
+    from policy.cases.untested import untested
     from policy.rules.lint import lint as run
 
-    found = run(rule_files.rule_set(rules))
+    rule_set = rule_files.rule_set(rules)
+    found = (*run(rule_set), *untested(rules, rule_set, within=rule_files.within()))
     if form == "table":
         for warning in found:
             output.block(str(warning))
@@ -278,8 +282,7 @@ def coverage(
 
     wanted = Range(cluster=cluster, since_ms=options.millis(since))
     with session.open_store(db) as store:
-        queries = store.report_queries()
-        used, uses = queries.rule_sets_used(wanted, rules), queries.rule_uses(wanted)
+        used, uses = store.read.rule_sets_used(wanted, rules), store.read.rule_uses(wanted)
     rows = [asdict(row) for one in used for row in count(one, uses)]
     rows = [row for row in rows if not (unused and row["decisions"])]
     several = len({row["digest"] for row in rows}) > 1

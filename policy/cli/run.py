@@ -88,12 +88,14 @@ def command(
 
     Higher priority first, then the earlier arrival. Each decision sees what the ones before it
     changed: placed pods take room, nominated pods hold theirs, evicted pods are leaving. Every
-    decision is recorded as soon as it is made. With --settle the time that passes is simulated,
-    and every departure and return is recorded like the decisions.
+    decision is recorded as soon as it is made. A pod that cannot be decided is recorded with
+    outcome `error` and its reason, the others go on, and the exit status is 3. With --settle the
+    time that passes is simulated, and every departure and return is recorded like the decisions.
 
     With --watch the command stays and decides pods as they appear; failed ones are tried again when
-    something else has changed. Several of them share the work of one cluster. SIGINT and SIGTERM
-    end it after the decision that is being made, with exit status 0.
+    a change of the cluster may help them, after the backoff that the rule file's `queue` names.
+    Several of them share the work of one cluster. SIGINT and SIGTERM end it after the decision that
+    is being made, with exit status 0, or 3 as above.
 
     \b
     Example:
@@ -138,7 +140,7 @@ def command(
                 extenders=HttpExtenders(),
                 paranoid=paranoid,
             )
-            steps = watching(cycle, clock=clock, interval=interval, name=scheduler)
+            steps = watching(cycle, interval=interval, name=scheduler)
             _print_as_they_come(_counted(steps, outcomes), form)
         elif settle:
             start = clock()
@@ -169,7 +171,7 @@ def command(
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
     output.say(f"{outcomes.total()} pods {done}" + (f": {told}" if told else ""))
-    return Exit.OK
+    return Exit.UNDECIDED if outcomes["error"] else Exit.OK
 
 
 def _settled(result: Settled, *, since_ms: int) -> str:

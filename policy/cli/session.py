@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 from policy.cli import options
 from policy.cluster import times
@@ -20,8 +20,45 @@ def open_store(url: str, *, write: bool = False, create: bool = False) -> Store:
     return Store.open(url, read_only=not write, create=create)
 
 
+class Written(Protocol):
+    """A record that says who wrote it, by what the system and the database say."""
+
+    @property
+    def process_uid(self) -> int | None: ...
+    @property
+    def process_user(self) -> str: ...
+    @property
+    def database_user(self) -> str: ...
+
+
+class Claimed(Written, Protocol):
+    """One that also holds the name that was claimed."""
+
+    @property
+    def actor(self) -> str: ...
+
+
+WRITTEN_BY: Final = ("process_uid", "process_user", "database_user")
+"""Columns beside `actor`: what the system and the database say, where that is only claimed."""
+
+
+def written_by(row: Written) -> dict[str, Any]:
+    """The values of `WRITTEN_BY`."""
+    return {name: getattr(row, name) for name in WRITTEN_BY}
+
+
+def writer(row: Claimed) -> str:
+    """Who wrote a record, each name as what it is."""
+    known = [f"claimed name {row.actor}"]
+    if row.process_uid is not None:
+        known.append(f"process user {row.process_user or 'without a name'} (uid {row.process_uid})")
+    if row.database_user:
+        known.append(f"database user {row.database_user}")
+    return ", ".join(known)
+
+
 def actor() -> str:
-    """Who runs the command, as records name them."""
+    """The name that whoever runs the command claims, as records keep it: from `LOGNAME` first."""
     import getpass
     import os
 

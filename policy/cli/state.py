@@ -14,7 +14,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.cluster.objects import ClusterObject
     from policy.store import Store
-    from policy.store.read.audit_queries import StoredObject
+    from policy.store.state.past import StoredObject
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -52,9 +52,9 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
     from policy.store import StoreError
 
     if text is None:
-        return store.head_revision(cluster)
+        return store.state.head_revision(cluster)
     if text.startswith(_DECISION):
-        row = store.decision(options.decision_id(text.removeprefix(_DECISION))).row
+        row = store.read.decision(options.decision_id(text.removeprefix(_DECISION))).row
         if row.cluster != cluster:
             raise StoreError(
                 f"decision {row.id} is one of cluster `{row.cluster}`",
@@ -67,7 +67,7 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
     param = next(p for p in context.command.params if p.name == "at")
     instant = options.millis(options.past_instant(context, param, text))
     assert instant is not None  # the text is there
-    found = store.revision_at(cluster, instant)
+    found = store.state.revision_at(cluster, instant)
     if found == 0:
         raise StoreError(
             f"cluster `{cluster}` had no state yet at `{text}`",
@@ -119,9 +119,8 @@ def show(
     _require_namespaced(wanted, name, namespace, form)
     with session.open_store(db) as store:
         revision = revision_at(store, cluster, at)
-        queries = store.audit_queries()
         if wanted is None and form in ("table", "csv"):
-            counts = queries.counts_at(cluster, at=revision)
+            counts = store.state.counts_at(cluster, at=revision)
             lines = [{"kind": k, "objects": n} for k, n in counts.items()]
             output.rows(lines, form, columns=("kind", "objects"), right=("objects",))
             output.say(f"cluster {cluster} at revision {revision}")
@@ -131,7 +130,7 @@ def show(
         found = [
             stored
             for one in kinds
-            for stored in queries.objects_at(cluster, one, at=revision, key=key)
+            for stored in store.state.objects_at(cluster, one, at=revision, key=key)
             if namespace is None or stored.object.metadata.namespace == namespace
         ]
     if key is not None and not found:
@@ -249,14 +248,7 @@ def _line(stored: StoredObject) -> dict[str, Any]:
 @group.command("revisions")
 @options.db_option
 @options.cluster_option
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="At most so many, the newest.",
-)
+@options.newest_option
 @options.output_option
 def revisions(db: str, cluster: str, limit: int, form: str) -> int:
     """List the revisions of the cluster, the newest first: when, from what, how much changed.
@@ -267,7 +259,7 @@ def revisions(db: str, cluster: str, limit: int, form: str) -> int:
       policy state revisions --limit 5 --output json
     """
     with session.open_store(db) as store:
-        found = store.revisions(cluster, limit=limit)
+        found = store.state.revisions(cluster, limit=limit)
     lines = [
         {
             "revision": row.number,

@@ -15,6 +15,7 @@ from policy.cli.state import at_option, revision_at
 
 if TYPE_CHECKING:
     from policy.audit.what_if import Step
+    from policy.cluster.digest import Change
     from policy.cluster.objects import Pod
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
@@ -104,8 +105,8 @@ def command(
 ) -> int:
     """Show which decisions would follow from a change, down to the victims of the victims.
 
-    Asked are the named pods, those of `--pod`, and those of a removed node; without any of them
-    all pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
+    Decides the named pods, those of `--pod`, and those of a removed node; without any of them all
+    pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
     same priority and age (`web-1~2` is the second life of `web-1`). Nothing is recorded or
     changed unless `--record` is given.
 
@@ -134,7 +135,9 @@ def command(
 
             asked = pending(supposed.snapshot)
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
-        ids = _record(store, cluster, revision, rule_set, steps) if record else {}
+        ids: Mapping[int, int] = {}
+        if record:
+            ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     _print(steps, ids, form)
     _tell(steps, ids)
     return Exit.OK
@@ -151,7 +154,7 @@ def _snapshot(
 ) -> Snapshot:
     from policy.cluster.snapshot import Snapshot
 
-    state = store.load_state(cluster, at=revision)
+    state = store.state.load(cluster, at=revision)
     given = options.millis(now)
     now_ms = given if given is not None else state.at_ms if past else session.clock_ms()
     needs = rules.history_needs
@@ -159,7 +162,7 @@ def _snapshot(
         state.objects,
         now_ms=now_ms,
         state_digest=state.state_digest,
-        history=store.history(cluster, needs, now_ms=now_ms) if needs else None,
+        history=store.read.history(cluster, needs, now_ms=now_ms) if needs else None,
     )
 
 
@@ -190,25 +193,25 @@ def _record(
     revision: int,
     rules: RuleSet,
     steps: Sequence[Step],
+    supposed: Sequence[Change],
 ) -> Mapping[int, int]:
-    """Keep the decisions; number of each step's decision."""
-    return {
-        step.number: store.record(
-            cluster,
-            step.decision,
-            [],
-            expected_revision=revision,
-            rule_set_canonical=rules.canonical,
-            rule_set_name=rules.name,
-            actor=session.actor(),
-            at_ms=session.clock_ms(),
-            candidates_kept=rules.audit_candidates,
-            hypothetical=True,
-            history=step.history,
-        ).decision_id
-        for step in steps
-        if step.decision is not None
-    }
+    """Keep the decisions, all of them or none; number of each step's decision."""
+    from policy.store import HypotheticalDecision
+
+    decided = [(step.number, step.decision, step.supposed) for step in steps if step.decision]
+    recorded = store.record.hypothetical(
+        cluster,
+        [
+            HypotheticalDecision(decision=decision, supposed=changes if i else (supposed, *changes))
+            for i, (_, decision, changes) in enumerate(decided)
+        ],
+        revision=revision,
+        rules=rules,
+        actor=session.actor(),
+        at_ms=session.clock_ms(),
+        candidates_kept=rules.audit_candidates,
+    )
+    return {number: one.decision_id for (number, *_), one in zip(decided, recorded, strict=True)}
 
 
 def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
@@ -285,7 +288,7 @@ def _sentence(step: Step) -> str:
     found = decision.outcome.value
     if found == "preempt":
         count = len(decision.victims)
-        return f"{who} preempts {count} {'pod' if count == 1 else 'pods'} on {decision.node}"
+        return f"{who} preempts {output.number(count, 'pod')} on {decision.node}"
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"

@@ -34,7 +34,7 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     row = stored.row
     if node == row.node:
         return _answer(node, "chosen", f"{node} was chosen")
-    rules = RuleSet.from_canonical(store.rule_set(row.rule_set_digest))
+    rules = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
         return _fell_behind(kept[node], stored.record.candidates.best[0], rules)
@@ -52,7 +52,8 @@ def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
 
     Raises WhyNotError where that cannot be done, or comes out differently.
     """
-    from policy.audit.replay import Incomplete, Replayer
+    from policy.audit.inputs import Incomplete
+    from policy.audit.replay import Replayer
     from policy.preemption.decide import DecisionError
 
     replayer, number = Replayer(store), stored.row.id
@@ -148,14 +149,17 @@ def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)
-    victims = ", ".join(candidate.victims) or "nobody"
+    victims = ", ".join(candidate.victims) or "no pod"
     if name not in candidate.values or criterion is None:
         why = f"equal to {best.node} in every criterion; `{name}` picked {best.node}"
         values = {}
     else:
         instants = criterion.expression is not None and criterion.expression.type == "timestamp"
         own, wins = candidate.values[name], best.values[name]
-        shown = [session.instant(v) if instants else str(v) for v in (own, wins)]
+        shown = [
+            "no value" if v is None else session.instant(v) if instants else str(v)
+            for v in (own, wins)
+        ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}
     text = f"{candidate.node} ({victims} would leave) {why}"

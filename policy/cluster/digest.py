@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-import msgspec
-
+from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, encode
 
 GENESIS = ""
@@ -15,7 +15,8 @@ GENESIS = ""
 Change = tuple[str, str, ClusterObject | None]
 """Kind, key (`objects.key_of`) and the new object, None where it was removed."""
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
+HistoryFigures: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Figures of the past by `function/window` and key, as a snapshot carries them."""
 
 
 def object_digest(obj: ClusterObject) -> str:
@@ -31,7 +32,7 @@ def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -
     entries sorted by kind and key, op `put` or `delete`.
     """
     rows = sorted((k, n, "delete" if d is None else "put", d or "") for k, n, d in entries)
-    return "sha256:" + hashlib.sha256(_ENCODER.encode([previous, rows])).hexdigest()
+    return canonical.digest([previous, rows])
 
 
 def chain_changes(previous: str, changes: Iterable[Change]) -> str:
@@ -43,8 +44,7 @@ def chain_changes(previous: str, changes: Iterable[Change]) -> str:
 
 
 def snapshot_digest(
-    state_digest: str, *, now_ms: int, history: Mapping[str, Mapping[str, int]] | None = None
+    state_digest: str, *, now_ms: int, history: HistoryFigures | None = None
 ) -> str:
     """Digest of all that a decision reads of the cluster: its state, now and history figures."""
-    document = [state_digest, now_ms, history or {}]
-    return "sha256:" + hashlib.sha256(_ENCODER.encode(document)).hexdigest()
+    return canonical.digest([state_digest, now_ms, history or {}])

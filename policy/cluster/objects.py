@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from policy.cluster import canonical
+
 Quantity: TypeAlias = str | int | float
 """A Kubernetes quantity as it stands in a manifest; `quantities.nano` gives its exact value."""
 
@@ -474,9 +476,6 @@ def workload_key(pod: str, owner: str) -> str:
     return f"{namespace}/{owner or 'Pod/' + name}"
 
 
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-
-
 def encode(obj: ClusterObject) -> bytes:
     """Canonical JSON of the used fields: equal objects give equal bytes, whatever their source."""
-    return _ENCODER.encode(obj)
+    return canonical.encode(obj)

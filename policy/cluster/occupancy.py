@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,20 +73,29 @@ class NodeOrder:
     keys: SortKeys
     rows: Rows  #: (pods on nodes,)
     offsets: Rows  #: (nodes + 1,)
+    #: equal keys of one pod in two snapshots mean equal places; not so where keys are ranks among
+    #: values that come and go
+    comparable: bool = True
 
     @staticmethod
-    def of(snapshot: Snapshot, name: Hashable, keys: SortKeys) -> NodeOrder:
+    def of(
+        snapshot: Snapshot, name: Hashable, keys: SortKeys, *, comparable: bool = True
+    ) -> NodeOrder:
         """The order kept under `name`: equal names must mean equal keys."""
-        return snapshot.derived(("order", name), lambda s: NodeOrder.build(s, keys))
+        return snapshot.derived(
+            ("order", name), lambda s: NodeOrder.build(s, keys, comparable=comparable)
+        )
 
     @staticmethod
-    def build(snapshot: Snapshot, keys: SortKeys) -> NodeOrder:
+    def build(snapshot: Snapshot, keys: SortKeys, *, comparable: bool = True) -> NodeOrder:
         """The order computed from nothing, not kept."""
         here = np.flatnonzero(snapshot.node >= 0)
         node = snapshot.node[here]
         order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
         counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
-        return NodeOrder(keys=keys, rows=here[order], offsets=_offsets(counts))
+        return NodeOrder(
+            keys=keys, rows=here[order], offsets=_offsets(counts), comparable=comparable
+        )
 
     def on(self, nodes: Rows) -> tuple[Rows, Rows]:
         """Pods on the nodes, node by node, and for each the position of its node in `nodes`.
@@ -108,7 +117,7 @@ class NodeOrder:
         if not ((delta.old_node >= 0) | (delta.new_node >= 0)).any():
             return self
         known = delta.rows[: delta.rows.size - delta.added]
-        if not delta.added and np.array_equal(delta.old_node, delta.new_node):
+        if self.comparable and not delta.added and np.array_equal(delta.old_node, delta.new_node):
             same = zip(self.keys(before, known), self.keys(after, known), strict=True)
             if all(np.array_equal(a, b) for a, b in same):
                 return self
@@ -130,7 +139,7 @@ class NodeOrder:
             position = int(end)
         pieces.append(kept[position:])
         np.add.at(counts, delta.new_node[came], 1)
-        return NodeOrder(keys=self.keys, rows=np.concatenate(pieces), offsets=_offsets(counts))
+        return replace(self, rows=np.concatenate(pieces), offsets=_offsets(counts))
 
 
 def _offsets(counts: Ints) -> Rows:

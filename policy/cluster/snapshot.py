@@ -93,7 +93,7 @@ class _Remembered:
     entries: tuple[tuple[tuple[object, ...], Any], ...] = ()
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Remembered:
-        # Whether one still holds is seen when it is asked for.
+        # Whether one still holds is checked when it is read.
         return self
 
     def used(self, inputs: tuple[object, ...], build: Callable[[], Any]) -> _Remembered:
@@ -133,7 +133,7 @@ class Snapshot:
     others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
     now_ms: int
     state_digest: str
-    history: Mapping[str, Mapping[str, int]] | None
+    history: digests.HistoryFigures | None
     node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
     nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
     rank: Ints  #: (pods,)
@@ -153,7 +153,7 @@ class Snapshot:
         *,
         now_ms: int,
         state_digest: str | None = None,
-        history: Mapping[str, Mapping[str, int]] | None = None,
+        history: digests.HistoryFigures | None = None,
     ) -> Self:
         """A snapshot of typed, resolved objects; of two with the same key the last one counts.
 
@@ -171,7 +171,7 @@ class Snapshot:
             else:
                 others.setdefault(kind_of(obj), {})[key_of(obj)] = obj
         place = {name: i for i, name in enumerate(sorted(pods))}
-        # Node by node in memory: what is asked of a node's pods then lies side by side.
+        # Node by node in memory: what belongs to a node then lies side by side.
         order = sorted(place, key=lambda name: pods[name].spec.node_name)
         rank = np.array([place[name] for name in order], dtype=np.int64)
         rows = [pods[name] for name in order]
@@ -276,7 +276,7 @@ class Snapshot:
         figures, because `at` shares what is kept. `apply` offers each kept value the delta
         (`Derived.patched`); a value that returns None is built again when it is next wanted.
         `packed` keeps none. Row numbers and interned ids in it hold until then.
-        Nobody changes a value, or a snapshot that came before would see it; one that only grows
+        A value is never changed, or a snapshot that came before would see it; one that only grows
         with the pools (answers for further label sets) may.
         """
         found = self._derived.get(key)
@@ -291,7 +291,7 @@ class Snapshot:
         deltas without being told of them, so whatever is not an input must not matter. Arrays are
         compared by content, other objects as they compare themselves (those made with `eq=False`
         by identity). The last few values of each name are kept: pods of different priorities take
-        turns. Nobody changes the value, or an array that was an input.
+        turns. The value is never changed, or an array that was an input.
         """
         known = self._derived.get(name)
         found = (known if isinstance(known, _Remembered) else _Remembered()).used(inputs, build)
@@ -336,9 +336,7 @@ class Snapshot:
 
     # --- changing ------------------------------------------------------------------------------
 
-    def at(
-        self, now_ms: int, *, history: Mapping[str, Mapping[str, int]] | None = None
-    ) -> Snapshot:
+    def at(self, now_ms: int, *, history: digests.HistoryFigures | None = None) -> Snapshot:
         """The same state looked at at another instant (with other history figures)."""
         return self._with(now_ms=now_ms, history=history, _derived=dict(self._derived))
 
@@ -352,7 +350,11 @@ class Snapshot:
         """
         last = {(kind, key): obj for kind, key, obj in changes}
         if not last:
-            return self
+            # Changes without net effect lead to another revision, and so to another digest.
+            unchanged = state_digest in {None, self.state_digest}
+            if unchanged:
+                return self
+            return self._with(state_digest=state_digest, _derived=dict(self._derived))
         if state_digest is None:
             state_digest = digests.chain_changes(
                 self.state_digest, ((kind, key, obj) for (kind, key), obj in last.items())

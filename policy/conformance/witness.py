@@ -97,7 +97,7 @@ class _Search:
     """The orders tried on one node."""
 
     FIRST: Final = 4
-    """Orders that follow from what was recorded, before chance is asked."""
+    """Orders that follow from what was recorded, before chance decides."""
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -15,7 +14,10 @@ from enum import IntEnum, StrEnum
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-import msgspec
+from policy.cluster import canonical
+
+# Records are read by the types of their fields.
+from policy.cluster.digest import HistoryFigures
 
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
@@ -207,13 +209,22 @@ class NodeStatuses(Mapping[str, Status]):
 NO_STATUSES: Final = NodeStatuses(nodes=(), index=(), statuses=())
 
 
+NO_VALUE: Final = "no-value"
+"""Verdict of a rule that is listed because it had no value. Stored, never renamed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFired:
-    """The rule that decided a question, with the values it looked at."""
+    """The rule that decided a question, with the values it looked at.
 
-    section: str  #: `eligibility`, `victims.eligible`, `victims.forbid`
+    Also, behind those, a rule or criterion whose condition had no value: verdict `no-value`, the
+    reason says why, and the inputs for how many pods (`pods`) or nodes (`nodes`), the first of
+    them by name (`first`) and what the rule did (`onError`).
+    """
+
+    section: str  #: `eligibility`, `victims.eligible`, ...; `ranking` only where without a value
     rule: str  #: id; "" where the section's default decided
-    verdict: str  #: `allow`, `deny`, `forbid`
+    verdict: str  #: `allow`, `deny`, `forbid`, `no-value`
     reason: str
     inputs: Mapping[str, str | int | bool]
 
@@ -256,7 +267,7 @@ class Candidate:
     node: str
     victims: tuple[str, ...]  #: namespace/name, in the order in which ranking reads them
     pdb_violations: int
-    values: Mapping[str, int]  #: ranking criterion id -> value
+    values: Mapping[str, int | None]  #: ranking criterion id -> value; None where it has none
     eliminated_by: str  #: id of the criterion that ruled it out; "" for the chosen one
     position: int  #: 0 for the chosen, then by how late it was eliminated
 
@@ -265,7 +276,7 @@ class Candidate:
 class Candidates(Sequence[Candidate]):
     """All candidates, best first; ties within a criterion in node-name order.
 
-    The columns are lists that nobody changes: a decision over thousands of nodes would spend more
+    The columns are lists that do not change: a decision over thousands of nodes would spend more
     on tuples than on deciding.
     """
 
@@ -274,7 +285,7 @@ class Candidates(Sequence[Candidate]):
     offsets: Sequence[int]  #: victims of candidate i: `victims[offsets[i]:offsets[i + 1]]`
     pdb_violations: Sequence[int]
     criteria: tuple[str, ...]
-    values: Sequence[Sequence[int]]  #: one sequence per criterion, parallel to `nodes`
+    values: Sequence[Sequence[int | None]]  #: one sequence per criterion, parallel to `nodes`
     eliminated_by: Sequence[str]
 
     def __len__(self) -> int:
@@ -313,7 +324,7 @@ class RankingStep:
     direction: str  #: minimize, maximize or pick
     before: int
     after: int
-    best: int | None  #: the value that won; None for a pick
+    best: int | None  #: the value that won; None for a pick, and where no candidate has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +430,7 @@ class DecisionFields:
     rule_set: str  #: name
     rule_set_digest: str
     snapshot_digest: str
+    history: HistoryFigures | None  #: the figures frozen in the snapshot; its digest covers them
     now_ms: int  #: the snapshot's now, milliseconds since 1970 UTC
     seed: int
     evaluate_all: bool
@@ -440,16 +452,14 @@ class Decision(DecisionFields):
 
     @cached_property
     def canonical(self) -> bytes:
-        """Complete canonical JSON (sorted keys, no blanks, integers and strings only)."""
-        return _ENCODER.encode(document_of(self))
+        """Complete canonical JSON (`policy.cluster.canonical`)."""
+        return canonical.encode(document_of(self))
 
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the SHA-256 of `canonical`."""
-        return "sha256:" + hashlib.sha256(self.canonical).hexdigest()
+        return canonical.sha256(self.canonical)
 
-
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 _KEYS: Final = {"rule_set_digest": "ruleSet", "snapshot_digest": "snapshot", "now_ms": "now"}
 """Keys of the canonical decision that are not the names of their fields."""

@@ -7,7 +7,6 @@ candidates beyond the kept ones are in the digest only; a replay brings them bac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
@@ -24,9 +23,6 @@ from policy.decision.model import (
 
 Keep: TypeAlias = int | Literal["all", "chosen"]
 """How many candidates of a decision are kept; the others come back by replay."""
-
-History: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Figures of the past by `function/window` and key, as the snapshot carries them."""
 
 MAX_STATUSES: Final = 64
 """Distinct statuses per phase that are kept one by one; more are summed up per filter."""
@@ -48,7 +44,6 @@ class DecisionRecord(DecisionFields):
     candidates: KeptCandidates
     trace: TraceRecord
     digest: str  #: of the decision, not of this record
-    history: History | None = None  #: the figures of the past that its rules read; None for none
 
     def evicted(self, *, hypothetical: bool) -> frozenset[str]:
         """The victims that really leave, by namespace/name."""
@@ -56,10 +51,8 @@ class DecisionRecord(DecisionFields):
         return frozenset(self.effects.evict) if takes else frozenset()
 
 
-def record_of(
-    decision: Decision, *, keep: Keep = "all", history: History | None = None
-) -> DecisionRecord:
-    """What is kept of a decision. history: the figures of the snapshot that it was made on."""
+def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
+    """What is kept of a decision."""
     trace, found = decision.trace, decision.candidates
     kept = {"all": len(found), "chosen": 1}[keep] if isinstance(keep, str) else keep
     summed = {
@@ -74,9 +67,7 @@ def record_of(
         best=tuple(found[:kept]),
     )
     parts = {"candidates": best, "trace": TraceRecord(**{**values_of(trace), **summed})}
-    return DecisionRecord(
-        **{**values_of(decision), **parts}, digest=decision.digest, history=history
-    )
+    return DecisionRecord(**{**values_of(decision), **parts}, digest=decision.digest)
 
 
 def line_of(record: DecisionRecord) -> dict[str, Any]:

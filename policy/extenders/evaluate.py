@@ -36,7 +36,7 @@ from policy.rules.ruleset import Extender
 _SCALE = 10
 """An extender's scores go to 10, the scheduler's to 100."""
 _MOST = 2**40
-"""Scores are cut off here: nobody checks what an extender sends."""
+"""Scores are cut off here: what an extender sends is not checked elsewhere."""
 
 
 class ExtenderFailed(Exception):  # what happened, in kube-scheduler's words
@@ -108,7 +108,7 @@ class Consultation:
         return tuple(self._calls)
 
     def _asked(self, kind: Kind) -> Iterator[Extender]:
-        """Extenders that are asked such questions, in order."""
+        """Extenders that take part in this step, in order."""
         return (e for e in self._extenders if verb_of(e, kind))
 
     def _ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:

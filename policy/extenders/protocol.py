@@ -10,7 +10,6 @@ Source: k8s.io/kube-scheduler/extender/v1, pkg/scheduler/extender.go (1.35).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,12 +18,13 @@ from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from policy.cluster import canonical
 from policy.cluster.objects import Node, Pod
 from policy.rules.ruleset import Extender
 
 
 class Kind(StrEnum):
-    """What an extender is asked for. Values are stored and never renamed."""
+    """What an extender is queried for. Values are stored and never renamed."""
 
     FILTER = "filter"
     PRIORITIZE = "prioritize"
@@ -112,7 +112,7 @@ def uid_of(pod: Pod) -> str:
 def nodes_request(pod: Pod, nodes: Iterable[Node], *, names_only: bool) -> bytes:
     """Body of filter and prioritize."""
     listed = list(nodes)
-    return _ENCODER.encode(
+    return canonical.encode(
         ExtenderArgs(
             pod=pod,
             nodes=None if names_only else NodeList(metadata={}, items=listed),
@@ -133,7 +133,7 @@ def victims_request(
             meta[node] = MetaVictims(pods=uids, pdb_violations=violations)
         else:
             full[node] = Victims(pods=pods, pdb_violations=violations)
-    return _ENCODER.encode(
+    return canonical.encode(
         ExtenderPreemptionArgs(
             pod=pod,
             node_name_to_victims=None if names_only else full,
@@ -142,12 +142,9 @@ def victims_request(
     )
 
 
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-
-
 def request_digest(request: bytes) -> str:
     """`sha256:` and the hash of a request's body."""
-    return "sha256:" + hashlib.sha256(request).hexdigest()
+    return canonical.sha256(request)
 
 
 # --- answers -------------------------------------------------------------------------------------
@@ -186,7 +183,7 @@ def content_of(kind: Kind, body: bytes, *, names_only: bool) -> str:
             read = [_host_priority(v) for v in _list(value, "HostPriorityList")]
         case Kind.PREEMPT:
             read = _preempt_answer(value)
-    return _ENCODER.encode(read).decode()
+    return canonical.encode(read).decode()
 
 
 def filter_answer(content: str) -> FilterAnswer:

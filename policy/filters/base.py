@@ -190,6 +190,9 @@ class Parameter:
     doc: str
     default: str | int | bool
     choices: tuple[str, ...] | None = None
+    #: what a rule set means that was stored before the parameter existed; without it such a rule
+    #: set is refused, so every parameter that is added after a release names one
+    before: str | int | bool | None = None
 
     @property
     def type(self) -> type:

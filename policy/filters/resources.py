@@ -46,7 +46,7 @@ class Resources(LinearFilter):
         wanted = incoming.requests(self._rules)
         self._occupancy = Occupancy.of(snapshot, self._rules)
         ids = snapshot.pools.resources.ids
-        # A resource that no node and no running pod names has no column: nobody can have it.
+        # A resource that no node and no running pod names has no column: no node has it.
         self._columns = np.array([ids.get(n, -1) for n in names], dtype=np.int64)
         self._known = self._columns >= 0
         request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)

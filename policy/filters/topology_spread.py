@@ -1,6 +1,6 @@
 """topology-spread: `DoNotSchedule` constraints.
 
-Eviction resolves a skew; it cannot give a node the topology label that it lacks.
+Eviction resolves a skew; it cannot give a node a topology label.
 
 Load: one column per constraint, the number of matching pods in the node's domain. Victims all leave
 one node, so only that node's domain changes during its dry run, and the smallest of the *other*

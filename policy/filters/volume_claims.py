@@ -25,7 +25,7 @@ CLAIM: Final = "PersistentVolumeClaim"
 VOLUME: Final = "PersistentVolume"
 
 MISSING_CLAIMS: Final = Parameter(
-    doc="a claim that the cluster lacks rejects the pod: only where the snapshot holds any claim "
+    doc="a claim that is missing rejects the pod: only where the snapshot holds any claim "
     "at all (a dump of pods and nodes often comes without them), or always",
     default="rejected-where-claims-are-shown",
     choices=("rejected-where-claims-are-shown", "rejected"),
@@ -82,7 +82,7 @@ def volume_of(snapshot: Snapshot, claim: PersistentVolumeClaim) -> PersistentVol
 
 
 def missing_claim(incoming: Incoming, parameters: Parameters) -> str | None:
-    """Name of the first claim (other than of an ephemeral volume) that the cluster lacks."""
+    """Name of the first missing claim; claims of ephemeral volumes do not count."""
     for reference in claim_references(incoming.pod):
         if not reference.ephemeral and is_missing(incoming.snapshot, reference, parameters):
             return reference.name

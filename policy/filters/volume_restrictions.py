@@ -178,7 +178,7 @@ def _references(incoming: Incoming, names: Sequence[str]) -> tuple[int, Ints]:
     in_use = references.keys[plain & on_node[references.sets]]
     keys = snapshot.pools.named("claim keys").ids
     wanted = [keys[f"{incoming.namespace}/{name}"] for name in set(names)]
-    # Pods that come and go are asked for the claim's name only, not for its namespace.
+    # Pods that come and go are looked up by the claim's name only, not for its namespace.
     ids = np.array([snapshot.pools.name(name) for name in names], dtype=np.int64)
     named = references.sets[plain & np.isin(references.names, ids)]
     of_set = np.bincount(named, minlength=references.done + 1).astype(np.int64)

@@ -117,7 +117,7 @@ INFO = FilterInfo(
     narrow=narrow,
     parameters={
         "missingVolumes": Parameter(
-            doc="a claim bound to a volume that the cluster lacks rejects the pod for all nodes at "
+            doc="a claim bound to a missing volume rejects the pod for all nodes at "
             "once (1.27 and later), or is left to volume-binding",
             default="rejected",
             choices=("rejected", "left"),

@@ -2,7 +2,7 @@
 
 Source: Kubernetes' priority admission plugin and the defaulting of `core/v1`. A dump from a real
 cluster holds all of it already; hand-written manifests and dumps of old clusters do not. A
-missing start time stays missing: nobody can know it.
+missing start time stays missing: it cannot be known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def resolve(
 
     `known_classes` are those of the cluster that the objects will join; classes among the objects
     take precedence. `places` (parallel to `objects`) say where an object was read, for errors.
-    Raises ManifestError for a pod without a number whose priority class nobody knows.
+    Raises ManifestError for a pod without a number whose priority class is unknown.
     """
     classes = _Classes.of(objects, known_classes)
     problems: list[Problem] = []

@@ -33,6 +33,7 @@ from policy.preemption.columns import owner_of, run_seconds
 from policy.preemption.context import Context
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
+from policy.preemption.no_value import conditions_without_value
 from policy.preemption.ranking import Field, Ranked, draw, rank
 from policy.preemption.segments import gathered
 from policy.preemption.victims import (
@@ -70,7 +71,7 @@ NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
-    consult: the rule set's extenders are asked, too.
+    consult: the rule set's extenders are queried, too.
     """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
@@ -82,7 +83,12 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         return SearchResult(potential=potential)
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
-    fired = (*_victim_rules(context, examined), *_forbidding_rules(context, found))
+    fired = (
+        *_victim_rules(context, examined),
+        *_forbidding_rules(context, found),
+        # Where several dry runs were joined nothing that they left is without a value.
+        *conditions_without_value(context, examined, found.potentials[0]),
+    )
     if not found.nodes.size:
         return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
     if consult and context.consultation is not None:
@@ -136,7 +142,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
             for a in told
         ),
         victims=_victims(context, rows, told),
-        fired=fired,
+        fired=(*fired, *ranked.without_value),
     )
 
 
@@ -169,8 +175,10 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     examined = np.sort(walk[: seen if enough is None else enough])
     if len(parts) == 1 and examined.size == seen:
         found = parts[0]
-    elif context.rules.victims.forbid:
-        # How many pods these rules held back is told of the examined nodes alone.
+    elif context.rules.victims.forbid or not all(
+        key.expression.total for key in context.rules.victims.importance
+    ):
+        # How many pods these held back or had no value for is told of the examined nodes alone.
         found = _dry_run(context, examined)
     else:
         looked_at = np.zeros(len(context.names), dtype=np.bool_)
@@ -290,9 +298,21 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
         offsets=Deferred(size + 1, offsets),
         pdb_violations=in_order(lambda: found.pdb_violations),
         criteria=ranked.criteria,
-        values=tuple(in_order(partial(ranked.values, i)) for i in range(len(ranked.criteria))),
+        values=tuple(
+            Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
+        ),
         eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
     )
+
+
+def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
+    """What the criterion says of the candidates, best first; None where it has no value."""
+    values, missing = ranked.values(criterion)
+    plain: list[int | None] = values[ranked.order].tolist()
+    if missing is not None:
+        for i in np.flatnonzero(missing[ranked.order]).tolist():
+            plain[i] = None
+    return plain
 
 
 _UNTOLD = Attempt(row=NOWHERE, violating=False, reprieved=False, filter="", reasons=())

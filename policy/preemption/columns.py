@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import Pod, key_of, workload_key
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Rows, Snapshot
@@ -80,12 +81,12 @@ class Lazy(RowByRow):
 
 @dataclass(frozen=True, slots=True)
 class FrozenHistory:
-    """History figures as the snapshot carries them, by `function/window`."""
+    """History figures as the snapshot carries them, by `function/window`; no others are known."""
 
-    figures_by_need: Mapping[str, Mapping[str, int]]
+    figures_by_need: HistoryFigures
 
-    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
-        return self.figures_by_need.get(history_key(function, window_seconds), {})
+    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int] | None:
+        return self.figures_by_need.get(history_key(function, window_seconds))
 
 
 def history_key(function: str, window_seconds: int | None) -> str:

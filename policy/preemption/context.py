@@ -47,10 +47,7 @@ class Context:
         self.rules = rules
         self.seed = seed
         self.consultation = consultation
-        self.uses = [
-            Use(info=FILTERS[u.name], parameters={**FILTERS[u.name].defaults(), **u.parameters})
-            for u in rules.filters
-        ]
+        self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables = pod_variables(incoming)
         self.importance = importance(

@@ -8,8 +8,11 @@ follows. Everything that is policy comes from the rule set.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from policy.cluster.leaving import deletion_time
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.times import TimeError
 from policy.decision.model import (
     NO_EFFECTS,
     NO_STATUSES,
@@ -22,6 +25,7 @@ from policy.decision.model import (
 )
 from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
 from policy.extenders.protocol import Extenders
+from policy.extenders.recorded import NotRecorded
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
@@ -53,9 +57,12 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
-    record of a decision (`RecordedExtenders`); what they say is part of the decision. Raises
+    record of a decision (`RecordedExtenders`); what they say is part of the decision.
+
+    A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
+    a decision too, with outcome `error`: one such pod does not stop the others. Raises
     DecisionError for a pod that is unknown or already placed, and where the rule set names
-    extenders that nobody answers for.
+    extenders for which no `extenders` are given; NotRecorded where recorded ones were not asked.
     """
     return decide_by(
         Importance,
@@ -81,7 +88,7 @@ def decide_by(
     """`decide` with another importance order than the rule set's keys alone give.
 
     importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
-    What differs from the rule set is not part of the decision: nobody records such a decision.
+    What differs from the rule set is not part of the decision: such a decision is never recorded.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -91,7 +98,7 @@ def decide_by(
     if pod.status.phase in {"Succeeded", "Failed"}:
         raise DecisionError(f"pod `{preemptor}` has ended ({pod.status.phase})")
     if rules.extenders and extenders is None:
-        raise DecisionError(f"rule set `{rules.name}` names extenders, and nobody answers for them")
+        raise DecisionError(f"rule set `{rules.name}` names extenders, and none are given")
     incoming = Incoming(
         snapshot=snapshot,
         pod=pod,
@@ -102,22 +109,56 @@ def decide_by(
     consultation = None
     if rules.extenders and extenders is not None:
         consultation = Consultation(incoming, rules.extenders, extenders)
-    context = Context(
+    question = _Question(
         incoming=incoming,
         rules=rules,
         seed=seed,
-        importance=importance,
+        evaluate_all=evaluate_all,
         consultation=consultation,
     )
-    return _run(context, evaluate_all=evaluate_all)
+    try:
+        return _run(question, importance)
+    except (AssertionError, MemoryError, NotRecorded):
+        raise
+    # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
+    except Exception as exc:  # noqa: BLE001
+        return _failed(question, f"cannot be decided: {_cause(exc)}")
 
 
-def _run(context: Context, *, evaluate_all: bool) -> Decision:
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What is to be decided, and by what."""
+
+    incoming: Incoming
+    rules: RuleSet
+    seed: int
+    evaluate_all: bool
+    consultation: Consultation | None
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, in words that do not depend on the interpreter."""
+    if isinstance(error, TimeError):
+        return str(error)
+    if isinstance(error, ArithmeticError):
+        return "a number is too large"
+    return f"internal error ({type(error).__name__})"
+
+
+def _run(question: _Question, importance: Callable[..., Importance]) -> Decision:
+    evaluate_all = question.evaluate_all
+    context = Context(
+        incoming=question.incoming,
+        rules=question.rules,
+        seed=question.seed,
+        importance=importance,
+        consultation=question.consultation,
+    )
     if not len(context.names):
-        return _failed(context, "no nodes available to schedule pods", evaluate_all=evaluate_all)
+        return _failed(question, "no nodes available to schedule pods")
     narrowed = narrowing(context.incoming, context.uses)
     if narrowed is not None and narrowed.error:
-        return _failed(context, narrowed.error, evaluate_all=evaluate_all)
+        return _failed(question, narrowed.error)
     rejected = narrowed.rejected if narrowed is not None else ()
     filtered = filter_nodes(context, narrowed)
     passing = filtered.passing
@@ -133,7 +174,7 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
                 ),
             )
         except ExtenderFailed as exc:
-            return _failed(context, str(exc), evaluate_all=evaluate_all)
+            return _failed(question, str(exc))
     fits = passing.size > 0
     asked = eligibility(context, filtered)
     real = not fits and asked.eligible
@@ -148,7 +189,7 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
         eligible=asked.eligible,
         rejected=rejected,
         filter_statuses=filtered.statuses,
-        rules=(asked.fired, *found.fired),
+        rules=(asked.fired, *asked.without_value, *found.fired),
         potential_nodes=Texts(table=context.snapshot.nodes.name_array, index=found.potential),
         sampling=found.sampling,
         dry_run_statuses=found.statuses,
@@ -157,21 +198,25 @@ def _run(context: Context, *, evaluate_all: bool) -> Decision:
         checks=found.checks,
         message=message,
         scores=placement.scores if placement is not None else (),
-        extender_calls=_calls(context),
+        extender_calls=_calls(question),
     )
+    _require_writable(context.snapshot, effects)
     return _decision(
-        context,
-        outcome=outcome,
-        node=node,
-        found=found,
-        effects=effects,
-        trace=trace,
-        evaluate_all=evaluate_all,
+        question, outcome=outcome, node=node, found=found, effects=effects, trace=trace
     )
 
 
-def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
-    """The cycle ended in an error; nothing was tried."""
+def _require_writable(snapshot: Snapshot, effects: Effects) -> None:
+    """Raises TimeError where an effect could not be written: a deletion time out of range."""
+    for key in effects.evict:
+        pod = snapshot.pod(key)
+        assert pod is not None  # a victim is a pod of the snapshot
+        if not pod.metadata.deletion_timestamp:
+            deletion_time(pod, now_ms=snapshot.now_ms)
+
+
+def _failed(question: _Question, message: str) -> Decision:
+    """The cycle ended in an error; nothing follows from it."""
     trace = Trace(
         fits=False,
         eligible=False,
@@ -186,47 +231,47 @@ def _failed(context: Context, message: str, *, evaluate_all: bool) -> Decision:
         checks=(),
         message=message,
         scores=(),
-        extender_calls=_calls(context),
+        extender_calls=_calls(question),
     )
     return _decision(
-        context,
+        question,
         outcome=Outcome.ERROR,
         node=None,
         found=NOTHING_SOUGHT,
         effects=NO_EFFECTS,
         trace=trace,
-        evaluate_all=evaluate_all,
     )
 
 
-def _calls(context: Context) -> tuple[ExtenderCall, ...]:
-    return () if context.consultation is None else context.consultation.calls
+def _calls(question: _Question) -> tuple[ExtenderCall, ...]:
+    return () if question.consultation is None else question.consultation.calls
 
 
 def _decision(
-    context: Context,
+    question: _Question,
     *,
     outcome: Outcome,
     node: str | None,
     found: SearchResult,
     effects: Effects,
     trace: Trace,
-    evaluate_all: bool,
 ) -> Decision:
+    incoming, rules = question.incoming, question.rules
     return Decision(
-        preemptor=context.incoming.key,
-        preemptor_uid=context.incoming.pod.metadata.uid,
-        preemptor_priority=context.incoming.priority,
+        preemptor=incoming.key,
+        preemptor_uid=incoming.pod.metadata.uid,
+        preemptor_priority=incoming.priority,
         outcome=outcome,
         node=node,
         victims=found.victims,
         candidates=found.candidates,
         trace=trace,
         effects=effects,
-        rule_set=context.rules.name,
-        rule_set_digest=context.rules.digest,
-        snapshot_digest=context.snapshot.digest,
-        now_ms=context.snapshot.now_ms,
-        seed=context.seed,
-        evaluate_all=evaluate_all,
+        rule_set=rules.name,
+        rule_set_digest=rules.digest,
+        snapshot_digest=incoming.snapshot.digest,
+        history=incoming.snapshot.history,
+        now_ms=incoming.snapshot.now_ms,
+        seed=question.seed,
+        evaluate_all=question.evaluate_all,
     )

@@ -58,7 +58,7 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
     for rule in victims.forbid:
         held = np.ones(rows.size, dtype=np.bool_)
         if rule.when is not None:
-            held = rule.when.evaluate(columns).holds(rows.size)
+            held = rule.when.evaluate(columns).holds(rows.size, rule.on_error)
         for i in rows[held].tolist():
             denial = Denial(section="victims.forbid", rule=rule.id, reason=rule.reason)
             found.setdefault(snapshot.keys[i], denial)

@@ -14,7 +14,8 @@ from policy.decision.model import RuleFired
 from policy.preemption.columns import Provider, scalar
 from policy.preemption.context import Context
 from policy.preemption.filtering import Filtered
-from policy.rules.expressions import Columns, Scalar
+from policy.preemption.no_value import row_of
+from policy.rules.expressions import Columns, Expression, Scalar
 from policy.rules.ruleset import Rule, Verdict
 
 
@@ -22,17 +23,26 @@ from policy.rules.ruleset import Rule, Verdict
 class Eligibility:
     eligible: bool
     fired: RuleFired
+    without_value: tuple[RuleFired, ...]  #: rules up to that one whose condition had no value
 
 
 def eligibility(context: Context, filtered: Filtered) -> Eligibility:
-    """The first rule whose condition holds; one without a value (an error) does not hold."""
+    """The first rule whose condition holds, or has no value and says that it holds then."""
     variables = context.variables.also(_nominated_variables(context, filtered))
     columns = Columns(1, variables, context.history)
+    without_value: list[RuleFired] = []
     for rule in context.rules.eligibility:
-        if rule.when is None or rule.when.evaluate(columns).holds(1)[0]:
+        holds = True
+        if rule.when is not None:
+            found = rule.when.evaluate(columns)
+            holds = bool(found.holds(1, rule.on_error)[0])
+            if found.errors is not None and found.errors[0]:
+                without_value.append(_without_value(rule, rule.when, columns))
+        if holds:
             return Eligibility(
                 eligible=rule.verdict is Verdict.ALLOW,
                 fired=_fired("eligibility", rule, columns),
+                without_value=tuple(without_value),
             )
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
 
@@ -77,6 +87,13 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
         "cluster.failedNodeCount": lambda: filtered.failed_count,
     }
     return {key: scalar(of) for key, of in values.items()}
+
+
+def _without_value(rule: Rule, when: Expression, columns: Columns) -> RuleFired:
+    why = when.error_at(columns, 0)
+    assert why is not None
+    inputs: dict[str, str | int | bool] = {"onError": rule.on_error.value}
+    return row_of(section="eligibility", rule=rule.id, why=why, inputs=inputs)
 
 
 def _fired(section: str, rule: Rule, columns: Columns) -> RuleFired:

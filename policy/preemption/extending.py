@@ -33,7 +33,7 @@ def ask_filters(
     """Statuses as the extenders leave them, and the nodes that pass. Raises ExtenderFailed.
 
     nominated: index of the pod's nominated node, NOWHERE without one: where it passes the
-    filters, it is asked about alone and before the others; a failure of that is forgotten.
+    filters, it is queried alone and before the others; a failure of that is forgotten.
     unmentioned_unresolvable: a node that no answer mentions is no potential node (1.32 and
     later); before, it had no status at all, and was dry-run.
     """

@@ -13,7 +13,7 @@ from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
 from policy.preemption.columns import Lazy, victim_variables
-from policy.rules.expressions import Columns, History
+from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
 
 #: What these read never changes while a pod stays as it is, so an order by them can be kept.
@@ -69,7 +69,15 @@ class Importance:
         """Pods of each node from the most important down; snapshot order ends every order."""
         if self._lasting():
             return NodeOrder.of(
-                self.snapshot, ("importance", self._keys), partial(_lasting_keys, self._keys)
+                self.snapshot,
+                ("importance", self._keys),
+                partial(_lasting_keys, self._keys),
+                # Texts sort by their ranks among the values that there are in a snapshot.
+                comparable=all(
+                    key.expression.source.strip() == "victim.key"
+                    or key.expression.type is not ValueType.STRING
+                    for key in self._keys
+                ),
             )
         return NodeOrder.build(
             self.snapshot,
@@ -121,7 +129,9 @@ def _plain_values(
     if source == "victim.key":
         return np.asarray(snapshot.rank[rows])
     found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
-    return np.broadcast_to(found.order_keys(), (rows.size,))
+    # Fails closed: a pod without a value is kept as if it were the most important.
+    best = np.iinfo(np.int64).max if key.descending else np.iinfo(np.int64).min
+    return np.broadcast_to(found.order_keys(errors_as=best), (rows.size,))
 
 
 def _lasting_keys(

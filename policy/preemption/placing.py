@@ -26,7 +26,7 @@ def values(incoming: Incoming, scoring: Sequence[ScorerUse], nodes: Nodes) -> li
     found: list[Ints | None] = []
     for use in scoring:
         info = SCORERS[use.name]
-        found.append(info.score(incoming, {**info.defaults(), **use.parameters}, nodes))
+        found.append(info.score(incoming, use.parameters, nodes))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import PRIORITY, Ints
-from policy.decision.model import RankingStep
+from policy.cluster.tables import PRIORITY, Bools, Ints
+from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
     FrozenHistory,
@@ -22,6 +22,7 @@ from policy.preemption.columns import (
     run_seconds,
     starts_or_now,
 )
+from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
@@ -34,6 +35,7 @@ from policy.rules.expressions import (
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
+_INT64 = np.iinfo(np.int64)
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
 
@@ -141,19 +143,20 @@ class Ranked:
     criteria: tuple[str, ...]
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
+    without_value: tuple[RuleFired, ...]  #: what the trace says of criteria without a value
     _size: int
     _measures: tuple[_Measure, ...]
     _survivors: tuple[Rows, ...]  #: who was left after each step, picks included
 
-    def values(self, criterion: int) -> Ints:
-        """Of one of `criteria`, in the order of the field."""
+    def values(self, criterion: int) -> tuple[Ints, Bools | None]:
+        """Of one of `criteria`, in the order of the field, and who has none (the worst then)."""
         return self._measures[criterion].values
 
     @cached_property
     def order(self) -> Rows:
         """Candidates, best first."""
         order = np.arange(self._size)
-        keys = [m.values if m.lowest else ~m.values for m in reversed(self._measures)]
+        keys = [m.values[0] if m.lowest else ~m.values[0] for m in reversed(self._measures)]
         if keys:
             order = np.lexsort((order, *keys))
         # A seeded pick may prefer another of the equals than name order does.
@@ -177,20 +180,28 @@ class _Measure:
     lowest: bool
     columns: Columns
 
+    @property
+    def total(self) -> bool:
+        """Every candidate has a value; figures of the past may not have been given."""
+        return self.expression.total and not self.expression.history_needs
+
     @cached_property
-    def values(self) -> Ints:
-        """Of every candidate."""
+    def values(self) -> tuple[Ints, Bools | None]:
+        """Of every candidate, and who has none."""
         return self._over(self.columns)
 
-    def among(self, alive: Rows, columns: Callable[[], Columns]) -> Ints:
+    def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
         """Of some candidates; columns: of these alone."""
-        if 2 * alive.size > self.columns.size or "values" in self.__dict__:
-            return self.values[alive]
+        # Who has no value is told of every candidate.
+        if 2 * alive.size > self.columns.size or not self.total:
+            values, missing = self.values
+            return values[alive], None if missing is None else missing[alive]
         return self._over(columns())
 
-    def _over(self, columns: Columns) -> Ints:
-        found = self.expression.evaluate(columns).order_keys()
-        return np.broadcast_to(found, (columns.size,))
+    def _over(self, columns: Columns) -> tuple[Ints, Bools | None]:
+        found = self.expression.evaluate(columns).broadcast(columns.size)
+        # Fails closed: who has no value comes last.
+        return found.order_keys(errors_as=_INT64.max if self.lowest else _INT64.min), found.errors
 
 
 def rank(
@@ -221,6 +232,7 @@ def rank(
     measures: list[_Measure] = []
     survivors: list[Rows] = []
     steps: list[RankingStep] = []
+    without_value: list[RuleFired] = []
     decided_by = ""
     for criterion in criteria:
         before = alive.size
@@ -232,10 +244,14 @@ def rank(
             lowest = criterion.direction is Direction.MINIMIZE
             measure = _Measure(expression=criterion.expression, lowest=lowest, columns=columns)
             measures.append(measure)
+            without_value.extend(_without_value(criterion.id, measure, field, snapshot))
             if before > 1:
-                found = measure.among(alive, partial(columns_at, alive))
+                found, missing = measure.among(alive, partial(columns_at, alive))
                 best = int(found.min() if lowest else found.max())
-                alive = alive[found == best]
+                kept = found == best
+                if missing is not None and missing[kept].all():
+                    best = None
+                alive = alive[kept]
         survivors.append(alive)
         if before > 1:
             steps.append(
@@ -254,10 +270,23 @@ def rank(
         criteria=tuple(c.id for c in criteria if c.direction is not Direction.PICK),
         steps=tuple(steps),
         decided_by=decided_by,
+        without_value=tuple(without_value),
         _size=field.nodes.size,
         _measures=tuple(measures),
         _survivors=tuple(survivors),
     )
+
+
+def _without_value(
+    criterion: str, measure: _Measure, field: Field, snapshot: Snapshot
+) -> Iterator[RuleFired]:
+    """What the trace says of a criterion that has no value for some candidates."""
+    if measure.total:
+        return
+    _, errors = measure.values
+    if errors is not None and errors.any():
+        nodes = [snapshot.nodes.names[node] for node in field.nodes.tolist()]
+        yield criterion_without_value(criterion, measure.expression, measure.columns, errors, nodes)
 
 
 def _pick(criterion: RankingCriterion, left: Rows, incoming: Incoming, *, seed: int) -> Rows:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
+from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import workload_key
 from policy.decision.model import Decision, Outcome
 from policy.preemption.columns import history_key
@@ -53,7 +54,7 @@ class Tally:
 
     def added_to(
         self,
-        recorded: Mapping[str, Mapping[str, int]],
+        recorded: HistoryFigures,
         needs: Collection[tuple[str, int | None]],
         *,
         now_ms: int,
@@ -84,7 +85,7 @@ _SOURCES: Final = {
 
 
 class _Figures(Mapping[str, int]):
-    """One function's figures, counted when they are asked for."""
+    """One function's figures, counted when they are needed."""
 
     def __init__(
         self, hits: Mapping[str, list[int]], *, now_ms: int, window_seconds: int | None

@@ -42,6 +42,8 @@ class Allowed:
 
     pods: Bools  #: (pods,)
     rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
+    #: rules whose condition had no value for pods that no rule before decided, with those pods
+    without_value: tuple[tuple[int, Bools], ...]
 
 
 def allowed_victims(
@@ -49,7 +51,7 @@ def allowed_victims(
 ) -> Allowed:
     """First matching rule decides; where none matches, a pod may not be a victim.
 
-    A condition without a value (an error such as a missing label) does not hold.
+    A condition without a value counts as the rule's `on_error` says.
     """
     names = sorted({name for rule in rules if rule.when for name in rule.when.variables})
     inputs = lasting_inputs(snapshot, variables, names)
@@ -79,14 +81,20 @@ def _allowed_victims(
     columns = Columns(size, variables, history)
     decided = np.full(size, _NO_RULE, dtype=np.int16)
     pods = np.zeros(size, dtype=np.bool_)
+    without_value = []
     for i, rule in enumerate(rules):
         matched = decided == _NO_RULE
         if rule.when is not None:
-            matched &= _holding(rule.when, snapshot, variables, columns).holds(size)
+            found = _holding(rule.when, snapshot, variables, columns)
+            if found.errors is not None:
+                without_value.append((i, matched & found.errors))
+            matched &= found.holds(size, rule.on_error)
         np.copyto(decided, i, where=matched)
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
-    return Allowed(pods=pods & (snapshot.node >= 0), rule=decided)
+    return Allowed(
+        pods=pods & (snapshot.node >= 0), rule=decided, without_value=tuple(without_value)
+    )
 
 
 def budget_violations(
@@ -114,6 +122,8 @@ class Potential:
     reprieve_order: Rows  #: (rows,) positions in the order of the reprieve, node by node
     reprieved: Rows  #: (rows,) pods in that order
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
+    #: rules of `victims.forbid` whose condition had no value, with the pods (rows)
+    without_value: tuple[tuple[int, Rows], ...]
 
     @cached_property
     def on(self) -> Rows:
@@ -232,6 +242,7 @@ def potential_victims(
     if may.size < rows.size:
         rows, group = rows.take(may), group.take(may)
     held = [0] * len(rules.forbid)
+    without_value = []
     if rules.forbid and rows.size:
         also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
         columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
@@ -239,7 +250,10 @@ def potential_victims(
         for i, rule in enumerate(rules.forbid):
             holds = ~forbidden
             if rule.when is not None:
-                holds &= rule.when.evaluate(columns).holds(rows.size)
+                found = rule.when.evaluate(columns)
+                if found.errors is not None:
+                    without_value.append((i, rows[holds & found.errors]))
+                holds &= found.holds(rows.size, rule.on_error)
             held[i] = int(holds.sum())
             forbidden |= holds
         kept = np.flatnonzero(~forbidden)
@@ -256,6 +270,7 @@ def potential_victims(
         reprieve_order=reprieve_order,
         reprieved=rows[reprieve_order],
         held=tuple(held),
+        without_value=tuple(without_value),
     )
 
 

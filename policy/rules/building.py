@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from policy.rules.canonical import canonical_text, digest_of
+from policy.cluster.canonical import sha256
+from policy.rules.canonical import canonical_text
 from policy.rules.checks import (
     ELIGIBILITY,
     ELIGIBLE,
@@ -17,7 +18,7 @@ from policy.rules.checks import (
     Registry,
 )
 from policy.rules.documents import Branch, Item, Series
-from policy.rules.expressions import Expression
+from policy.rules.expressions import Expression, default_on_error
 from policy.rules.overlays import rule_id
 from policy.rules.ruleset import (
     BudgetRules,
@@ -55,7 +56,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     """The rule set of a file that passed every check.
 
     `canonical` is given where the rule set is read back from one: a stored rule set keeps its
-    digest even if a later release knows further settings, whose defaults it then gets.
+    digest, and what it was stored without has been filled in by `stored.complete`.
     """
     spec = model.spec
     filters = tuple(_filter_use(use, checker.filters) for use in spec.filters)
@@ -67,7 +68,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     candidates = spec.candidates
     return RuleSet(
         name=model.metadata.name,
-        digest=digest_of(text),
+        digest=sha256(text.encode()),
         canonical=text,
         eligibility=_rules(checker, spec.eligibility, ELIGIBILITY),
         filters=filters,
@@ -111,8 +112,10 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
                 id=rule.id,
                 when=checker.expressions[*FORBID, index, "when"],
                 verdict=Verdict.FORBID,
+                on_error=rule.onError or default_on_error(Verdict.FORBID),
                 reason=rule.reason,
                 why=_sentence(rule.why),
+                says_on_error=rule.onError is not None,
             )
             for index, rule in enumerate(victims.forbid)
         ),
@@ -142,8 +145,10 @@ def _rules(
             id=rule.id,
             when=checker.expressions.get((*path, index, "when")),
             verdict=Verdict(rule.verdict),
+            on_error=rule.onError or default_on_error(rule.verdict),
             reason=rule.reason,
             why=_sentence(rule.why),
+            says_on_error=rule.onError is not None,
         )
         for index, rule in enumerate(models)
     )

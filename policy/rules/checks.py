@@ -60,6 +60,8 @@ class ParameterLike(Protocol):
     def type(self) -> type: ...
     @property
     def default(self) -> str | int | bool: ...
+    @property
+    def before(self) -> str | int | bool | None: ...
 
 
 class Parametrised(Protocol):
@@ -95,6 +97,7 @@ class Checker:
                         self._expression(leaf, (*path, index, key), context, expected)
         self._unique_ids()
         self._last_decides()
+        self._answers_to_errors()
         self._directions()
         self._reprieve()
         self._uses(("spec", "filters"), self.filters)
@@ -181,6 +184,17 @@ class Checker:
                     (*RANKING, index, "pick"),
                     "a `pick` ends the ranking, so nothing may follow it",
                 )
+
+    def _answers_to_errors(self) -> None:
+        for path in (ELIGIBILITY, ELIGIBLE):
+            for index, rule in self._rules(path):
+                if "onError" in rule.entries and "when" not in rule.entries:
+                    self.complain(
+                        rule.keys["onError"],
+                        (*path, index, "onError"),
+                        "`onError` is about `when`, and this rule has none",
+                        "remove it: a rule without `when` always holds",
+                    )
 
     def _directions(self) -> None:
         for path, keys in (

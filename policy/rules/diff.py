@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from policy.rules.canonical import canonical_json
+from policy.cluster import canonical
+from policy.rules.expressions import default_on_error
 from policy.rules.ruleset import RuleSet
 from policy.rules.schema import PATCHABLE, RULE_NAMES
 
@@ -110,14 +111,17 @@ def _change(
         kind=kind,
         section=section,
         rule=name,
-        before=None if before is None else canonical_json(before),
-        after=None if after is None else canonical_json(after),
+        before=None if before is None else canonical.text(before),
+        after=None if after is None else canonical.text(after),
         words=f"{section}: `{name}` {words}",
     )
 
 
 def _summary(rule: Mapping[str, Any]) -> str:
-    parts = [f"{key} `{rule[key]}`" for key in rule if key not in ("id", "filter", "scorer")]
+    hidden = {"id", "filter", "scorer"}
+    if rule.get("onError") == default_on_error(rule.get("verdict", "forbid")):
+        hidden.add("onError")
+    parts = [f"{key} `{rule[key]}`" for key in rule if key not in hidden]
     return ", ".join(part for part in parts if not part.endswith("``"))
 
 
@@ -131,7 +135,7 @@ def _from_to(name: str, before: Any, after: Any) -> str:
     def shown(value: Any) -> str:
         if value in (None, ""):
             return "nothing"
-        return f"`{value if isinstance(value, str) else canonical_json(value)}`"
+        return f"`{value if isinstance(value, str) else canonical.text(value)}`"
 
     return f"{name} changed from {shown(before)} to {shown(after)}"
 
@@ -152,7 +156,7 @@ def _settings(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
             kind=ChangeKind.CHANGED,
             section=name,
             rule=None,
-            before=None if old is None else canonical_json(old),
-            after=None if new is None else canonical_json(new),
+            before=None if old is None else canonical.text(old),
+            after=None if new is None else canonical.text(new),
             words=_from_to(name, old, new),
         )

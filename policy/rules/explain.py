@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy.rules.canonical import canonical_json
+from policy.cluster import canonical
+from policy.rules.expressions import default_on_error
 from policy.rules.ruleset import Rule, RuleSet
 from policy.rules.schema import PATCHABLE
 
@@ -95,7 +96,10 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
 
 def _verdict(rule: Rule) -> tuple[str, str, str, str]:
     condition = f" when {rule.when}" if rule.when is not None else ""
-    return rule.id, f"{rule.verdict.value}{condition}", rule.why, rule.id
+    answer = ""
+    if rule.when is not None and rule.on_error is not default_on_error(rule.verdict):
+        answer = f", {rule.on_error.value} where that has no value"
+    return rule.id, f"{rule.verdict.value}{condition}{answer}", rule.why, rule.id
 
 
 _LISTS = frozenset(".".join(path) for path in PATCHABLE)
@@ -110,7 +114,7 @@ def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
             prefix = f"{path}." if path else ""
             pending = [(f"{prefix}{key}", item) for key, item in value.items()] + pending
         elif path not in _LISTS:
-            text = value if isinstance(value, str) else canonical_json(value)
+            text = value if isinstance(value, str) else canonical.text(value)
             yield path, text, "", f"settings/{path}"
 
 

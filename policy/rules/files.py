@@ -121,7 +121,7 @@ def open_source(
 ) -> RuleFile:
     """The file that somebody named: a shipped name, a path, a mapping, or the text of a file.
 
-    Text is told from a path by its line break. Raises RulesError.
+    Text differs from a path by its line break. Raises RulesError.
     """
     if isinstance(source, Mapping):
         problems: list[Problem] = []
@@ -174,6 +174,15 @@ def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> 
     return found is not None and found[1] == kind
 
 
+def file_of(source: str) -> str:
+    """The file of a shipped name or a path, as places in it are written."""
+    file = shipped().get(source)
+    if file is None:
+        inner = Path(source) / "rules.yaml"
+        return str(inner if inner.is_file() else Path(source))
+    return f"rules/{source}" + ("/rules.yaml" if file.name == "rules.yaml" else ".yaml")
+
+
 def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
     file = shipped().get(name)
     if file is None:
@@ -183,9 +192,8 @@ def _open_named(name: str, *, kind: str, within: Path | None) -> RuleFile:
         advice = f"did you mean `{close[0]}`?" if close else f"shipped: {known}; a file needs `./`"
         what = "rule set" if kind == PREEMPTION_RULES else "batch rules"
         raise _refusal(name, f"no shipped {what} `{name}`", advice)
-    suffix = f"/{file.name}" if file.name == "rules.yaml" else ".yaml"
     problems: list[Problem] = []
-    root = parse(file.read_text("utf-8"), f"rules/{name}{suffix}", problems)
+    root = parse(file.read_text("utf-8"), file_of(name), problems)
     return RuleFile(key=f"shipped:{name}", root=root, kind=kind, within=within, problems=problems)
 
 

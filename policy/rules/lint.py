@@ -6,9 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policy.rules.expressions import VARIABLES, Expression, Shape
-from policy.rules.expressions.implication import follows, impossible
-from policy.rules.ruleset import Rule, RuleSet, Verdict
+from policy.rules.expressions import (
+    CONDITION,
+    MEANING,
+    VARIABLES,
+    Context,
+    Expression,
+    OnError,
+    Shape,
+    compile_expression,
+)
+from policy.rules.expressions.implication import follows, impossible, only_lower
+from policy.rules.ruleset import RankingCriterion, Rule, RuleSet, Verdict
 from policy.text.printable import printable
 
 
@@ -16,13 +25,18 @@ class Finding(StrEnum):
     """Kinds of warnings; the values are stable."""
 
     UNREACHABLE = "unreachable"  # an earlier rule decides wherever this one would
-    NEVER_HOLDS = "never-holds"  # the condition is false or an error whatever the values are
+    NEVER_HOLDS = "never-holds"  # the condition is false whatever the values are
     CANNOT_DECIDE = "cannot-decide"  # an order key that is equal for all that reach it
     ORDER_NOT_UNIQUE = "order-not-unique"  # ties of the importance order stay open
     ROW_BY_ROW = "row-by-row"  # an expression without an array form: slow
     NO_WHY = "no-why"  # a rule that does not explain itself
     NO_REASON = "no-reason"  # a refusal that the audit cannot explain
-    NOBODY_ALLOWED = "nobody-allowed"  # no rule lets any pod be a victim
+    NONE_ALLOWED = "none-allowed"  # no rule lets any pod be a victim
+    NO_VALUE = "no-value"  # ordinary values may leave the expression without a value
+    NOT_LOWER = "not-lower"  # an `allow` takes pods of the preemptor's priority and above
+    BEHIND_BUDGETS = "behind-budgets"  # a ranking key that decides among equals only
+    SAMPLED = "sampled"  # a ranking key that sees a part of the nodes only
+    UNTESTED = "untested"  # no case beside the rules shows what the rule does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +57,19 @@ class Warning:  # noqa: A001  # the word that users read
 UNIQUE = frozenset({"victim.key", "victim.uid"})
 """Variables of which no two pods share a value."""
 
+KUBERNETES_RANKS_BY = frozenset(
+    {
+        "candidate.pdbViolations",
+        "candidate.topPriority",
+        "candidate.highestPriority",
+        "candidate.prioritySum",
+        "candidate.victimCount",
+        "candidate.earliestStartOfTopPriority",
+        "candidate.needsNoVictim",
+    }
+)
+"""What kube-scheduler's own criteria read; a criterion that reads anything else is one's own."""
+
 
 def lint(rule_set: RuleSet) -> tuple[Warning, ...]:
     """All warnings about a rule set, in the order of its rules."""
@@ -60,11 +87,12 @@ class _Linter:
         yield from self._decisions(victims.eligible)
         if not any(rule.verdict is Verdict.ALLOW for rule in victims.eligible):
             yield self._warn(
-                Finding.NOBODY_ALLOWED,
+                Finding.NONE_ALLOWED,
                 victims.eligible[0].id,
                 "no rule allows any pod to be a victim",
                 "add a rule with `verdict: allow`",
             )
+        yield from self._not_lower()
         yield from self._conditions(victims.forbid)
         yield from self._order(
             [(key.id, key.expression) for key in victims.importance], needs_unique=True
@@ -77,6 +105,8 @@ class _Linter:
             ],
             needs_unique=False,
         )
+        yield from self._own_ranking()
+        yield from self._without_value()
         yield from self._row_by_row()
         yield from self._silent()
 
@@ -86,12 +116,19 @@ class _Linter:
 
     def _decisions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
         """Lists in which the first rule that holds decides."""
-        before: list[tuple[str, Expression | None]] = []
+        before: list[tuple[Rule, Expression | None]] = []
         for rule in rules:
             when = None if _constant(rule.when) is True else rule.when
-            if _never_holds(when):
+            if _never_holds(rule):
                 continue  # warned of below; it takes nothing from the others
-            earlier = next((name for name, other in before if follows(when, other)), None)
+            earlier = next(
+                (
+                    other.id
+                    for other, condition in before
+                    if follows(when, condition) and not _left_over(rule, other)
+                ),
+                None,
+            )
             if earlier is not None:
                 yield self._warn(
                     Finding.UNREACHABLE,
@@ -100,20 +137,91 @@ class _Linter:
                     "remove it, or move it up",
                 )
             else:
-                before.append((rule.id, when))
+                before.append((rule, when))
         yield from self._conditions(rules)
 
     def _conditions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
         for rule in rules:
-            if _never_holds(rule.when):
-                constant = rule.when.constant if rule.when is not None else None
-                why = f": {constant.error}" if constant is not None and constant.error else ""
+            if _never_holds(rule):
                 yield self._warn(
                     Finding.NEVER_HOLDS,
                     rule.id,
-                    f"the condition of rule `{rule.id}` never holds{why}",
+                    f"the condition of rule `{rule.id}` never holds",
                     "remove the rule, or correct its `when`",
                 )
+
+    def _not_lower(self) -> Iterator[Warning]:
+        """Rules that let a preemptor evict what is as important as itself, or more."""
+        everyone_else = compile_expression(
+            "victim.priority >= preemptor.priority", context=Context.VICTIMS, expected=CONDITION
+        )
+        for rule in self.rules.victims.eligible:
+            if rule.verdict is Verdict.DENY:
+                if follows(everyone_else, rule.when) and _covers_errors(rule):
+                    return  # what comes after sees lower priorities only
+            elif not only_lower(rule.when) and not _never_holds(rule):
+                yield self._warn(
+                    Finding.NOT_LOWER,
+                    rule.id,
+                    f"rule `{rule.id}` allows victims of the preemptor's own priority and above",
+                    "add `victim.priority < preemptor.priority` to its `when`",
+                )
+
+    def _own_ranking(self) -> Iterator[Warning]:
+        """Criteria of one's own that decide less than they seem to."""
+        sampled = self.rules.candidates.min_percentage
+        budgets: RankingCriterion | None = None
+        for criterion in self.rules.ranking:
+            if criterion.expression is None:
+                continue
+            varying = {v for v in criterion.expression.variables if _varies(v)}
+            own = not varying <= KUBERNETES_RANKS_BY
+            if own and budgets is not None:
+                yield self._warn(
+                    Finding.BEHIND_BUDGETS,
+                    criterion.id,
+                    f"`{criterion.id}` compares only nodes that are equal in `{budgets.id}` and "
+                    "whatever else stands before it",
+                    f"insert it `before: {budgets.id}` if it matters more",
+                )
+            if own and sampled < 100:
+                yield self._warn(
+                    Finding.SAMPLED,
+                    criterion.id,
+                    f"`{criterion.id}` compares only the nodes that are examined: the search may "
+                    f"stop after {sampled} % of the candidates",
+                    "set `candidates: {minPercentage: 100}` to compare all nodes",
+                )
+            if "candidate.pdbViolations" in criterion.expression.variables:
+                budgets = budgets or criterion
+
+    def _without_value(self) -> Iterator[Warning]:
+        victims = self.rules.victims
+        for rule in (*self.rules.eligibility, *victims.eligible, *victims.forbid):
+            if rule.when is not None and not rule.says_on_error:
+                does = "holds" if rule.on_error is OnError.HOLDS else "is skipped"
+                yield from self._may_fail(
+                    rule.id,
+                    rule.when,
+                    f"rule `{rule.id}` {does} then",
+                    "exclude such values in the `when`, or say what you mean with `onError: holds` "
+                    "or `onError: skip`",
+                )
+        for name, expression in _order_keys(self.rules):
+            meaning = MEANING[expression.context]
+            yield from self._may_fail(name, expression, meaning, "exclude such values")
+
+    def _may_fail(
+        self, name: str, expression: Expression, then: str, advice: str
+    ) -> Iterator[Warning]:
+        likely = dict.fromkeys(hazard.what for hazard in expression.hazards if hazard.likely)
+        if likely:
+            yield self._warn(
+                Finding.NO_VALUE,
+                name,
+                f"`{name}` may have no value ({', '.join(likely)}): {then}",
+                advice,
+            )
 
     def _order(
         self, keys: Sequence[tuple[str, Expression]], *, needs_unique: bool
@@ -126,7 +234,7 @@ class _Linter:
                 reason = f"`{unique}` is unique and leaves no tie"
             elif expression.source in seen:
                 reason = f"`{seen[expression.source]}` has compared the same before"
-            elif not any(VARIABLES[v].shape is not Shape.SCALAR for v in expression.variables):
+            elif not any(map(_varies, expression.variables)):
                 reason = f"`{expression}` is the same for all"
             if reason is not None:
                 yield self._warn(
@@ -183,20 +291,43 @@ class _Linter:
         )
 
 
+def _left_over(later: Rule, earlier: Rule) -> bool:
+    """May the later rule hold without a value where the earlier one, without one, is skipped?"""
+    return (
+        later.on_error is OnError.HOLDS
+        and earlier.on_error is OnError.SKIP
+        and not (later.when is None or later.when.total)
+        and not (earlier.when is None or earlier.when.total)
+    )
+
+
+def _covers_errors(rule: Rule) -> bool:
+    return rule.when is None or rule.when.total or rule.on_error is OnError.HOLDS
+
+
+def _varies(variable: str) -> bool:
+    return VARIABLES[variable].shape is not Shape.SCALAR
+
+
 def _constant(when: Expression | None) -> bool | int | str | None:
-    return None if when is None or when.constant is None else when.constant.value
+    return None if when is None else when.constant
 
 
-def _never_holds(when: Expression | None) -> bool:
-    if when is None:
+def _never_holds(rule: Rule) -> bool:
+    when = rule.when
+    if when is None or (rule.on_error is OnError.HOLDS and not when.total):
         return False
-    return impossible(when) if when.constant is None else not when.constant.holds
+    return impossible(when) if when.constant is None else when.constant is not True
 
 
 def _named_expressions(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
     for rule in (*rules.eligibility, *rules.victims.eligible, *rules.victims.forbid):
         if rule.when is not None:
             yield rule.id, rule.when
+    yield from _order_keys(rules)
+
+
+def _order_keys(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
     for key in rules.victims.importance:
         yield key.id, key.expression
     for criterion in rules.ranking:

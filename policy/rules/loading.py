@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from policy.cluster import canonical
 from policy.filters.registry import FILTERS
 from policy.rules.building import build
-from policy.rules.canonical import canonical_json
 from policy.rules.checks import Checker
 from policy.rules.documents import Branch, Leaf, from_mapping
 from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, RuleFile, open_source
@@ -17,6 +16,7 @@ from policy.rules.layers import layers_of
 from policy.rules.overlays import Merger, needs_base, normalised
 from policy.rules.problems import Problem, RulesError
 from policy.rules.ruleset import RuleSet
+from policy.rules.stored import complete
 from policy.scoring.registry import SCORERS
 
 _LINKS = frozenset({"extends", "include"})
@@ -91,13 +91,15 @@ def rule_set_from_canonical(text: str) -> RuleSet:
     """The rule set whose canonical text this is; raises `RulesError`."""
     name = "<canonical>"
     try:
-        value = json.loads(text)
-        canonical = isinstance(value, dict) and canonical_json(value) == text
-    except (ValueError, AssertionError, RecursionError):
-        canonical = False
-    if not canonical:
+        value = canonical.parse(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
         message = "not the canonical text of a rule set"
         raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
+    unknown = complete(value, {"filters": FILTERS, "scoring": SCORERS})
+    if unknown:
+        raise RulesError(unknown)
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
     file = RuleFile(key="", root=root, kind=PREEMPTION_RULES, problems=problems)

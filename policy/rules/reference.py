@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from policy.filters.registry import FILTERS
+from policy.rules.expressions.cost import ASSUMED
+from policy.rules.expressions.semantics import MEANING, NoValue
 from policy.rules.expressions.variables import (
     GROUPS,
     HISTORY_FUNCTIONS,
@@ -125,9 +127,46 @@ def _described(names: Iterable[str]) -> str:
     )
 
 
+_PLACES: Final[Mapping[Context, str]] = {
+    Context.ELIGIBILITY: "`eligibility`",
+    Context.VICTIMS: "`victims.eligible`",
+    Context.FORBID: "`victims.forbid`",
+    Context.IMPORTANCE: "`victims.importance`",
+    Context.RANKING: "`ranking`",
+}
+
+
+def no_value() -> str:
+    """What an expression without a value means in each place."""
+    rows = ((_PLACES[place], meaning) for place, meaning in MEANING.items())
+    return _table(("where", "an expression without a value"), rows)
+
+
+def reasons() -> str:
+    """Why an expression has no value."""
+    return "".join(f"- {why.value}\n" for why in NoValue)
+
+
+def assumed() -> str:
+    """Sizes that the estimate of a cost assumes."""
+    rows = (
+        (
+            name,
+            "" if size.entry is None else str(size.count),
+            str(size.count if size.entry is None else size.entry.count),
+            "" if size.value is None else str(size.value.count),
+        )
+        for name, size in ASSUMED.items()
+    )
+    return _table(("what", "entries", "characters (of a key)", "characters of a value"), rows)
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "variables": variables,
     "history": history,
+    "no-value": no_value,
+    "reasons": reasons,
+    "assumed": assumed,
     "filters": filters,
     "scorers": scorers,
     "rule-sets": rule_sets,

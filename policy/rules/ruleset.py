@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from policy.rules.expressions import Expression
+from policy.rules.expressions import Expression, OnError
 
 
 class Verdict(StrEnum):
@@ -86,8 +86,10 @@ class Rule:
     id: str
     when: Expression | None
     verdict: Verdict
+    on_error: OnError  #: what the rule does where `when` has no value
     reason: str = ""
     why: str = field(default="", compare=False)
+    says_on_error: bool = field(default=False, compare=False)  #: the file does, not the default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

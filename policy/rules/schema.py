@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
 
+from policy.rules.expressions import OnError
 from policy.rules.ruleset import (
     CandidateNodes,
     NoneEligible,
@@ -27,6 +28,11 @@ Identifier = Annotated[
 # Words of a file become members of an enum; everything else is taken as it is.
 Word = Strict(False)
 Sentence = Annotated[str, StringConstraints(max_length=2000)]
+OnErrorWord = Annotated[OnError, Word]
+_ON_ERROR = (
+    "what the rule does where its condition has no value: `holds`, as if it were true, or "
+    "`skip`, as if it were false"
+)
 ExpressionText = Annotated[str, Field(description="a CEL expression")]
 
 
@@ -49,6 +55,9 @@ class EligibilityModel(Model):
     id: Identifier
     when: ExpressionText | None = Field(None, description="left out: always holds")
     verdict: Literal["allow", "deny"]
+    onError: OnErrorWord | None = Field(  # noqa: N815
+        None, description=f"{_ON_ERROR}; left out: a `deny` holds, an `allow` is skipped"
+    )
     reason: Sentence = Field("", description="message that the audit shows when the rule denies")
     why: Sentence = Field("", description="why the rule exists, for its readers")
 
@@ -62,6 +71,9 @@ class ForbidModel(Model):
 
     id: Identifier
     when: ExpressionText
+    onError: OnErrorWord | None = Field(  # noqa: N815
+        None, description=f"{_ON_ERROR}; left out: the rule holds"
+    )
     reason: Sentence = Field("", description="message that the audit shows")
     why: Sentence = ""
 

@@ -7,30 +7,22 @@ taken. The cycle then reads what changed and decides again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Protocol
 
-from policy.cluster.digest import Change
+from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import Decision, Outcome
+from policy.decision.model import Decision
 from policy.extenders.protocol import Extenders
-from policy.preemption.decide import DecisionError, decide
+from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
 from policy.scheduling.second_look import look_again
-
-_ATTEMPTS: Final = 100
-
-
-class StateMoved(Exception):  # what happened, not what went wrong
-    """The cluster has a newer revision than the one that a decision was made on."""
-
-
-class Contended(Exception):  # told to people in the words of its message
-    """The cluster kept changing while a decision was made; it was not recorded."""
+from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,32 +34,13 @@ class Recording:
     state_digest: str
 
 
-History: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Figures of the past by `function/window` and key, as a snapshot carries them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """The net changes since a revision, and where they lead."""
-
-    changes: Sequence[Change]
-    revision: int
-    state_digest: str
-
-
-class Journal(Protocol):
+class Journal(StateJournal, Protocol):
     """One cluster's state and history."""
-
-    def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
-        """The newest state, and its revision."""
-
-    def news(self, revision: int) -> News:
-        """What leads from the state at `revision` to the newest one."""
 
     def active_rules(self) -> RuleSet | None:
         """The rule set that decides now; None where the journal leaves it to its user."""
 
-    def history(self, rules: RuleSet, *, now_ms: int) -> History | None:
+    def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
         """The figures of the past that the rules read; None where they read none."""
 
     def record(
@@ -77,17 +50,8 @@ class Journal(Protocol):
         *,
         expected_revision: int,
         rules: RuleSet,
-        history: History | None,
     ) -> Recording:
         """Keep the decision and make its changes, both or neither. Raises StateMoved."""
-
-    def change(
-        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
-    ) -> tuple[int, str]:
-        """Make changes that no decision made; the revision and its state digest.
-
-        Raises StateMoved.
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +76,9 @@ class Scheduler:
         extenders: Extenders | None = None,
         paranoid: int | None = None,
     ) -> None:
-        """clock: milliseconds since 1970 UTC, asked once per decision.
+        """clock: milliseconds since 1970 UTC, read once per decision.
 
-        extenders: asks the extenders that a rule set names.
+        extenders: queries the extenders that a rule set names.
 
         paranoid: every so many decisions one is made again on the state put together anew; where
         it differs, `DecisionsDiffer` is raised and nothing recorded.
@@ -130,12 +94,33 @@ class Scheduler:
         self._paranoid = paranoid
         self._made = 0
         self._unrecorded = Tally()
-        self._snapshot, self._revision = journal.load(now_ms=clock())
+        self._tracker = StateTracker(journal, clock=clock, dry_run=dry_run)
+
+    @property
+    def state(self) -> State:
+        """The state that the next decision is made on, with its revision."""
+        return self._tracker.state
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state that the next decision is made on."""
-        return self._snapshot
+        """The snapshot of `state`."""
+        return self._tracker.state.snapshot
+
+    def follow(self, follower: Callable[[Transition], None]) -> None:
+        """Call `follower` with every change of the cluster from now on, whoever made it."""
+        self._tracker.follow(follower)
+
+    def refresh(self) -> None:
+        """Take over what others changed."""
+        self._tracker.refresh()
+
+    def change(self, propose: Callable[[Snapshot], Sequence[Change]], *, source: str) -> bool:
+        """Change the cluster without a decision (a simulation's step).
+
+        propose: the changes, computed again where others changed the cluster meanwhile; False
+        where there are none. Raises Contended where others keep changing it.
+        """
+        return self._tracker.change(propose, source=source)
 
     def decide(self, pod: str) -> Step:
         """Decide one pod and keep the decision.
@@ -143,122 +128,66 @@ class Scheduler:
         Raises DecisionError for a pod that cannot be scheduled, Contended where others keep
         changing the cluster.
         """
-        step = self.decide_if(pod, wanted=lambda *_: True)
+        step = self.decide_if(pod, wanted=lambda: True)
         assert step is not None  # it was wanted all the time
         return step
 
-    def decide_if(
-        self, pod: str, *, wanted: Callable[[str, Sequence[Change]], bool]
-    ) -> Step | None:
+    def decide_if(self, pod: str, *, wanted: Callable[[], bool]) -> Step | None:
         """Like `decide`; None where the decision is not wanted any more.
 
-        wanted: asked with the pod and the changes of others that overtook the decision.
+        wanted: called after changes of others overtook the decision.
         """
-        for _ in range(_ATTEMPTS):
-            now_ms = self._clock()
-            rules = self.rules()
-            history = self._journal.history(rules, now_ms=now_ms)
-            if history is not None and self._dry_run:
-                needs = rules.history_needs
-                history = self._unrecorded.added_to(history, needs, now_ms=now_ms)
-            snapshot = self._snapshot.at(now_ms, history=history)
-            decision = decide(snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
-            self._made += 1
-            if self._paranoid and self._made % self._paranoid == 0:
-                look_again(snapshot, rules, decision)
-            changes = changes_of(snapshot, decision)
-            if self._dry_run:
-                self._snapshot = snapshot.apply(changes).packed()
-                self._unrecorded.note(decision)
-                return Step(decision=decision, recording=None)
-            try:
-                recording = self._journal.record(
-                    decision,
-                    changes,
-                    expected_revision=self._revision,
-                    rules=rules,
-                    history=history,
-                )
-            except StateMoved:
-                if not wanted(pod, self.refresh()):
-                    return None
-                continue
-            self._snapshot = snapshot.apply(changes, state_digest=recording.state_digest).packed()
-            self._revision = recording.revision
-            return Step(decision=decision, recording=recording)
-        raise Contended(
-            f"the cluster changed {_ATTEMPTS} times while `{pod}` was decided; nothing was recorded"
+        done = self._tracker.commit(
+            lambda state: self._propose(pod, state),
+            self._record,
+            subject=f"the decision of `{pod}`",
+            wanted=wanted,
         )
-
-    def refresh(self) -> Sequence[Change]:
-        """Take over what others changed; the changes."""
+        if done is None:
+            return None
+        proposal, recording = done
         if self._dry_run:
-            return ()
-        news = self._journal.news(self._revision)
-        if news.changes:
-            self._snapshot = self._snapshot.apply(
-                news.changes, state_digest=news.state_digest
-            ).packed()
-        self._revision = news.revision
-        return news.changes
+            self._unrecorded.note(proposal.result)
+        return Step(decision=proposal.result, recording=recording)
+
+    def _propose(self, pod: str, state: State) -> Proposal[Decision]:
+        now_ms = self._clock()
+        rules = self.rules()
+        history = self._journal.history(rules, now_ms=now_ms)
+        if history is not None and self._dry_run:
+            history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
+        base = state.at(now_ms, history=history)
+        decision = decide(base.snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
+        self._made += 1
+        if self._paranoid and self._made % self._paranoid == 0:
+            look_again(base.snapshot, rules, decision)
+        return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
+
+    def _record(self, proposal: Proposal[Decision]) -> Recording:
+        return self._journal.record(
+            proposal.result,
+            proposal.changes,
+            expected_revision=proposal.state.revision,
+            rules=self._rules,
+        )
 
     def rules(self) -> RuleSet:
         """The rule set that decides now."""
         self._rules = self._journal.active_rules() or self._rules
         return self._rules
 
-    @property
-    def rules_in_use(self) -> RuleSet:
-        """The rule set that decided last, without asking for a newer one."""
-        return self._rules
-
-    def change(self, changes: Sequence[Change], *, source: str) -> None:
-        """Change the cluster without a decision (a simulation's step).
-
-        Raises Contended where somebody else changed the cluster in the meantime: what follows was
-        computed for another state.
-        """
-        at_ms = self._clock()
-        if self._dry_run:
-            self._snapshot = self._snapshot.apply(changes).packed()
-            return
-        try:
-            self._revision, state_digest = self._journal.change(
-                changes, source=source, at_ms=at_ms, expected_revision=self._revision
-            )
-        except StateMoved as moved:
-            raise Contended(
-                "somebody else changed the cluster during the simulation; it ends here"
-            ) from moved
-        self._snapshot = self._snapshot.apply(changes, state_digest=state_digest).packed()
-
     def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
         """Decide every pod that waits now, in queue order.
 
-        A pod that somebody else placed or removed in the meantime is left out.
+        A pod that was placed or removed by others in the meantime is left out.
         """
-        for key in pending(self._snapshot, scheduler=scheduler):
-            if not self.waits(key, scheduler):
-                continue
-            try:
-                step = self.decide(key)
-            except DecisionError:
-                # Others may have placed or removed the pod while it was decided.
-                if self.waits(key, scheduler):
-                    raise
-                continue
-            yield step
+        for key in pending(self.snapshot, scheduler=scheduler):
+            if self.waits(key, scheduler):
+                step = self.decide_if(key, wanted=partial(self.waits, key, scheduler))
+                if step is not None:
+                    yield step
 
     def waits(self, key: str, scheduler: str) -> bool:
         """Does the pod wait for that scheduler, as far as is known?"""
-        pod = self._snapshot.pod(key)
+        pod = self.snapshot.pod(key)
         return pod is not None and waiting(pod, scheduler=scheduler)
-
-
-def counts(steps: Sequence[Step]) -> dict[Outcome, int]:
-    """How many decisions ended in each way, in the order of the outcomes."""
-    return {
-        outcome: n
-        for outcome in Outcome
-        if (n := sum(step.decision.outcome is outcome for step in steps))
-    }

@@ -7,17 +7,14 @@ placed pod gets its node.
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec.structs import replace
 
 from policy.cluster import times
 from policy.cluster.digest import Change
+from policy.cluster.leaving import deletion_time
 from policy.cluster.objects import Condition, Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, NominationChange, Outcome
-
-_DEFAULT_GRACE_SECONDS: Final = 30
 
 
 def changes_of(snapshot: Snapshot, decision: Decision) -> tuple[Change, ...]:
@@ -84,11 +81,8 @@ def _disrupted(pod: Pod, decision: Decision) -> Pod:
 def _leaving(pod: Pod, decision: Decision) -> Pod:
     if pod.metadata.deletion_timestamp:
         return pod
-    grace = pod.spec.termination_grace_period_seconds
-    # A negative period is treated as one second (the API server's CheckGracefulDelete).
-    seconds = _DEFAULT_GRACE_SECONDS if grace is None else grace if grace >= 0 else 1
     # The API server stamps a graceful deletion with the time at which it will be forced.
-    gone = times.to_text(decision.now_ms + seconds * 1000)
+    gone = deletion_time(pod, now_ms=decision.now_ms)
     return replace(pod, metadata=replace(pod.metadata, deletion_timestamp=gone))
 
 

@@ -23,6 +23,12 @@ def waiting(pod: Pod, *, scheduler: str) -> bool:
     )
 
 
+def arrival_ms(pod: Pod, *, now_ms: int) -> int:
+    """When the pod came; one without creation time counts as arriving now."""
+    created = times.parse_optional(pod.metadata.creation_timestamp)
+    return now_ms if created == times.MISSING else created
+
+
 def pending(snapshot: Snapshot, *, scheduler: str = DEFAULT_SCHEDULER) -> list[str]:
     """Keys of the pods that wait, in queue order.
 
@@ -36,7 +42,6 @@ def pending(snapshot: Snapshot, *, scheduler: str = DEFAULT_SCHEDULER) -> list[s
     for row in rows:
         pod = snapshot.pods[row]
         if pod is not None and waiting(pod, scheduler=scheduler):
-            created = times.parse_optional(pod.metadata.creation_timestamp)
-            arrival = snapshot.now_ms if created == times.MISSING else created
+            arrival = arrival_ms(pod, now_ms=snapshot.now_ms)
             found.append((-int(priority[row]), arrival, int(snapshot.rank[row]), row))
     return [snapshot.keys[row] for *_, row in sorted(found)]

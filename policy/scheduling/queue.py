@@ -2,7 +2,7 @@
 
 Three parts: *active* pods are tried, the most important first; pods in *backoff* failed lately;
 *unschedulable* pods wait until something happens that may help. The clock is the caller's: every
-method that depends on time is told the instant, in milliseconds.
+method that depends on time takes the instant, in milliseconds.
 
 Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, section 8.
 """
@@ -104,16 +104,32 @@ class SchedulingQueue:
 
     # --- cycles --------------------------------------------------------------------------------
 
-    def pop(self) -> str | None:
-        """The pod to try next, None while no pod is active. Clears the move-request mark."""
-        while self._heap:
-            entry = heapq.heappop(self._heap).entry
-            if self._active.get(entry.pod) is entry:
-                del self._active[entry.pod]
-                self._attempts[entry.pod] = self._attempts.get(entry.pod, 0) + 1
-                self._move_requested = False
-                return entry.pod
-        return None
+    def pop(self, *, without: Collection[str] = ()) -> str | None:
+        """The pod to try next, None while no pod is active. Clears the move-request mark.
+
+        without: pods that stay where they are.
+        """
+        passed_over = []
+        found = None
+        while self._heap and found is None:
+            place = heapq.heappop(self._heap)
+            entry = place.entry
+            if self._active.get(entry.pod) is not entry:
+                continue
+            if entry.pod in without:
+                passed_over.append(place)
+                continue
+            del self._active[entry.pod]
+            self._attempts[entry.pod] = self._attempts.get(entry.pod, 0) + 1
+            self._move_requested = False
+            found = entry.pod
+        for place in passed_over:
+            heapq.heappush(self._heap, place)
+        return found
+
+    def active(self) -> Collection[str]:
+        """Pods that are tried as soon as they are popped."""
+        return self._active.keys()
 
     def attempts(self, pod: str) -> int:
         """How often the pod has been popped."""
@@ -139,6 +155,21 @@ class SchedulingQueue:
             self._move([entry], now_ms)
         else:
             self._unschedulable[pod] = entry
+
+    def failed_elsewhere(
+        self, pod: str, *, priority: int, now_ms: int, nominated: str = ""
+    ) -> None:
+        """Another scheduler tried the pod in vain: it waits until something happens."""
+        for part in (self._active, self._backoff):
+            part.pop(pod, None)
+        self.nominator.add(pod, node=nominated)
+        self._unschedulable[pod] = _Entry(
+            pod=pod, priority=priority, queued_ms=now_ms, failed_ms=now_ms
+        )
+
+    def cycle_restarted(self) -> None:
+        """The cycle began anew on a newer state: what happened before it is seen by it."""
+        self._move_requested = False
 
     # --- events --------------------------------------------------------------------------------
 
@@ -169,9 +200,17 @@ class SchedulingQueue:
             instants += [self._timeout(e) for e in self._unschedulable.values()]
         return min(instants, default=None)
 
+    def unschedulable(self) -> Collection[str]:
+        """Pods that wait until something happens, in no order."""
+        return self._unschedulable.keys()
+
     def waiting(self) -> tuple[str, ...]:
         """Unschedulable pods, by name."""
         return tuple(sorted(self._unschedulable))
+
+    def pods(self) -> tuple[str, ...]:
+        """All pods of the queue, by name."""
+        return tuple(sorted({*self._active, *self._backoff, *self._unschedulable}))
 
     # --- inside --------------------------------------------------------------------------------
 

@@ -7,20 +7,17 @@ read, and the session is run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from policy.batch.changes import passed
 from policy.batch.result import SessionResult
 from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
-from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroup
 from policy.cluster.snapshot import Snapshot
-from policy.scheduling.cycle import Contended, StateMoved
-
-ATTEMPTS: Final = 100
+from policy.scheduling.consequences import passed
+from policy.scheduling.state import Proposal, State, StateJournal, StateTracker
 
 SOURCE: Final = "settle"
 """Source of the revisions that are written between two sessions."""
@@ -35,14 +32,8 @@ class SessionRecording:
     state_digest: str
 
 
-class SessionJournal(Protocol):
+class SessionJournal(StateJournal, Protocol):
     """One cluster's state and history, as sessions need it."""
-
-    def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
-        """The newest state, and its revision."""
-
-    def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
-        """The newest state, from the one at `revision`."""
 
     def record_session(
         self,
@@ -58,28 +49,32 @@ class SessionJournal(Protocol):
         queues: job -> queue.
         """
 
-    def change(
-        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
-    ) -> tuple[int, str]:
-        """Make changes that no session made; the revision and its state digest.
-
-        Raises StateMoved.
-        """
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """One session that was held; `recording` is None in a dry run."""
+class CompletedSession:
+    """One session of a run; `recording` is None in a dry run."""
 
-    now_ms: int
+    before: Snapshot
     base_revision: int
     result: SessionResult
     queues: Mapping[str, str]  #: job -> queue
     recording: SessionRecording | None
 
+    @property
+    def now_ms(self) -> int:
+        return self.before.now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InQueues:
+    """A session with the queues of its jobs."""
+
+    result: SessionResult
+    queues: Mapping[str, str]
+
 
 class SessionScheduler:
-    """Holds sessions on one cluster, each on the state that the last one left."""
+    """Runs sessions on one cluster, each on the state the last one left."""
 
     def __init__(
         self,
@@ -89,77 +84,57 @@ class SessionScheduler:
         clock: Callable[[], int],
         dry_run: bool = False,
     ) -> None:
-        """clock: milliseconds since 1970 UTC, asked once per session."""
+        """clock: milliseconds since 1970 UTC, read once per session."""
         self._journal = journal
         self._rules = rules
         self._clock = clock
-        self._dry_run = dry_run
-        self._snapshot, self._revision = journal.load(now_ms=clock())
+        self._tracker = StateTracker(journal, clock=clock, dry_run=dry_run)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state that the next session is held on."""
-        return self._snapshot
+        """The state that the next session is run on."""
+        return self._tracker.state.snapshot
 
-    def run(self) -> Held:
-        """Hold one session and keep it. Raises Contended where others keep changing the cluster."""
-        for _ in range(ATTEMPTS):
-            now_ms = self._clock()
-            snapshot = self._snapshot.at(now_ms)
-            result = run_session(snapshot, self._rules)
-            queues = queues_of(snapshot, result, self._rules)
-            base = self._revision
-            recording: SessionRecording | None = None
-            if not self._dry_run:
-                try:
-                    recording = self._journal.record_session(
-                        result, queues, now_ms=now_ms, expected_revision=base, rules=self._rules
-                    )
-                except StateMoved:
-                    self._snapshot, self._revision = self._journal.catch_up(snapshot, base)
-                    continue
-                self._revision = recording.revision
-            digest = None if recording is None else recording.state_digest
-            self._snapshot = snapshot.apply(result.changes, state_digest=digest).packed()
-            return Held(
-                now_ms=now_ms,
-                base_revision=base,
-                result=result,
-                queues=queues,
-                recording=recording,
-            )
-        raise Contended(
-            f"the cluster changed {ATTEMPTS} times during the session; nothing was recorded"
+    def run(self) -> CompletedSession:
+        """Run one session and keep it. Raises Contended where others keep changing the cluster."""
+        done = self._tracker.commit(self._propose, self._record, subject="the session")
+        assert done is not None  # it was wanted all the time
+        proposal, recording = done
+        return CompletedSession(
+            before=proposal.state.snapshot,
+            base_revision=proposal.state.revision,
+            result=proposal.result.result,
+            queues=proposal.result.queues,
+            recording=recording,
         )
 
-    def until_settled(self) -> Iterator[Held]:
-        """Sessions until one leaves nobody who is going and nobody who has yet to start.
+    def _propose(self, state: State) -> Proposal[_InQueues]:
+        base = state.at(self._clock())
+        result = run_session(base.snapshot, self._rules)
+        queues = queues_of(base.snapshot, result, self._rules)
+        found = _InQueues(result=result, queues=queues)
+        return Proposal(state=base, result=found, changes=result.changes)
 
-        Between two of them leaving pods go and placed pods start; nobody makes new pods in their
-        stead, so it comes to an end. Raises Contended.
+    def _record(self, proposal: Proposal[_InQueues]) -> SessionRecording:
+        return self._journal.record_session(
+            proposal.result.result,
+            proposal.result.queues,
+            now_ms=proposal.state.snapshot.now_ms,
+            expected_revision=proposal.state.revision,
+            rules=self._rules,
+        )
+
+    def until_settled(self) -> Iterator[CompletedSession]:
+        """Sessions until one leaves no pod that is leaving and none that has yet to start.
+
+        Between two of them leaving pods go and placed pods start; no new pods are made in their
+        stead, so it comes to an end where others add none. What they change meanwhile takes part.
+        Raises Contended.
         """
         while True:
             yield self.run()
-            between = tuple(passed(self._snapshot))
-            if not between:
+            if not self._tracker.change(passed, source=SOURCE):
                 return
-            self._change(between)
-
-    def _change(self, changes: Sequence[Change]) -> None:
-        digest: str | None = None
-        if not self._dry_run:
-            try:
-                self._revision, digest = self._journal.change(
-                    changes,
-                    source=SOURCE,
-                    at_ms=self._clock(),
-                    expected_revision=self._revision,
-                )
-            except StateMoved as moved:
-                raise Contended(
-                    "somebody else changed the cluster between two sessions; it ends here"
-                ) from moved
-        self._snapshot = self._snapshot.apply(changes, state_digest=digest).packed()
 
 
 def queues_of(snapshot: Snapshot, result: SessionResult, rules: BatchRules) -> dict[str, str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from policy.decision.record import Keep
 from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
 from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
 from policy.store.ledger.pruning import PrunedCluster, PrunePlan
-from policy.store.ledger.verify import Finding, Harm, VerifyResult
+from policy.store.ledger.witnesses import KeptHead
 from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
 from policy.store.model import (
     ActivationRow,
@@ -38,6 +39,8 @@ from policy.store.model import (
     StrayPods,
 )
 from policy.store.read.sql import SqlResult
+from policy.store.record.basis import SnapshotMismatch
+from policy.store.record.decisions import HypotheticalDecision
 from policy.store.record.importing import Progress
 from policy.store.store import Store
 
@@ -54,9 +57,11 @@ __all__ = [
     "EnvironmentRow",
     "Finding",
     "Harm",
+    "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
     "Keep",
+    "KeptHead",
     "LedgerHead",
     "LoadedState",
     "NominationEnd",
@@ -66,6 +71,7 @@ __all__ = [
     "PrunePlan",
     "PruneScope",
     "PrunedCluster",
+    "Pruning",
     "QueueInfo",
     "Recorded",
     "RecordedSession",
@@ -74,6 +80,7 @@ __all__ = [
     "SessionRecord",
     "SessionRow",
     "SessionStep",
+    "SnapshotMismatch",
     "SqlResult",
     "StaleRevision",
     "Store",

@@ -20,8 +20,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from policy.store import identity
 from policy.store.errors import StoreError, translated
 from policy.text.system import explained
 
@@ -160,13 +161,16 @@ def _postgres_engine(url: URL, *, read_only: bool, json_as_text: bool) -> Engine
     engine = create_engine(url, connect_args=options, poolclass=QueuePool)
 
     @event.listens_for(engine, "connect")
-    def settings(connection: Any, _: object) -> None:
+    def settings(connection: Any, record: ConnectionPoolEntry) -> None:
+        user = connection.execute("SELECT session_user").fetchone()[0]
+        record.info[identity.DATABASE_USER] = user
         if json_as_text:
             # JSON stays the text that was stored: its bytes are hashed.
             connection.adapters.register_loader("json", TextLoader)
         if read_only:
             connection.execute("SET default_transaction_read_only = on")
-            connection.commit()
+        connection.commit()
+        if read_only:
             connection.read_only = True
 
     return engine

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from sqlalchemy import Table
 
-from policy.cluster import times
+from policy.cluster import canonical, times
 from policy.decision.model import Victim, camel_case, document_of
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
@@ -118,7 +118,7 @@ def _row(table: Table, values: Values) -> Row:
 
 def _cell(kind: object, value: Any) -> Any:
     if isinstance(kind, Json):
-        return rows.to_json(value)
+        return canonical.text(value)
     return value.value if isinstance(value, Enum) else value
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from policy.cluster.digest import Change
+from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import History, News, Recording, StateMoved
+from policy.scheduling.cycle import Recording
+from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model import Cause
+from policy.store.model import Cause, ChangedState
 from policy.store.record.environments import RuleSetChanged
 from policy.store.record.sessions import as_record
 from policy.store.store import Store
@@ -47,26 +48,23 @@ class StoreJournal:
         self._active: RuleSet | None = None
         self._known: dict[str, RuleSet] = {}
 
-    def load(self, *, now_ms: int) -> tuple[Snapshot, int]:
-        loaded = self._store.load_state(self._cluster)
+    def load(self, *, now_ms: int) -> State:
+        loaded = self._store.state.load(self._cluster)
         snapshot = Snapshot.from_objects(
             loaded.objects, now_ms=now_ms, state_digest=loaded.state_digest
         )
-        return snapshot, loaded.revision
+        return State(snapshot=snapshot, revision=loaded.revision)
 
-    def catch_up(self, snapshot: Snapshot, revision: int) -> tuple[Snapshot, int]:
-        """The newest state, from the one at `revision`."""
-        news = self.news(revision)
-        return snapshot.apply(news.changes, state_digest=news.state_digest), news.revision
-
-    def news(self, revision: int) -> News:
-        since = self._store.changes_since(self._cluster, revision)
-        return News(changes=since.changes, revision=since.revision, state_digest=since.state_digest)
+    def delta(self, revision: int) -> StateDelta:
+        since = self._store.state.changes_since(self._cluster, revision)
+        return StateDelta(
+            changes=since.changes, revision=since.revision, state_digest=since.state_digest
+        )
 
     def active_rules(self) -> RuleSet | None:
         if not self._environment:
             return None
-        found = self._store.active_rule_set(self._environment, unless=self._activation)
+        found = self._store.read.active_rule_set(self._environment, unless=self._activation)
         if found is not None:
             rules = self._known.get(found.digest)
             if rules is None:
@@ -76,9 +74,9 @@ class StoreJournal:
             self._activation, self._active = found.activation, rules
         return self._active
 
-    def history(self, rules: RuleSet, *, now_ms: int) -> History | None:
+    def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
         needs = rules.history_needs
-        return self._store.history(self._cluster, needs, now_ms=now_ms) if needs else None
+        return self._store.read.history(self._cluster, needs, now_ms=now_ms) if needs else None
 
     def record(
         self,
@@ -87,21 +85,18 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
-        history: History | None,
     ) -> Recording:
         try:
-            recorded = self._store.record(
+            recorded = self._store.record.decision(
                 self._cluster,
                 decision,
                 changes,
                 expected_revision=expected_revision,
-                rule_set_canonical=rules.canonical,
-                rule_set_name=rules.name,
+                rules=rules,
                 environment=self._environment,
                 actor=self._actor,
                 at_ms=self._clock(),
                 candidates_kept=rules.audit_candidates,
-                history=history,
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
@@ -124,14 +119,12 @@ class StoreJournal:
         from policy.scheduling.sessions import SessionRecording
 
         try:
-            recorded = self._store.record_session(
+            recorded = self._store.record.session(
                 self._cluster,
                 as_record(result, queues, now_ms=now_ms),
                 result.changes,
                 expected_revision=expected_revision,
-                rule_set_canonical=rules.canonical,
-                rule_set_name=rules.name,
-                rule_set_digest=rules.digest,
+                rules=rules,
                 actor=self._actor,
                 at_ms=self._clock(),
             )
@@ -145,9 +138,9 @@ class StoreJournal:
 
     def change(
         self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
-    ) -> tuple[int, str]:
+    ) -> ChangedState:
         try:
-            changed = self._store.change(
+            return self._store.record.change(
                 self._cluster,
                 changes,
                 at_ms=at_ms,
@@ -158,4 +151,3 @@ class StoreJournal:
             )
         except StaleRevision as stale:
             raise StateMoved(str(stale)) from stale
-        return changed.revision, changed.state_digest

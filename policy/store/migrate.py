@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS: Final = ("0001",)
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(
@@ -139,7 +140,9 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
                 if sqlite:
                     broken = connection.execute(text("PRAGMA foreign_key_check")).first()
                     if broken is not None:
-                        raise StoreError(f"rows of table `{broken[0]}` refer to rows that lack")
+                        raise StoreError(
+                            f"rows of table `{broken[0]}` refer to rows that are missing"
+                        )
     finally:
         engine.dispose()
 
@@ -227,14 +230,27 @@ def check(text_url: str) -> Check:
             problems = [_difference(found) for found in differences(connection)]
             problems += sorted(f"view {v} lacks" for v in VIEWS - _table_names(connection))
             if connection.dialect.name == "sqlite":
-                said = connection.execute(text("PRAGMA quick_check(5)")).scalars().all()
-                problems += [f"the file is damaged: {line}" for line in said if line != "ok"]
-                broken = connection.execute(text("PRAGMA foreign_key_check")).first()
-                if broken is not None:
-                    problems.append(f"rows of table {broken[0]} refer to rows that lack")
+                problems += _damage(connection)
             return Check(schema=schema, problems=tuple(problems))
     finally:
         engine.dispose()
+
+
+_MAX_DAMAGE: Final = 100
+
+
+def _damage(connection: Connection) -> Iterator[str]:
+    """What SQLite's own checks say of its file."""
+    said = connection.execute(text(f"PRAGMA quick_check({_MAX_DAMAGE})")).scalars().all()
+    for line in said:
+        if line != "ok":
+            yield f"the file is damaged: {line}"
+    if len(said) >= _MAX_DAMAGE:
+        yield f"the file is damaged: SQLite stopped after {_MAX_DAMAGE} places"
+    broken = Counter(row[0] for row in connection.execute(text("PRAGMA foreign_key_check")))
+    for table, count in sorted(broken.items()):
+        rows = "1 row refers" if count == 1 else f"{count} rows refer"
+        yield f"table {table}: {rows} to rows that are missing"
 
 
 def _difference(found: Any) -> str:

@@ -159,7 +159,7 @@ class DecisionRow:
     cluster: str
     at_ms: int  #: when it was recorded
     now_ms: int  #: the time for which it was made
-    actor: str
+    actor: str  #: who claimed to
     environment: str
     preemptor: str
     preemptor_uid: str
@@ -187,6 +187,11 @@ class DecisionRow:
     digest: str
     attempt: int | None
     queued_ms: int | None
+    process_uid: int | None = (
+        None  #: user id of the process that wrote it; None in older records, and in a dry run
+    )
+    process_user: str = ""  #: the system's name of that user
+    database_user: str = ""  #: whom Postgres authenticated; "" on SQLite
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DecisionRow:
@@ -257,9 +262,12 @@ class ActivationRow:
     rule_set_digest: str
     previous_digest: str | None  #: what was active before; None for the first
     at_ms: int
-    actor: str
+    actor: str  #: who claimed to
     reason: str
     source: str  #: file that the rule set was read from
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +278,9 @@ class EnvironmentRow:
     cluster: str
     created_ms: int
     created_by: str
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
     active: ActivationRow | None
 
 
@@ -322,7 +333,7 @@ class SessionRow:
     digest: str
     at_ms: int
     now_ms: int
-    actor: str
+    actor: str  #: who claimed to
     environment: str
     rule_set: str
     rule_set_digest: str
@@ -333,6 +344,9 @@ class SessionRow:
     bound_count: int
     evicted_count: int
     engine_version: str
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -11,28 +11,18 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from sqlalchemy import RowMapping, Table
 
+from policy.cluster import canonical
 from policy.store.tables import covered
 from policy.store.tables.base import LEDGER_FORMAT
 
 Values: TypeAlias = Mapping[str, Any] | RowMapping
 """A row by column name: as it is written, or as it was read."""
 
-_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _DECODER: Final = msgspec.json.Decoder()
-
-
-def to_json(value: Any) -> str:
-    """Canonical JSON: sorted keys, no blanks."""
-    return _ENCODER.encode(value).decode()
 
 
 def from_json(text: str) -> Any:
     return _DECODER.decode(text)
-
-
-def sha256(data: bytes) -> str:
-    """`sha256:` and the hexadecimal digest."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 @lru_cache(maxsize=256)
@@ -43,12 +33,12 @@ def _reader(table: Table, ledger_format: int) -> Callable[[Values], tuple[Any, .
 def line(table: Table, row: Values, *, ledger_format: int = LEDGER_FORMAT) -> bytes:
     """One row as entries of that format cover it."""
     values = _reader(table, ledger_format)(row)
-    return _ENCODER.encode([str(table.name), *values])
+    return canonical.encode([str(table.name), *values])
 
 
 def closed_line(table_name: str, *, key: str, valid_from: int, valid_to: int) -> bytes:
     """The end of a version, which belongs to the revision that ended it."""
-    return _ENCODER.encode(["closed", str(table_name), key, valid_from, valid_to])
+    return canonical.encode(["closed", str(table_name), key, valid_from, valid_to])
 
 
 def digest_of(lines: Iterable[bytes]) -> str:
@@ -58,8 +48,3 @@ def digest_of(lines: Iterable[bytes]) -> str:
         hasher.update(item)
         hasher.update(b"\n")
     return "sha256:" + hasher.hexdigest()
-
-
-def digest_of_values(values: Sequence[Any]) -> str:
-    """Digest of one canonical JSON list."""
-    return sha256(_ENCODER.encode(values))

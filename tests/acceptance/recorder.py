@@ -8,11 +8,12 @@ from pathlib import Path
 
 from policy.store import StaleRevision, Store
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
-    RULES,
     a_decision,
     a_pod,
     a_victim,
+    made_on,
 )
 
 
@@ -20,16 +21,15 @@ def record(store: Store, *, revision: int, seed: int, actor: str) -> int:
     """One decision that evicts a pod and nominates the preemptor; gives the decision's number."""
     victim = f"shop/web-{seed % 7}"
     urgent = a_pod("team/urgent", priority=100, cpu="4", nominated=f"n{seed}")
-    recorded = store.record(
+    recorded = store.record.decision(
         "default",
-        a_decision(a_victim(victim), seed=seed, candidates=12),
+        made_on(store, a_decision(a_victim(victim), seed=seed, candidates=12), revision=revision),
         [
             ("Pod", victim, a_pod(victim, node="n1", uid=f"uid-{seed}")),
             ("Pod", "team/urgent", urgent),
         ],
         expected_revision=revision,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
+        rules=BY_HAND,
         actor=actor,
         at_ms=NOW + seed,
     )
@@ -43,7 +43,7 @@ def record_for_ever(url: str, journal: str, seed: int) -> None:
         while True:
             seed += 1
             number = record(
-                store, revision=store.head_revision("default"), seed=seed, actor="victim"
+                store, revision=store.state.head_revision("default"), seed=seed, actor="victim"
             )
             os.write(told, f"{number}\n".encode())
 
@@ -52,7 +52,7 @@ def record_at_once(url: str, rounds: int, start: Barrier, journal: str, actor: s
     """Decide on the same revision as everybody else, round after round; write down each win."""
     with Store.open(url) as store:
         for seed in range(rounds):
-            revision = store.head_revision("default")
+            revision = store.state.head_revision("default")
             start.wait(timeout=60)
             try:
                 number = record(store, revision=revision, seed=seed, actor=actor)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import pwd
 import re
 from typing import Any
 
@@ -320,3 +323,50 @@ def test_a_hash_that_is_none_is_a_wrong_command_line(policy):
     for option in ("--head", "--from"):
         done = policy("audit", "verify", option, "sha256:0")
         assert (done.status, "is not `sha256:` and 64 hexadecimal digits" in done.err) == (2, True)
+
+
+def test_findings_beyond_the_limit_are_counted(policy, database_url):
+    """So many are printed, and how many more there are is said; the JSON holds the number."""
+    with tampering(database_url) as connection:
+        connection.execute(update(DECISIONS).values(victim_count=7))
+        connection.commit()
+    done = policy("audit", "verify", "--limit", "1")
+    assert (done.status, len(columns(done.out))) == (6, 1)
+    assert "1 more findings are not printed; --limit prints more" in done.err
+    found = json.loads(policy("audit", "verify", "--limit", "1", "--output", "json").out)
+    assert (len(found["findings"]), found["more_findings"], found["ok"]) == (1, 1, False)
+    assert "more findings" not in policy("audit", "verify").err
+
+
+def test_who_wrote_is_shown_as_what_it_is(policy, database_url, monkeypatch):
+    """The claimed name, the process's user and the database's, wherever an actor is named."""
+    uid, user = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
+    database = "" if database_url.startswith("sqlite") else ", database user postgres"
+    shown = policy("explain", "1").out
+    claimed = getpass.getuser()
+    assert f"by claimed name {claimed}, process user {user} (uid {uid}){database}" in shown
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert policy("env", "create", "prod").status == 0
+    assert policy("env", "activate", "prod", "kube-1.35", "--reason", "go").status == 0
+    (row,) = json.loads(policy("env", "show", "prod", "--output", "json").out)["activations"]
+    assert (row["actor"], row["process_uid"], row["process_user"]) == ("somebody-else", uid, user)
+
+
+def test_prunings_are_said_and_listed(policy):
+    """`db prune` prints the head to keep; later heads say what they can no longer prove."""
+    (old,) = json.loads(policy("audit", "head", "--output", "json").out)
+    assert policy("env", "create", "prod").status == 0
+    done = policy("db", "prune", "--older-than", "2199-01-01", "--yes", "--output", "json")
+    (pruned,) = json.loads(done.out)
+    (new,) = json.loads(policy("audit", "head", "--output", "json").out)
+    assert (pruned["head"], pruned["last_hash"]) == (new["hash"], old["hash"])
+    assert f"taken out; keep the head of cluster default: {new['hash']}" in done.err
+    kept = policy("audit", "verify", "--head", new["hash"])
+    said = "cluster default: 3 entries with 2 decisions before 2199-01-01T00:00:00Z were pruned"
+    assert (kept.status, said in kept.err) == (0, True), kept.err
+    lost = policy("audit", "verify", "--head", old["hash"])
+    assert (lost.status, "was pruned: its entry was pruned with all" in lost.err) == (6, True)
+    accepted = policy("audit", "verify", "--head", old["hash"], "--accept-pruning")
+    assert accepted.status == 0
+    (listed,) = json.loads(policy("audit", "prunings", "--output", "json").out)
+    assert (listed["entries"], listed["decisions"], listed["last_hash"]) == (3, 2, old["hash"])

@@ -17,8 +17,8 @@ from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.connection import parse_url
 from policy.store.journal import StoreJournal
-from policy.store.read.audit_queries import tables
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
+from policy.store.read.tables import tables
 from tests.contract.filled import fill
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -50,7 +50,7 @@ def decided_url(database_url):
     """A database in which every table has rows, and preemptions of several sorts."""
     with Store.open(database_url) as store:
         fill(store)
-        store.import_objects("real", CLUSTER, at_ms=NOW_MS, source="dump.json")
+        store.record.import_objects("real", CLUSTER, at_ms=NOW_MS, source="dump.json")
         journal = StoreJournal(store, "real", actor="ann", clock=lambda: NOW_MS)
         list(Scheduler(journal, KUBE, clock=lambda: NOW_MS, seed=0).run())
     return database_url

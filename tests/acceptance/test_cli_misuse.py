@@ -131,9 +131,9 @@ def test_a_shell_gets_proposals(
     monkeypatch.chdir(tmp_path)
     with Store.open("policy.db") as store:
         for name in ("default", "$(reboot)"):
-            store.import_objects(name, objects(a_node("n")), at_ms=NOW_MS, source="")
+            store.record.import_objects(name, objects(a_node("n")), at_ms=NOW_MS, source="")
         for name in ("prod", "`reboot`"):
-            store.create_environment(name, "default", at_ms=NOW_MS, actor="")
+            store.record.create_environment(name, "default", at_ms=NOW_MS, actor="")
     monkeypatch.setenv("_POLICY_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))

@@ -28,7 +28,7 @@ def filled(url: str) -> None:
     """Two decisions of a year ago and one of last month."""
     times = (NOW_MS - 365 * DAY_MS, NOW_MS - 364 * DAY_MS, NOW_MS - 30 * DAY_MS)
     with Store.open(url) as store:
-        store.import_objects(
+        store.record.import_objects(
             "default",
             objects(a_node("n1").cpu(8), *(a_pod(f"p{i}").cpu(1) for i in range(3))),
             at_ms=times[0],
@@ -42,7 +42,7 @@ def filled(url: str) -> None:
 
 def kept(url: str) -> list[int]:
     with Store.open(url) as store:
-        return sorted(row.id for row in store.decisions("default"))
+        return sorted(row.id for row in store.read.decisions("default"))
 
 
 def test_without_yes_it_only_says_what_would_go(database_url: str) -> None:

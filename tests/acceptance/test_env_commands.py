@@ -32,7 +32,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("POLICY_ENV", raising=False)
     with Store.open("policy.db") as store:
-        store.import_objects("default", a_cluster(), at_ms=NOW, source="dump")
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump")
     assert policy("env", "create", "prod").exit_code == 0
     assert policy("env", "activate", "prod", "kube-1.28", "--reason", "first").exit_code == 0
     return tmp_path / "policy.db"
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused(database: Path, arguments: list[str], message
     assert message in f"{done.exception}{done.stderr}"
     assert active() == ("kube-1.28", 1)
     with Store.open(str(database)) as store:
-        assert store.decisions() == []
+        assert store.read.decisions() == []
 
 
 def test_the_environment_of_the_shell_decides(
@@ -113,7 +113,7 @@ def test_the_environment_of_the_shell_decides(
     monkeypatch.setenv("POLICY_ENV", "prod")
     assert policy("preempt", "team/urgent").return_value == 0
     with Store.open(str(database)) as store:
-        (row,) = store.decisions()
+        (row,) = store.read.decisions()
     assert (row.environment, row.rule_set) == ("prod", "kube-1.28")
 
 
@@ -127,3 +127,14 @@ def test_the_list_shows_what_is_active_and_why(database: Path) -> None:
         "rule_set": "kube-1.28",
         "reason": "first",
     }
+
+
+def test_a_file_without_cases_is_activated_with_a_warning(database: Path) -> None:
+    """That nothing shows what the rules decide is said, and not refused."""
+    Path("mine.yaml").write_text(RULES)
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new")
+    assert (done.return_value, done.stderr, active()) == (
+        0,
+        "warning: there are no cases beside `mine.yaml`: what it decides is not tested\n",
+        ("mine", 2),
+    )

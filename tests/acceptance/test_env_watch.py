@@ -81,7 +81,7 @@ def watcher(database_url: str, tmp_path: Path):
 
 def add(store: Store, *objects) -> None:
     changes = [(type(o).__name__, f"{o.metadata.namespace}/{o.metadata.name}", o) for o in objects]
-    store.change("default", changes, at_ms=NOW, source="test", cause=Cause.LIVE)
+    store.record.change("default", changes, at_ms=NOW, source="test", cause=Cause.LIVE)
 
 
 def wait_for(store: Store, decisions: int, *, of: str = "id") -> None:
@@ -107,7 +107,7 @@ def test_every_decision_was_made_by_what_was_active(database_url, watcher, tmp_p
     env = ("--db", database_url)
     with Store.open(database_url) as store:
         nodes = [a_node(f"n{i}", cpu="1000") for i in range(20)]
-        store.import_objects("default", nodes, at_ms=NOW, source="dump")
+        store.record.import_objects("default", nodes, at_ms=NOW, source="dump")
         assert command("env", "create", "prod", *env) == 0
         file.write_text(RULES.format(limit=1))
         assert command("env", "activate", "prod", str(file), "--reason", "first", *env) == 0
@@ -127,7 +127,7 @@ def test_every_decision_was_made_by_what_was_active(database_url, watcher, tmp_p
             statuses[i % 3, command("env", *line, "--reason", f"round {i}", *env)] += 1
         wait_for(store, ROUNDS, of="preemptor")
         results = [process.told_to_stop() for process in processes]
-        decided = store.decisions("default")
+        decided = store.read.decisions("default")
         query = """
             SELECT l.kind, l.subject_digest, r.digest
             FROM ledger l
@@ -137,7 +137,7 @@ def test_every_decision_was_made_by_what_was_active(database_url, watcher, tmp_p
         """
         with store.sql(query, trust_connection=True) as rows:
             entries = list(rows)
-        verified = store.verify_ledger()
+        verified = store.ledger.verify()
     assert statuses == {(0, 0): 67, (1, 1): 67, (2, 0): 66}
     active, wrong = None, []
     for kind, subject, digest in entries:
@@ -158,17 +158,17 @@ def test_a_pod_that_failed_is_tried_again_when_something_changes(database_url, w
     """A pod waits without being decided over and over; a new node, and it is placed."""
     with Store.open(database_url) as store:
         objects = [a_node("n1", cpu="1"), a_pod("shop/big", cpu="4")]
-        store.import_objects("default", objects, at_ms=NOW, source="dump")
+        store.record.import_objects("default", objects, at_ms=NOW, source="dump")
         process = watcher()
         wait_for(store, 1)
         add(store, a_pod("shop/small", cpu="500m"))
         wait_for(store, 2)
         time.sleep(0.3)
-        tried = [(row.preemptor, row.outcome) for row in store.decisions()]
-        store.import_objects("default", [a_node("n2", cpu="8")], at_ms=NOW, source="dump")
+        tried = [(row.preemptor, row.outcome) for row in store.read.decisions()]
+        store.record.import_objects("default", [a_node("n2", cpu="8")], at_ms=NOW, source="dump")
         wait_for(store, 3)
         status, _, _ = process.told_to_stop()
-        found = [(row.preemptor, row.outcome) for row in store.decisions()]
+        found = [(row.preemptor, row.outcome) for row in store.read.decisions()]
     assert tried == [("shop/small", "bind"), ("shop/big", "no-candidate")]
     assert (status, found) == (0, [("shop/big", "bind"), *tried])
 
@@ -178,15 +178,13 @@ def test_an_activation_is_a_reason_to_try_again(database_url, watcher):
     with Store.open(database_url) as store:
         low = a_pod("shop/low", node="n1", cpu="8")
         objects = [a_node("n1"), low, a_pod("shop/high", priority=9, cpu="8")]
-        store.import_objects("default", objects, at_ms=NOW, source="dump")
-        store.create_environment("prod", "default", at_ms=NOW, actor="ann")
+        store.record.import_objects("default", objects, at_ms=NOW, source="dump")
+        store.record.create_environment("prod", "default", at_ms=NOW, actor="ann")
         for spec in ({}, {"victims": {"eligible": [{"id": "nobody", "verdict": "deny"}]}}):
             rules = RuleSet.load("kube-1.35", overrides=spec)
-            store.activate(
+            store.record.activate(
                 "prod",
-                rule_set_canonical=rules.canonical,
-                rule_set_name=rules.name,
-                rule_set_digest=rules.digest,
+                rules=rules,
                 reason="test",
                 source="test",
                 at_ms=NOW,
@@ -194,8 +192,8 @@ def test_an_activation_is_a_reason_to_try_again(database_url, watcher):
             )
         process = watcher("--env", "prod")
         wait_for(store, 1)
-        store.roll_back("prod", reason="nobody is placed", at_ms=NOW, actor="ann")
+        store.record.roll_back("prod", reason="nobody is placed", at_ms=NOW, actor="ann")
         wait_for(store, 2)
         status, _, _ = process.told_to_stop()
-        found = [row.outcome for row in store.decisions()]
+        found = [row.outcome for row in store.read.decisions()]
     assert (status, found) == (0, ["preempt", "no-candidate"])

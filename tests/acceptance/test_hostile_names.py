@@ -98,9 +98,9 @@ def hostile(tmp_path: Path, policy: Policy) -> Path:
         *batch.a_gang(f"{EVIL}gang", queue=EVIL, on=[EVIL], waiting=9, cpu=1),
     )
     with Store.open(database) as store:
-        store.import_objects(EVIL, parts, at_ms=NOW_MS, source=EVIL, actor=EVIL)
-        store.create_environment(EVIL, EVIL, at_ms=NOW_MS, actor=EVIL)
-        store.create_environment("plain", EVIL, at_ms=NOW_MS, actor=EVIL)
+        store.record.import_objects(EVIL, parts, at_ms=NOW_MS, source=EVIL, actor=EVIL)
+        store.record.create_environment(EVIL, EVIL, at_ms=NOW_MS, actor=EVIL)
+        store.record.create_environment("plain", EVIL, at_ms=NOW_MS, actor=EVIL)
     for name in (EVIL, "plain"):
         done = policy("env", "activate", name, "kube-1.35", "--reason", EVIL, "--db", database)
         assert done.status == 0, done.err
@@ -193,7 +193,7 @@ def test_exported_tables_mark_formulas(policy: Policy, tmp_path: Path) -> None:
     """Whole tables as files are written by the same rule."""
     database = str(tmp_path / "policy.db")
     with Store.open(database) as store:
-        store.import_objects("=c", objects(a_node("n")), at_ms=NOW_MS, source="")
+        store.record.import_objects("=c", objects(a_node("n")), at_ms=NOW_MS, source="")
     found = []
     for folder, more in (("marked", []), ("raw", ["--raw"])):
         arguments = ("export", "--table", "clusters", "-o", tmp_path / folder, "--db", database)

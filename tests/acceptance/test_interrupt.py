@@ -112,7 +112,7 @@ def running(store: Store, like: str) -> bool:
 def test_a_command_with_workers(start: Start, tmp_path: Path, command: tuple[str, ...]) -> None:
     """Workers that are starting, and those that work, say nothing."""
     with Store.open(str(tmp_path / "policy.db")) as store:
-        store.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
+        store.record.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
         decision = the_decision(store)
         for _ in range(210):
             keep(store, decision)
@@ -143,7 +143,7 @@ def test_a_command_that_waits_for_a_server(start: Start, make_postgres, postgres
 def test_a_long_statement_of_ours_on_a_file(start: Start, tmp_path: Path) -> None:
     """SQLite ends a statement of ours, too."""
     with Store.open(str(tmp_path / "policy.db")) as store:
-        store.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
+        store.record.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
     script = (
         "import sys\n"
         "from sqlalchemy import text\n"

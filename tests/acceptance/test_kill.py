@@ -12,6 +12,7 @@ import pytest
 from policy.store import Store
 from tests.acceptance.recorder import record_at_once, record_for_ever
 from tests.contract.builders import NOW, a_cluster
+from tests.support.tried import Kind
 
 KILLS = 40
 
@@ -27,7 +28,7 @@ def processes():
 @pytest.fixture
 def filled_url(database_url):
     with Store.open(database_url) as store:
-        store.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
     return database_url
 
 
@@ -35,8 +36,9 @@ def lines(journal: Path) -> list[str]:
     return journal.read_text().splitlines() if journal.exists() else []
 
 
-def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_path):
+def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_path, tried):
     """Whenever the process dies: what was reported is there, and the whole record verifies."""
+    tried(Kind.KILL, KILLS)
     journal = tmp_path / "journal"
     moments = random.Random(20261121)
     for kill in range(KILLS):
@@ -56,18 +58,19 @@ def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_p
         assert process.exitcode == -9
     told = {int(line) for line in lines(journal) if line}
     with Store.open(filled_url) as store:
-        kept = {row.id for row in store.decisions()}
+        kept = {row.id for row in store.read.decisions()}
         assert told <= kept
         # The last commit of each process may have come before it could be written down.
         assert len(kept - told) <= KILLS
-        assert store.verify_ledger().findings == ()
-        assert store.load_state("default").revision == 1 + len(kept)
+        assert store.ledger.verify().findings == ()
+        assert store.state.load("default").revision == 1 + len(kept)
     assert len(told) > KILLS
 
 
-def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_path):
+def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_path, tried):
     """In every round exactly one is recorded; the other learns of the new revision."""
     rounds = 25
+    tried(Kind.CONCURRENT, rounds)
     start = processes.Barrier(2)
     journals = [tmp_path / "a", tmp_path / "b"]
     workers = [
@@ -84,7 +87,7 @@ def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_pat
     won = sorted(int(revision) for word, revision, _ in told if word == "won")
     stale = sorted(int(actual) for word, _, actual in told if word == "stale")
     with Store.open(filled_url) as store:
-        assert len(store.decisions()) == rounds
-        assert store.verify_ledger().ok
+        assert len(store.read.decisions()) == rounds
+        assert store.ledger.verify().ok
     assert won == list(range(1, rounds + 1))
     assert stale == [revision + 1 for revision in won]

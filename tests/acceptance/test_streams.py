@@ -45,7 +45,7 @@ def shell(folder: Path, script: str, **environment: str) -> subprocess.Completed
 
 def decisions(folder: Path) -> int:
     with Store.open(str(folder / "policy.db"), read_only=True) as store:
-        return len(store.decisions(None, limit=1000))
+        return len(store.read.decisions(None, limit=1000))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
@@ -60,7 +60,7 @@ def test_sessions_go_on_without_a_reader(folder: Path) -> None:
     """`policy batch run` holds and records its session, whoever reads."""
     done = shell(folder, "policy batch run -o jsonl | true; exit ${PIPESTATUS[0]}")
     with Store.open(str(folder / "policy.db"), read_only=True) as store:
-        assert (done.returncode, len(store.sessions(None, limit=9))) == (0, 1)
+        assert (done.returncode, len(store.read.sessions(None, limit=9))) == (0, 1)
 
 
 def test_an_export_goes_on_without_a_reader(folder: Path) -> None:

@@ -10,15 +10,17 @@ from pathlib import Path
 from policy.cluster.objects import Pod
 from policy.store import Store
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
+from tests.support.tried import Kind, Tried
 
 NODES = 6
 PENDING = 10
 
 
-def test_no_room_is_made_twice(database_url: str, tmp_path: Path) -> None:
+def test_no_room_is_made_twice(database_url: str, tmp_path: Path, tried: Tried) -> None:
     """Each pod is decided on the state that the decisions before it left, whoever made them."""
+    tried(Kind.CONCURRENT)
     with Store.open(database_url) as store:
-        store.import_objects(
+        store.record.import_objects(
             "default",
             objects(
                 *(
@@ -41,15 +43,17 @@ def test_no_room_is_made_twice(database_url: str, tmp_path: Path) -> None:
     assert [code for _, code in ended] == [0, 0], ended
 
     with Store.open(database_url) as store:
-        recorded = store.decisions("default")
+        recorded = store.read.decisions("default")
         # A pod that is leaving already may be counted on by a second preemptor, never evicted.
         victims = Counter(
-            v.pod for row in recorded for v in store.decision(row.id).victims if v.evicted
+            pod
+            for row in recorded
+            for pod in store.read.decision(row.id).record.evicted(hypothetical=False)
         )
         nominated = Counter(row.node for row in recorded if row.outcome == "preempt")
         bases = [row.base_revision for row in recorded if row.revision is not None]
-        pods = [o for o in store.load_state("default").objects if isinstance(o, Pod)]
-        verified = store.verify_ledger()
+        pods = [o for o in store.state.load("default").objects if isinstance(o, Pod)]
+        verified = store.ledger.verify()
     leaving = {p.metadata.name for p in pods if p.metadata.deletion_timestamp}
     assert {
         "victims evicted once": set(victims.values()) == {1},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pickle
 from pathlib import Path
 
@@ -303,3 +305,16 @@ def test_every_real_configuration_is_accepted_or_refused_in_words() -> None:
     assert refused.keys() == REFUSED.keys()
     for name, message in REFUSED.items():
         assert message in refused[name]
+
+
+def test_stored_batch_rules_keep_their_digest() -> None:
+    """A text from before an option existed is read with the option off, and keeps its digest."""
+    older = json.loads(BatchRules.load("kube-batch").canonical)
+    del older["spec"]["options"]["countRoom"]
+    text = json.dumps(older, sort_keys=True, separators=(",", ":"))
+    rules = BatchRules.from_canonical(text)
+    assert (rules.canonical, rules.digest, rules.options.count_room) == (
+        text,
+        "sha256:" + hashlib.sha256(text.encode()).hexdigest(),
+        False,
+    )

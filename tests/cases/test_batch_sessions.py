@@ -6,9 +6,8 @@ from policy.batch import BatchRules, SessionResult, run_session
 from policy.batch.changes import carried_out
 from policy.batch.explaining import why_waiting
 from policy.batch.recording import Operation, Outcome, Reason
-from policy.batch.settling import until_settled
 from policy.cluster.objects import Pod, PodGroup
-from tests.support.batch import NOW_MS, a_class, a_gang, a_node, a_pod, a_queue, cluster
+from tests.support.batch import NOW_MS, a_class, a_gang, a_node, a_pod, a_queue, cluster, settled
 
 NOW = "2026-11-21T00:00:00Z"
 CLASSES = (a_class("low", 10), a_class("high", 1000))
@@ -296,15 +295,15 @@ def test_sessions_settle_where_victims_have_left() -> None:
         a_gang("low", klass="low", on=["n1"], cpu=1),
         a_gang("high", klass="high", waiting=1, cpu=1),
     )
-    rounds = list(until_settled(snapshot, rules("allocate, preempt", *GANG)))
-    assert [(r.number, dict(r.result.binds), r.result.evicts) for r in rounds] == [
+    rounds, after = settled(snapshot, rules("allocate, preempt", *GANG))
+    assert [(i, dict(r.result.binds), r.result.evicts) for i, r in enumerate(rounds, 1)] == [
         (1, {}, ("default/low-0",)),
         (2, {"default/high-0": "n1"}, ()),
         (3, {}, ()),
     ]
-    pod = rounds[-1].after.pod("default/high-0")
+    pod = after.pod("default/high-0")
     assert pod is not None
-    assert (pod.status.phase, rounds[-1].after.now_ms) == ("Running", NOW_MS)
+    assert (pod.status.phase, after.now_ms) == ("Running", NOW_MS)
 
 
 def test_the_digest_holds_no_float() -> None:

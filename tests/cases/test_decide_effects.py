@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from policy.cluster import times
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Condition, Pod
 from policy.decision.model import Effects, NominationChange
 from policy.preemption.decide import decide
 from policy.scheduling.effects import changes_of
 from tests.support.builders import (
     NOW,
+    NOW_MS,
     a_node,
     a_pdb,
     a_pod,
@@ -159,6 +160,25 @@ def test_what_a_preemption_writes() -> None:
         "default/waits": (None, "", []),
         "default/high": (None, "n1", [("PodScheduled", "False", "Unschedulable")]),
     }
+
+
+def test_a_condition_keeps_the_time_of_its_last_transition() -> None:
+    """Said again it keeps its time, with another status it gets the time of the decision."""
+    before, now = times.to_text(times.from_datetime(NOW) - 60_000), times.to_text(NOW_MS)
+    told = Condition(type="PodScheduled", status="False", last_transition_time=before)
+    other = Condition(type="Ready", status="False", last_transition_time=before)
+    waits = replace(HIGH.pod, status=replace(HIGH.pod.status, conditions=[other, told]))
+    found = []
+    for node in (HOPELESS, a_node("n1").cpu(2)):
+        cluster = snapshot(node, waits)
+        changes = changes_of(cluster, decide(cluster, rule_set("kube-1.35"), "default/high"))
+        pods = {key: obj for _, key, obj in changes if isinstance(obj, Pod)}
+        conditions = pods["default/high"].status.conditions or ()
+        found.append([(c.type, c.status, c.last_transition_time) for c in conditions])
+    assert found == [
+        [("Ready", "False", before), ("PodScheduled", "False", before)],
+        [("Ready", "False", before), ("PodScheduled", "True", now)],
+    ]
 
 
 def test_a_negative_grace_period_is_one_second() -> None:

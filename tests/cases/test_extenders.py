@@ -148,7 +148,7 @@ def test_without_verbs_nobody_is_asked(server: Server):
 
 
 def test_full_form_holds_the_objects_and_null_for_the_other_form(server: Server):
-    """Without a node cache the extender gets nodes and pods, keys as Go writes them."""
+    """Without a node cache the extender gets nodes and pods, keys named as in Go."""
     server.verbs = {"filter": passing(), "preempt": keeping(n1=["a"])}
     rules = rules_with(extender(server, "filter", "preempt", nodeCacheCapable=False))
     decided(rules, *ROOMY)
@@ -163,7 +163,7 @@ def test_full_form_holds_the_objects_and_null_for_the_other_form(server: Server)
         preempting["NodeNameToMetaVictims"],
         server.headers[0]["Content-Type"],
     ) == (
-        ["Pod", "Nodes", "NodeNames"],
+        ["NodeNames", "Nodes", "Pod"],
         ["n1", "n2", "n3"],
         None,
         "new",
@@ -301,5 +301,5 @@ def test_a_filter_may_leave_only_nodes_that_it_was_asked_about(server: Server):
 def test_extenders_must_be_answered_for(server: Server):
     """A rule set that names extenders is not decided as if they agreed."""
     snapshot = Snapshot.from_manifests(ROOMY, now=NOW)
-    with pytest.raises(DecisionError, match="nobody answers for them"):
+    with pytest.raises(DecisionError, match="none are given"):
         decide(snapshot, rules_with(extender(server, "filter")), "shop/new")

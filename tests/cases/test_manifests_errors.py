@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from policy.manifests import ManifestError, from_dicts, read
+from tests.support.tried import Kind, Tried
 
 
 def refused(folder: Path, name: str, text: str | bytes) -> str:
@@ -163,8 +164,11 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
         ),
     ],
 )
-def test_errors_say_where_and_what(tmp_path: Path, text: str | bytes, error: str) -> None:
+def test_errors_say_where_and_what(
+    tmp_path: Path, text: str | bytes, error: str, tried: Tried
+) -> None:
     """Each mistake gets a message that a stranger can act on."""
+    tried(Kind.BAD_MANIFEST)
     assert refused(tmp_path, "dump.json", text) == error
 
 

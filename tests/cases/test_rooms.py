@@ -40,12 +40,12 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
 
 
-def imports(file: Path) -> Iterator[str]:
-    """Every module of ours that the file imports, at any depth."""
+def imports(file: Path, *, of: str = "policy") -> Iterator[str]:
+    """Every module of a package, by default of ours, that the file imports, at any depth."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("policy."))
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("policy"):
+            yield from (a.name for a in node.names if a.name.partition(".")[0] == of)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == of:
             for alias in node.names:
                 inner = PACKAGE.parent.joinpath(*str(node.module).split("."), alias.name)
                 is_module = inner.with_suffix(".py").exists() or inner.is_dir()
@@ -94,3 +94,14 @@ def test_folders_of_a_room_form_no_circle(name: str) -> None:
             if room(target) == name and here != there and f"policy.{name}" not in (here, there):
                 graph.setdefault(here, set()).add(there)
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def test_sql_is_spoken_in_the_store_alone() -> None:
+    """Outside of the store and the migrations nothing imports the database's library."""
+    outside = [
+        f"{name} imports {target}"
+        for name, file in modules()
+        if room(name) != "store"
+        for target in imports(file, of="sqlalchemy")
+    ]
+    assert outside == []

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from policy.cases import beside, run, run_beside, suites
 from policy.cases.reading import read_cases
+from policy.cases.running import snapshot_of
 from policy.cli.app import cli
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
@@ -272,7 +273,7 @@ def test_each_denied_pod_has_its_rule(tmp_path: Path) -> None:
     (case,) = read_cases(file.read_text(), "c.yaml")
     rules = RuleSet.load("environments/prod")
     assert run(case, rules) is None
-    snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
+    snapshot = snapshot_of(case, rules)
     found = denials(snapshot, rules, case.preemptor)
     assert {pod: (denial.section, denial.rule) for pod, denial in found.items()} == {
         "default/equal": ("victims.eligible", ""),
@@ -286,8 +287,8 @@ def test_the_trace_counts_what_forbidding_rules_hold_back(tmp_path: Path) -> Non
     file = tmp_path / "c.yaml"
     file.write_text(GUARDED)
     (case,) = read_cases(file.read_text(), "c.yaml")
-    snapshot = Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=case.history)
-    decision = decide(snapshot, RuleSet.load("environments/prod"), case.preemptor)
+    rules = RuleSet.load("environments/prod")
+    decision = decide(snapshot_of(case, rules), rules, case.preemptor)
     counted = [
         (fired.section, fired.rule, fired.inputs)
         for fired in decision.trace.rules

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from policy.rules import RulesError, RuleSet
-from policy.rules.ruleset import NoneEligible
 
 
 def an_overlay(spec: dict[str, Any]) -> dict[str, Any]:
@@ -91,17 +90,6 @@ def test_the_name_changes_the_digest() -> None:
     renamed = an_overlay({})
     renamed["metadata"]["name"] = "yours"
     assert RuleSet.load(renamed).digest != load({}).digest
-
-
-def test_a_stored_rule_set_keeps_its_digest() -> None:
-    """A text from before a setting existed keeps its digest; the setting has its default."""
-    older = json.loads(RuleSet.load("kube-1.35").canonical)
-    del older["spec"]["victims"]["noneEligible"]
-    text = json.dumps(older, sort_keys=True, separators=(",", ":"))
-    rules = RuleSet.from_canonical(text)
-    found = rules.canonical, rules.digest, rules.victims.none_eligible
-    digest_of_text = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-    assert found == (text, digest_of_text, NoneEligible.NO_CANDIDATE)
 
 
 @pytest.mark.parametrize(

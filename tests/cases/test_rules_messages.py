@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from policy.rules import RulesError, RuleSet
+from tests.support.tried import Kind, Tried
 
 FOLDER = Path(__file__).parent / "bad_rules"
 FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))
@@ -20,9 +21,10 @@ FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_broken_file_is_refused_with_its_golden_message(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch, tried: Tried
 ) -> None:
     """Each broken file is refused with exactly the message that lies beside it."""
+    tried(Kind.BAD_RULES)
     monkeypatch.chdir(FOLDER)
     golden = FOLDER / name.replace(".yaml", ".golden")
     with pytest.raises(RulesError) as refused:
@@ -66,8 +68,9 @@ GENERATED: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_hostile_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_hostile_files_are_refused_in_one_line(name: str, tmp_path: Path, tried: Tried) -> None:
     """A file that is huge, binary or endlessly nested is refused by size, byte or depth."""
+    tried(Kind.BAD_RULES)
     content, expected = GENERATED[name]
     path = tmp_path / "f.yaml"
     path.write_bytes(content())

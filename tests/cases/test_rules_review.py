@@ -28,7 +28,21 @@ def a_rule(name: str, **more: str) -> dict[str, str]:
     return {"id": name, "verdict": "allow", "why": "test", **more}
 
 
+EQUALS = {
+    "id": "equals",
+    "when": "victim.priority >= preemptor.priority",
+    "verdict": "deny",
+    "reason": "not less important",
+    "why": "test",
+}
+
+
 def eligible(*rules: dict[str, str]) -> dict[str, Any]:
+    """Rules behind one that leaves only victims of lower priority to them."""
+    return {"victims": {"eligible": [EQUALS, *rules]}}
+
+
+def first_eligible(*rules: dict[str, str]) -> dict[str, Any]:
     return {"victims": {"eligible": list(rules)}}
 
 
@@ -89,18 +103,8 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
             [("never-holds", "none", "the condition of rule `none` never holds")],
         ),
         (
-            eligible(a_rule("none", when="1 / 0 > 1"), a_rule("all")),
-            [
-                (
-                    "never-holds",
-                    "none",
-                    "the condition of rule `none` never holds: INVALID_ARGUMENT: divide by zero",
-                )
-            ],
-        ),
-        (
-            eligible(a_rule("keep", verdict="deny", reason="no victims at all")),
-            [("nobody-allowed", "keep", "no rule allows any pod to be a victim")],
+            first_eligible(a_rule("keep", verdict="deny", reason="no victims at all")),
+            [("none-allowed", "keep", "no rule allows any pod to be a victim")],
         ),
         (
             eligible(a_rule("keep", when="victim.started", verdict="deny"), a_rule("all")),
@@ -161,7 +165,111 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
                 )
             ],
         ),
-        (ranking({"id": "a", "minimize": "candidate.victimSeconds"}), []),
+        (
+            first_eligible(
+                a_rule("idle", when="victim.labels['idle'] == 'yes'"),
+                a_rule("equal", when="victim.priority <= preemptor.priority"),
+                a_rule("lower", when="victim.terminating && preemptor.priority > victim.priority"),
+                a_rule("far", when="preemptor.priority - victim.priority >= 100"),
+                a_rule("class", when="victim.priority < 10 && preemptor.priority >= 10"),
+            ),
+            [
+                (
+                    "not-lower",
+                    name,
+                    f"rule `{name}` allows victims of the preemptor's own priority and above",
+                )
+                for name in ("idle", "equal")
+            ],
+        ),
+        (
+            eligible(a_rule("old", when="victim.runtimeSeconds / victim.cpuMilli > 9")),
+            [
+                (
+                    "no-value",
+                    "old",
+                    "`old` may have no value (a division by what may be zero): rule `old` is "
+                    "skipped then",
+                )
+            ],
+        ),
+        (
+            eligible(
+                a_rule("n", when="int(victim.labels['n']) > 1", verdict="deny", reason="n"),
+                a_rule("all"),
+            ),
+            [("no-value", "n", "`n` may have no value (`int(...)` of text): rule `n` holds then")],
+        ),
+        (
+            eligible(
+                a_rule(
+                    "n",
+                    when="int(victim.labels['n']) > 1",
+                    verdict="deny",
+                    reason="n",
+                    onError="holds",
+                ),
+                # Takes effect where the one above it has no value and is skipped.
+                a_rule("a", when="int(victim.labels['m']) > 1", onError="skip"),
+                a_rule(
+                    "b",
+                    when="int(victim.labels['m']) > 1",
+                    verdict="deny",
+                    reason="b",
+                    onError="holds",
+                ),
+                a_rule("all"),
+            ),
+            [],
+        ),
+        (
+            importance(
+                {"descending": "int(victim.labels['n'])", "id": "n"}, {"ascending": "victim.key"}
+            ),
+            [
+                (
+                    "no-value",
+                    "n",
+                    "`n` may have no value (`int(...)` of text): the pod is kept first, as if it "
+                    "had the most important value",
+                )
+            ],
+        ),
+        (
+            {
+                **ranking({"id": "a", "minimize": "candidate.victimSeconds"}),
+                "candidates": {"minPercentage": 100},
+            },
+            [],
+        ),
+        (
+            ranking({"id": "a", "minimize": "candidate.victimSeconds"}),
+            [
+                (
+                    "sampled",
+                    "a",
+                    "`a` compares only the nodes that are examined: the search may stop after "
+                    "10 % of the candidates",
+                )
+            ],
+        ),
+        (
+            {
+                **ranking(
+                    {"id": "budgets", "minimize": "candidate.pdbViolations"},
+                    {"id": "a", "minimize": "candidate.victimSeconds"},
+                ),
+                "candidates": {"minPercentage": 100},
+            },
+            [
+                (
+                    "behind-budgets",
+                    "a",
+                    "`a` compares only nodes that are equal in `budgets` and whatever else stands "
+                    "before it",
+                )
+            ],
+        ),
     ],
 )
 def test_what_is_hardly_meant_is_pointed_out(
@@ -174,7 +282,7 @@ def test_what_is_hardly_meant_is_pointed_out(
 
 def test_a_warning_says_where_and_what_to_do() -> None:
     """A warning has one form: place, message, kind, help."""
-    warning = lint(load(eligible({"id": "all", "verdict": "allow"})))[0]
+    warning = lint(load(first_eligible({"id": "all", "verdict": "allow"})))[1]
     assert str(warning) == (
         "<mapping>:11: rule `all` has no `why` (no-why)\n"
         "  help: say in one sentence what would go wrong without it"

@@ -18,6 +18,7 @@ from policy.preemption.decide import decide
 from policy.preemption.placing import values
 from policy.rules import RulesError, RuleSet
 from policy.rules.ruleset import ScorerUse
+from policy.scoring.registry import SCORERS
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 RECORDED = Path(__file__).parents[1] / "data" / "extender" / "placements-1.35.json.gz"
@@ -75,7 +76,8 @@ def scored_on(
     assert row is not None
     assert of_pod is not None
     incoming = Incoming(snapshot=snapshot, pod=of_pod, key=pod, row=row)
-    use = ScorerUse(name=scorer, weight=1, parameters=parameters)
+    given = {**SCORERS[scorer].defaults(), **parameters}
+    use = ScorerUse(name=scorer, weight=1, parameters=given)
     (found,) = values(incoming, [use], np.arange(len(snapshot.nodes)))
     if found is None:
         return None

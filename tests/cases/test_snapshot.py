@@ -165,15 +165,27 @@ def test_the_order_of_importance_follows_changes_of_pods() -> None:
     first = snapshot(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
     higher = pods[1].priority(2).on("n1").pod
     earlier = pods[1].started(90).on("n1").pod
-    victims = [
-        decide(s, rules, "default/high").effects.evict
-        for s in (
-            first,
-            first.apply([("Pod", "default/b", higher)]),
-            first.apply([("Pod", "default/b", earlier)]),
-        )
+    victims = [decide(first, rules, "default/high").effects.evict]  # keeps the order
+    victims += [
+        decide(first.apply([("Pod", "default/b", pod)]), rules, "default/high").effects.evict
+        for pod in (higher, earlier)
     ]
     assert victims == [("default/b",), ("default/a",), ("default/a",)]
+
+
+def test_an_order_by_a_text_follows_values_that_come_in_between() -> None:
+    """A text that is new to the cluster may take the rank that another one had before."""
+    rules = rule_set(
+        "kube-1.35",
+        """{"victims": {"importance": [
+            {"id": "tier", "ascending": "victim.labels['tier']"}, {"ascending": "victim.key"}]}}""",
+    )
+    pods = [a_pod(n).priority(1).cpu(1).labelled(tier="c") for n in ("a", "x")]
+    first = snapshot(a_node("n1").cpu(2).running(*pods), HIGH.cpu(1))
+    between = pods[1].labelled(tier="b").on("n1").pod
+    before = decide(first, rules, "default/high").effects.evict  # keeps the order
+    after = decide(first.apply([("Pod", "default/x", between)]), rules, "default/high")
+    assert (before, after.effects.evict) == (("default/x",), ("default/a",))
 
 
 def test_a_new_resource_widens_the_columns() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from policy.cluster import digest
 from policy.cluster.objects import (
@@ -38,10 +38,15 @@ from policy.decision.model import (
     Trace,
     Victim,
 )
+from policy.store import NotFound, SessionRecord, Store
+from policy.store.record.rule_sets import RuleSetText
 
 NOW = 1_790_000_000_000
 RULES = '{"kind":"PreemptionRules","name":"by-hand"}'
 RULES_DIGEST = "sha256:" + hashlib.sha256(RULES.encode()).hexdigest()
+BY_HAND = RuleSetText(digest=RULES_DIGEST, name="by-hand", canonical=RULES)
+
+D = TypeVar("D", Decision, SessionRecord)
 
 
 def a_node(name: str, *, cpu: str = "8", unschedulable: bool = False) -> Node:
@@ -146,6 +151,7 @@ def a_decision(
     *victims: Victim,
     preemptor: str = "team/urgent",
     snapshot_digest: str = "sha256:" + 64 * "5",
+    history: digest.HistoryFigures | None = None,
     now_ms: int = NOW,
     candidates: int = 2,
     seed: int = 7,
@@ -232,6 +238,7 @@ def a_decision(
         rule_set="by-hand",
         rule_set_digest=RULES_DIGEST,
         snapshot_digest=snapshot_digest,
+        history=history,
         now_ms=now_ms,
         seed=seed,
         evaluate_all=False,
@@ -246,3 +253,15 @@ def the_changes(*victims: str, clear: tuple[str, ...] = ()) -> list[digest.Chang
         *(("Pod", key, a_pod(key, priority=10)) for key in clear),
         ("Pod", "team/urgent", a_pod("team/urgent", priority=100, cpu="4", nominated="n1")),
     ]
+
+
+def made_on(store: Store, made: D, cluster: str = "default", *, revision: int | None = None) -> D:
+    """The decision or session as if it had been made on a revision, the newest by default."""
+    try:
+        number = store.state.head_revision(cluster) if revision is None else revision
+        state = store.state.changes_since(cluster, number, until=number).state_digest
+    except NotFound:
+        state = digest.GENESIS
+    history = made.history if isinstance(made, Decision) else None
+    snapshot = digest.snapshot_digest(state, now_ms=made.now_ms, history=history)
+    return replace(made, snapshot_digest=snapshot)

@@ -18,9 +18,8 @@ from policy.cluster.objects import (
 )
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
-    RULES,
-    RULES_DIGEST,
     a_budget,
     a_cluster,
     a_decision,
@@ -28,10 +27,9 @@ from tests.contract.builders import (
     a_pod,
     a_priority_class,
     a_victim,
+    made_on,
     the_changes,
 )
-
-RULE_SET = {"rule_set_canonical": RULES, "rule_set_name": "by-hand"}
 
 
 def other_kinds():
@@ -73,35 +71,38 @@ def a_session(revision: int) -> SessionRecord:
 
 def fill(store: Store, cluster: str = "default") -> None:
     """Imports, decisions with and without effect, nominations made and ended, a session."""
-    store.import_objects(
+    store.record.import_objects(
         cluster, [*a_cluster(), *other_kinds()], at_ms=NOW, source="dump.json", actor="ann"
     )
-    store.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
-    activation = {"source": "rules/prod.yaml", "actor": "ann", "rule_set_digest": RULES_DIGEST}
+    store.record.create_environment(f"prod-{cluster}", cluster, at_ms=NOW + 1, actor="ann")
+    activation = {"source": "rules/prod.yaml", "actor": "ann", "rules": BY_HAND}
     for at in (2, 3):
-        store.activate(
-            f"prod-{cluster}", reason="go live", at_ms=NOW + at, **RULE_SET, **activation
-        )
-    record = {"environment": f"prod-{cluster}", "actor": "bob", **RULE_SET}
-    store.record(
+        store.record.activate(f"prod-{cluster}", reason="go live", at_ms=NOW + at, **activation)
+    record = {"environment": f"prod-{cluster}", "actor": "bob", "rules": BY_HAND}
+    store.record.decision(
         cluster,
-        a_decision(clear=("lab/waiting",)),
+        made_on(store, a_decision(clear=("lab/waiting",)), cluster),
         the_changes(clear=("lab/waiting",)),
         expected_revision=1,
         at_ms=NOW + 10,
         queue=QueueInfo(attempt=1, queued_ms=NOW),
         **record,
     )
-    store.record(cluster, a_decision(seed=8), [], expected_revision=2, at_ms=NOW + 11, **record)
-    store.record(
+    again = made_on(store, a_decision(seed=8), cluster)
+    store.record.decision(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
+    store.record.decision(
         cluster,
-        a_decision(a_victim("jobs/batch", node="n2", start_ms=None or NOW), seed=9),
+        made_on(
+            store,
+            a_decision(a_victim("jobs/batch", node="n2", start_ms=None or NOW), seed=9),
+            cluster,
+        ),
         [("Pod", "jobs/batch", None), ("Pod", "team/urgent", a_pod("team/urgent", node="n2"))],
         expected_revision=2,
         at_ms=NOW + 12,
         **record,
     )
-    store.change(
+    store.record.change(
         cluster,
         [
             ("Node", "n1", a_node("n1", cpu="9")),
@@ -114,17 +115,16 @@ def fill(store: Store, cluster: str = "default") -> None:
         cause=Cause.LIVE,
     )
     again = [a_budget("shop/web"), a_pod("lab/next", nominated="n2"), *other_kinds()]
-    store.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
-    store.record_session(
+    store.record.import_objects(cluster, again, at_ms=NOW + 14, source="dump2.json")
+    store.record.session(
         cluster,
-        a_session(5),
+        made_on(store, a_session(5), cluster),
         [("Pod", "jobs/a", a_pod("jobs/a", node="n1"))],
         expected_revision=5,
         at_ms=NOW + 15,
-        rule_set_digest=RULES_DIGEST,
         environment="",
         actor="carl",
-        **RULE_SET,
+        rules=BY_HAND,
     )
 
 

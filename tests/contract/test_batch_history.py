@@ -40,7 +40,7 @@ def store(database_url):
     """Two pods of the job `crunch` had to leave for `train`, and that one for `serve` in turn."""
     crunch = [a_task(f"crunch-{i}", "lab", "crunch").priority(1).started(60) for i in range(2)]
     with Store.open(database_url) as opened:
-        opened.import_objects(
+        opened.record.import_objects(
             "default",
             objects(
                 a_worker("n1").running(*(owned(pod, "Job/crunch") for pod in crunch)),
@@ -66,7 +66,7 @@ def rows(found, *names):
 
 def test_reports_show_them(store):
     """Who was evicted for whom, at what cost, and the chain that follows from it."""
-    evictions = store.report_queries().evictions(ALL)
+    evictions = store.read.evictions(ALL)
     assert rows(evictions, "preemptor", "pod", "owner", "run_seconds") == [
         ("ml/train-0", "lab/crunch-0", "Job/crunch", 3601),
         ("ml/train-0", "lab/crunch-1", "Job/crunch", 3601),
@@ -85,8 +85,7 @@ def test_reports_show_them(store):
 
 def test_shipped_rules_are_asked_about_them(store):
     """A pod that a session takes the moment after it started would have kept its place."""
-    queries = store.report_queries()
-    found = reports_prevented.prevented(queries.past_preemptions(ALL), queries.evictions(ALL))
+    found = reports_prevented.prevented(store.read.past_preemptions(ALL), store.read.evictions(ALL))
     assert {r.rule: (r.evictions, r.preemptions) for r in found if r.evictions} == {
         "minimum-run-time": (1, 1)
     }
@@ -103,7 +102,7 @@ NEEDS = frozenset(
 
 
 def figures(store, *, seconds_later, before=None):
-    return store.history("default", NEEDS, now_ms=NOW + seconds_later * 1000, before=before)
+    return store.read.history("default", NEEDS, now_ms=NOW + seconds_later * 1000, before=before)
 
 
 def test_history_figures_count_them(store):
@@ -124,11 +123,11 @@ def test_windows_and_moments_leave_out_what_is_outside(store):
         "namespacePreemptedCount/3600": {},
         "namespacePreemptions/3600": {},
     }
-    store.import_objects("other", [a_worker("n1").node], at_ms=NOW_MS, source="dump.json")
+    store.record.import_objects("other", [a_worker("n1").node], at_ms=NOW_MS, source="dump.json")
     for seconds in (-1, 3600):
         found = figures(store, seconds_later=seconds)
         assert {key: found[key] for key in nothing} == nothing
-    assert store.history("other", NEEDS, now_ms=NOW)["preemptedCount/3600"] == {}
+    assert store.read.history("other", NEEDS, now_ms=NOW)["preemptedCount/3600"] == {}
     first = Moment(decision_id=1, base_revision=1)
     second = Moment(decision_id=1, base_revision=2)
     counted = [
@@ -141,7 +140,7 @@ def test_windows_and_moments_leave_out_what_is_outside(store):
 def more_of_crunch(store, *, urgent):
     """A full node with another pod of the workload, and a pod of that priority which waits."""
     crunch = owned(a_task("crunch-9", "lab", "crunch").priority(1).started(60), "Job/crunch")
-    store.import_objects(
+    store.record.import_objects(
         "default",
         objects(a_worker("n9").running(crunch), a_pod("urgent").priority(urgent).cpu(4)),
         at_ms=NOW_MS,

@@ -27,7 +27,7 @@ from policy.cluster.objects import OwnerReference
 from policy.decision.model import Outcome
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Store
+from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set, snapshot
 
@@ -174,7 +174,7 @@ def test_a_pod_that_was_leaving_anyway_loses_nothing():
 @pytest.fixture
 def store(database_url):
     with Store.open(database_url) as opened:
-        opened.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="dump.json")
+        opened.record.import_objects("default", objects(*CLUSTER), at_ms=NOW_MS, source="dump.json")
         journal = StoreJournal(opened, "default", actor="ann", clock=lambda: NOW_MS)
         list(Scheduler(journal, KUBE, clock=lambda: NOW_MS, seed=0).run())
         yield opened
@@ -182,7 +182,7 @@ def store(database_url):
 
 def test_recorded_decisions_are_questions_with_their_results(store):
     """State, seed and result of a recorded decision come back as they were."""
-    ids = store.audit_queries().decision_ids("default")
+    ids = store.read.decision_ids("default")
     asked = list(questions(store, ids, KUBE))
     again = [
         result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
@@ -195,7 +195,7 @@ def test_recorded_decisions_are_questions_with_their_results(store):
 
 def test_the_record_compared_with_its_own_rules_is_the_same(store):
     """Nothing that was recorded would come out differently under the same rules."""
-    ids = store.audit_queries().decision_ids("default")
+    ids = store.read.decision_ids("default")
     assert {c.change for c in Comparing(KUBE)(store, ids)} == {Change.SAME}
     assert {c.change for c in Comparing(PROUD)(store, ids)} != {Change.SAME}
 
@@ -214,10 +214,10 @@ def test_rules_that_read_the_history_see_again_what_they_saw(database_url):
     )
     with Store.open(database_url) as store:
         cluster = objects(*(a_node(node).cpu("4") for _, node in WEB), *owned, *waiting)
-        store.import_objects("default", cluster, at_ms=NOW_MS, source="dump.json")
+        store.record.import_objects("default", cluster, at_ms=NOW_MS, source="dump.json")
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
         list(Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0).run())
-        ids = store.audit_queries().decision_ids("default")
+        ids = store.read.decision_ids("default")
         found = list(Comparing(rules)(store, ids))
     assert [(c.before.outcome.value, c.change) for c in found] == [
         ("preempt", Change.SAME),
@@ -229,20 +229,21 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
     """What cannot be judged is not counted as anything."""
     from policy.cluster.snapshot import Snapshot
 
-    supposed = Snapshot.from_objects(objects(*CLUSTER)[1:], now_ms=NOW_MS)
-    recorded = store.record(
+    state = store.state.load("default")
+    known = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    supposed = [("Node", "more", a_node("more").cpu("1").node)]
+    decision = decide(known.apply(supposed), KUBE, "default/huge")
+    (recorded,) = store.record.hypothetical(
         "default",
-        decide(supposed, KUBE, "default/huge"),
-        [],
-        expected_revision=store.head_revision("default"),
-        rule_set_canonical=KUBE.canonical,
-        rule_set_name=KUBE.name,
+        [HypotheticalDecision(decision=decision, supposed=[supposed])],
+        revision=state.revision,
+        rules=KUBE,
         actor="ann",
         at_ms=NOW_MS,
     )
     (found,) = questions(store, [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
-    assert found.missing == ("snapshot-digest",)
+    assert found.missing == ("hypothetical-state",)
 
 
 # --- the page ----------------------------------------------------------------------------------
@@ -298,6 +299,7 @@ def test_the_page_needs_nothing_else():
     assert (reader.open, reader.fetched) == ([], [])
     assert not reader.tags & {"script", "link", "img", "iframe"}
     assert not re.search(r"https?://|@import|url\(", text)
+    assert "\\x" not in text  # our own spaces are no characters of the data
 
 
 def test_texts_of_the_data_are_no_markup():

@@ -52,12 +52,23 @@ def test_reading_sees_one_instant(database_url: str) -> None:
     with Store.open(database_url) as store:
         with database.reading() as connection:
             seen.append(connection.execute(query).scalar_one())
-            store.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+            store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
             seen.append(connection.execute(query).scalar_one())
         with database.reading() as connection:
             seen.append(connection.execute(query).scalar_one())
     database.close()
     assert seen == [0, 0, 1]
+
+
+def test_the_rooms_of_one_reading_see_one_instant_and_write_nothing(database_url: str) -> None:
+    """Several reads agree whatever others commit meanwhile; writing among them is refused."""
+    with Store.open(database_url) as store, store.reading() as rooms:
+        before = rooms.state.clusters()
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        with pytest.raises(StoreError, match="cannot write"):
+            rooms.record.import_objects("other", a_cluster(), at_ms=NOW, source="x")
+        found = (before, rooms.state.clusters(), [c.name for c in store.state.clusters()])
+    assert found == ([], [], ["default"])
 
 
 # --- no connection -------------------------------------------------------------------------------

@@ -35,19 +35,18 @@ def a_full_cluster(nodes):
 
 def decided(store, nodes):
     """Record the decision; the statements that it took."""
-    store.import_objects("default", a_full_cluster(nodes), at_ms=NOW, source="dump")
-    state = store.load_state("default")
+    store.record.import_objects("default", a_full_cluster(nodes), at_ms=NOW, source="dump")
+    state = store.state.load("default")
     snapshot = Snapshot.from_objects(state.objects, now_ms=NOW, state_digest=state.state_digest)
     decision = decide(snapshot, RULES, "team/urgent")
     assert len(decision.victims) == 12
     with statements(store) as sent:
-        store.record(
+        store.record.decision(
             "default",
             decision,
             changes_of(snapshot, decision),
             expected_revision=1,
-            rule_set_canonical=RULES.canonical,
-            rule_set_name=RULES.name,
+            rules=RULES,
             actor="ann",
             at_ms=NOW,
         )

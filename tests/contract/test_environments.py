@@ -10,11 +10,17 @@ from sqlalchemy import text
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import NotFound, Store, StoreError
+from policy.store import Harm, HypotheticalDecision, NotFound, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.ledger.verify import Harm
 from policy.store.record.environments import RuleSetChanged
-from tests.contract.builders import NOW, RULES, a_decision, a_node, a_pod
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    made_on,
+)
 from tests.contract.test_ledger import tampering
 
 SOFT, STRICT, OTHER = "kube-1.35", "environments/prod", "kube-1.28"
@@ -28,18 +34,16 @@ def store(database_url):
             *(a_pod(f"lab/{n}", priority=9, cpu="8") for n in "abc"),
         ]
         objects = [a_node("n1"), *pods]
-        opened.import_objects("default", objects, at_ms=NOW, source="dump.json")
-        opened.create_environment("prod", "default", at_ms=NOW, actor="ann")
+        opened.record.import_objects("default", objects, at_ms=NOW, source="dump.json")
+        opened.record.create_environment("prod", "default", at_ms=NOW, actor="ann")
         yield opened
 
 
 def activate(store, name, reason="because"):
     rules = RuleSet.load(name)
-    return store.activate(
+    return store.record.activate(
         "prod",
-        rule_set_canonical=rules.canonical,
-        rule_set_name=rules.name,
-        rule_set_digest=rules.digest,
+        rules=rules,
         reason=reason,
         source=name,
         at_ms=NOW,
@@ -59,7 +63,7 @@ def scheduler(store, journal=None):
 
 
 def decided(store, step):
-    row = store.decision(step.recording.decision_id).row
+    row = store.read.decision(step.recording.decision_id).row
     return row.environment, row.rule_set_digest, row.outcome
 
 
@@ -70,14 +74,14 @@ def test_an_activation_decides_the_next_decision_of_a_running_process(store):
     first = cycle.decide("lab/a")
     activate(store, STRICT)
     second = cycle.decide("lab/b")
-    store.roll_back("prod", reason="too strict", at_ms=NOW, actor="ann")
+    store.record.roll_back("prod", reason="too strict", at_ms=NOW, actor="ann")
     third = cycle.decide("lab/c")
     assert [decided(store, step)[:2] for step in (first, second, third)] == [
         ("prod", digest(SOFT)),
         ("prod", digest(STRICT)),
         ("prod", digest(SOFT)),
     ]
-    assert store.verify_ledger().ok
+    assert store.ledger.verify().ok
 
 
 class Interrupted(StoreJournal):
@@ -99,33 +103,34 @@ def test_a_decision_overtaken_by_an_activation_is_made_again(store):
     journal.meanwhile = lambda: activate(store, STRICT)
     step = scheduler(store, journal).decide("lab/a")
     assert decided(store, step)[:2] == ("prod", digest(STRICT))
-    assert len(store.decisions()) == 1
+    assert len(store.read.decisions()) == 1
 
 
 def test_the_store_refuses_a_decision_under_other_rules_than_the_active_ones(store):
     """Whoever writes: what stands under an environment was decided by its rules."""
     activate(store, SOFT)
     record = {
-        "expected_revision": 1,
-        "rule_set_canonical": RULES,
-        "rule_set_name": "by-hand",
+        "rules": BY_HAND,
         "environment": "prod",
         "actor": "eve",
         "at_ms": NOW,
     }
     with pytest.raises(RuleSetChanged):
-        store.record("default", a_decision(), [], **record)
-    assert store.decisions() == []
-    store.record("default", a_decision(), [], **record, hypothetical=True)
-    assert len(store.decisions(hypothetical=None)) == 1
+        store.record.decision(
+            "default", made_on(store, a_decision()), [], expected_revision=1, **record
+        )
+    assert store.read.decisions() == []
+    supposed = HypotheticalDecision(decision=made_on(store, a_decision()))
+    store.record.hypothetical("default", [supposed], revision=1, **record)
+    assert len(store.read.decisions(hypothetical=None)) == 1
 
 
 def test_the_active_rule_set_costs_one_small_query(store):
     """As long as nothing is activated, a running process reads one row and no rule set."""
     first = activate(store, SOFT)
-    assert store.active_rule_set("prod", unless=first.id) is None
+    assert store.read.active_rule_set("prod", unless=first.id) is None
     second = activate(store, STRICT)
-    found = store.active_rule_set("prod", unless=first.id)
+    found = store.read.active_rule_set("prod", unless=first.id)
     assert found is not None
     assert (found.activation, found.digest) == (second.id, digest(STRICT))
     assert RuleSet.from_canonical(found.canonical) == RuleSet.load(STRICT)
@@ -136,12 +141,12 @@ def test_rolling_back_again_goes_further_back(store):
     for name in (SOFT, OTHER, STRICT):
         activate(store, name)
     for _ in range(2):
-        store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+        store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     with pytest.raises(StoreError, match="no earlier rule set"):
-        store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+        store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     found = [
         (row.rule_set_digest, row.previous_digest, row.source, row.reason)
-        for row in reversed(store.activations("prod"))
+        for row in reversed(store.read.activations("prod"))
     ]
     assert found == [
         (digest(SOFT), None, SOFT, "because"),
@@ -156,9 +161,9 @@ def test_after_a_rollback_the_next_activation_starts_from_there(store):
     """What was rolled back is not gone back to."""
     activate(store, SOFT)
     activate(store, STRICT)
-    store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     activate(store, OTHER)
-    back = store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    back = store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     assert back.rule_set_digest == digest(SOFT)
 
 
@@ -166,7 +171,7 @@ def test_activations_are_entries_of_the_ledger(store):
     """Creation, activation and rollback stand in the chain, in their order."""
     activate(store, SOFT)
     activate(store, STRICT)
-    store.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
+    store.record.roll_back("prod", reason="worse", at_ms=NOW, actor="ann")
     query = "SELECT kind, subject_digest, environment, actor FROM ledger ORDER BY sequence"
     with store.sql(query, trust_connection=True) as found:
         entries = [tuple(row) for row in found]
@@ -176,7 +181,7 @@ def test_activations_are_entries_of_the_ledger(store):
         ("activation", digest(STRICT), "prod", "ann"),
         ("activation", digest(SOFT), "prod", "ann"),
     ]
-    assert store.verify_ledger().ok
+    assert store.ledger.verify().ok
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_a_changed_activation_is_found_and_named(store, database_url, table, cha
         number = subject.split()[1]
         connection.execute(text(f"UPDATE {table} SET {changes} WHERE id = {number}"))
         connection.commit()
-    first = store.verify_ledger().findings[0]
+    first = store.ledger.verify().findings[0]
     assert (first.harm, first.subject) == (Harm.CHANGED, subject)
 
 
@@ -205,8 +210,8 @@ def test_an_environment_without_rules_decides_nothing(store):
     with pytest.raises(StoreError, match="no active rule set"):
         scheduler(store).decide("lab/a")
     with pytest.raises(NotFound, match="no environment `other`"):
-        store.active_rule_set("other")
-    assert store.decisions() == []
+        store.read.active_rule_set("other")
+    assert store.read.decisions() == []
 
 
 def test_a_dry_run_follows_the_active_rules_too(store):
@@ -219,4 +224,4 @@ def test_a_dry_run_follows_the_active_rules_too(store):
         digest(SOFT),
         Outcome.PREEMPT,
     )
-    assert store.decisions() == []
+    assert store.read.decisions() == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sqlalchemy import Engine, event, text
 
 from policy.audit.compare import Change, Comparison
+from policy.audit.inputs import MissingInput, Verdict
 from policy.audit.recorded import Comparing, Skipped
-from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.audit.replay import replay_all
 from policy.extenders.client import HttpExtenders
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -33,7 +34,7 @@ def decided(store: Store) -> list[int]:
     server = Server()
     server.verbs["preempt"] = only_n2
     rules = RuleSet.load("kube-1.35", overrides={"extenders": [extender(server, "preempt")]})
-    store.import_objects("default", CLUSTER, at_ms=NOW_MS, source="test")
+    store.record.import_objects("default", CLUSTER, at_ms=NOW_MS, source="test")
     journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
     scheduler = Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0, extenders=HttpExtenders())
     step = scheduler.decide("default/high")
@@ -60,7 +61,7 @@ def test_the_answers_of_many_decisions_are_read_together(database_url: str) -> N
     waiting = [a_pod(f"high{i}").priority(10).cpu(4) for i in range(2)]
     with Store.open(database_url) as store:
         cluster = (*CLUSTER, *objects(*waiting))
-        store.import_objects("default", cluster, at_ms=NOW_MS, source="test")
+        store.record.import_objects("default", cluster, at_ms=NOW_MS, source="test")
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW_MS)
         asked = HttpExtenders()
         scheduler = Scheduler(journal, rules, clock=lambda: NOW_MS, seed=0, extenders=asked)
@@ -83,7 +84,9 @@ def test_rules_with_extenders_are_compared_with_themselves_only(database_url: st
     """The answers of then are those to the rules that asked; others would have asked otherwise."""
     with Store.open(database_url) as store:
         [number] = decided(store)
-        own = RuleSet.from_canonical(store.rule_set(store.decision(number).row.rule_set_digest))
+        own = RuleSet.from_canonical(
+            store.read.rule_set(store.read.decision(number).row.rule_set_digest)
+        )
         [same] = Comparing(own)(store, [number])
         assert isinstance(same, Comparison)
         assert (same.change, same.after) == (Change.SAME, same.before)

@@ -12,10 +12,18 @@ from policy.cluster.digest import snapshot_digest
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import Store
+from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
 from policy.store.model import SessionRecord, SessionStep
-from tests.contract.builders import NOW, RULES, RULES_DIGEST, a_decision, a_node, a_pod, a_victim
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    a_victim,
+    made_on,
+)
 from tests.contract.plans import plan, statements
 
 HOUR = 3600
@@ -33,26 +41,29 @@ NEEDS = frozenset(
 @pytest.fixture
 def store(database_url):
     with Store.open(database_url) as opened:
-        opened.import_objects("default", [a_node("n1")], at_ms=NOW, source="dump.json")
-        opened.import_objects("other", [a_node("n1")], at_ms=NOW, source="dump.json")
+        opened.record.import_objects("default", [a_node("n1")], at_ms=NOW, source="dump.json")
+        opened.record.import_objects("other", [a_node("n1")], at_ms=NOW, source="dump.json")
         yield opened
 
 
-def preempted(store, *victims, seconds_ago, cluster="default", preemptor="team/urgent", **options):
+def preempted(
+    store,
+    *victims,
+    seconds_ago,
+    cluster="default",
+    preemptor="team/urgent",
+    hypothetical=False,
+    **changed,
+):
     """Record a decision that evicts the victims, made so long before NOW."""
-    changed = {k: options.pop(k) for k in ("outcome", "effects") if k in options}
     decision = a_decision(*victims, preemptor=preemptor, now_ms=NOW - seconds_ago * 1000)
-    store.record(
-        cluster,
-        replace(decision, **changed),
-        [],
-        expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
-        actor="ann",
-        at_ms=NOW,
-        **options,
-    )
+    decision = made_on(store, replace(decision, **changed), cluster)
+    to = {"rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    if hypothetical:
+        supposed = HypotheticalDecision(decision=decision)
+        store.record.hypothetical(cluster, [supposed], revision=1, **to)
+    else:
+        store.record.decision(cluster, decision, [], expected_revision=1, **to)
 
 
 def test_the_figures_count_what_was_evicted_in_the_window(store):
@@ -63,7 +74,7 @@ def test_the_figures_count_what_was_evicted_in_the_window(store):
     preempted(store, replace(web, pod="shop/web-2"), seconds_ago=30)
     preempted(store, a_victim("test/web-1"), seconds_ago=0, preemptor="lab/b")
     preempted(store, a_victim("shop/single", owner=""), seconds_ago=60)
-    assert store.history("default", NEEDS, now_ms=NOW) == {
+    assert store.read.history("default", NEEDS, now_ms=NOW) == {
         "preemptedCount/3600": {
             "shop/ReplicaSet/web": 2,
             "shop/ReplicaSet/api": 1,
@@ -99,7 +110,7 @@ def test_what_did_not_happen_does_not_count(store):
     preempted(store, victim, seconds_ago=1, cluster="other")
     preempted(store, victim, seconds_ago=1, outcome=Outcome.NO_CANDIDATE)
     preempted(store, victim, seconds_ago=1, effects=nobody, preemptor="lab/b")
-    assert store.history("default", NEEDS, now_ms=NOW) == {
+    assert store.read.history("default", NEEDS, now_ms=NOW) == {
         "preemptedCount/3600": {},
         "preemptedCount/60": {},
         "namespacePreemptedCount/3600": {},
@@ -113,7 +124,7 @@ def test_one_statement_gives_all_figures(store):
     for number in range(20):
         preempted(store, a_victim(f"shop/web-{number}"), seconds_ago=number)
     with statements(store) as sent:
-        store.history("default", NEEDS, now_ms=NOW)
+        store.read.history("default", NEEDS, now_ms=NOW)
     assert len(sent) == 1
 
 
@@ -135,14 +146,12 @@ def held(store, *, seconds_ago):
         steps=[*rejected, evicted],
         document={},
     )
-    store.record_session(
+    store.record.session(
         "default",
-        record,
+        made_on(store, record),
         [],
         expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
-        rule_set_digest=RULES_DIGEST,
+        rules=BY_HAND,
         actor="ann",
         at_ms=NOW,
     )
@@ -154,7 +163,7 @@ def test_the_statement_reads_an_index_by_time(store):
         preempted(store, a_victim(f"shop/web-{days}"), seconds_ago=days * 86_400)
         held(store, seconds_ago=days * 86_400)
     with statements(store) as sent:
-        store.history("default", NEEDS, now_ms=NOW)
+        store.read.history("default", NEEDS, now_ms=NOW)
     steps = plan(store, *sent[0])
     if store._database.is_sqlite:
         read = [step for step in steps if re.match("(SCAN|SEARCH) (?!clusters)", step)]
@@ -201,31 +210,31 @@ def test_a_decision_sees_and_keeps_what_was_decided_before(store):
     """The second preemption spares the workload that the first one hit, and says what it knew."""
     pods = [a_pod(f"shop/web-{n}", node="n1", cpu="3", owner="ReplicaSet/web") for n in (1, 2)]
     others = [a_pod(f"lab/{n}", priority=9, cpu="3") for n in ("a", "b")]
-    store.import_objects("default", [*pods, *others], at_ms=NOW, source="more.json")
+    store.record.import_objects("default", [*pods, *others], at_ms=NOW, source="more.json")
     cycle = scheduler(store, rules(RULE))
     first, second = (cycle.decide(pod) for pod in ("lab/a", "lab/b"))
     assert (first.decision.outcome, second.decision.outcome) == (
         Outcome.PREEMPT,
         Outcome.NO_CANDIDATE,
     )
-    records = [store.decision(s.recording.decision_id).record for s in (first, second)]
+    records = [store.read.decision(s.recording.decision_id).record for s in (first, second)]
     assert [record.history for record in records] == [
         {"preemptedCount/3600": {}},
         {"preemptedCount/3600": {"ReplicaSet/web": 1, "shop/ReplicaSet/web": 1}},
     ]
-    state = store.load_state("default", at=second.recording.revision - 1).state_digest
+    state = store.state.load("default", at=second.recording.revision - 1).state_digest
     assert second.decision.snapshot_digest == snapshot_digest(
         state, now_ms=NOW, history=records[1].history
     )
-    assert store.verify_ledger().ok
+    assert store.ledger.verify().ok
 
 
 def test_rules_without_history_keep_none(store):
     """Where no rule looks at the past, nothing is asked and nothing stored."""
     pod = a_pod("shop/web-1", priority=9, cpu="3")
-    store.import_objects("default", [pod], at_ms=NOW, source="more.json")
+    store.record.import_objects("default", [pod], at_ms=NOW, source="more.json")
     step = scheduler(store, rules()).decide("shop/web-1")
-    assert store.decision(step.recording.decision_id).record.history is None
+    assert store.read.decision(step.recording.decision_id).record.history is None
 
 
 def test_instants_are_those_of_the_decisions(store):
@@ -233,7 +242,9 @@ def test_instants_are_those_of_the_decisions(store):
     preempted(store, a_victim("shop/web-1"), seconds_ago=10 * HOUR)
     need = frozenset({("preemptedCount", HOUR)})
     found = [
-        store.history("default", need, now_ms=NOW - 10 * HOUR * 1000 + at)["preemptedCount/3600"]
+        store.read.history("default", need, now_ms=NOW - 10 * HOUR * 1000 + at)[
+            "preemptedCount/3600"
+        ]
         for at in (-1, 0, HOUR * 1000 - 1, HOUR * 1000)
     ]
     hit = {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}

@@ -32,7 +32,7 @@ def store(database_url):
     ]
     waiting = [a_pod(f"lab/new-{n}", priority=9, cpu="8") for n in range(3)]
     with Store.open(database_url) as opened:
-        opened.import_objects(
+        opened.record.import_objects(
             "default",
             [*(a_node(name) for name in NODES), *running, *waiting],
             at_ms=NOW,
@@ -61,7 +61,7 @@ EXPECTED = [
 def test_a_dry_run_decides_as_the_run_would(store):
     """What a dry run evicted counts for its later decisions, though nothing is recorded."""
     rehearsed = run(store, dry_run=True)
-    assert store.decisions() == []
+    assert store.read.decisions() == []
     assert told(rehearsed) == told(run(store)) == EXPECTED
 
 
@@ -75,12 +75,12 @@ def test_a_dry_run_knows_when(store):
 def test_why_not_looks_at_the_past_of_then(store):
     """A node that the cooldown spared stays explained when the past has changed."""
     run(store)
-    (last,) = store.decisions(preemptor="lab/new-2")
+    (last,) = store.read.decisions(preemptor="lab/new-2")
     for key in ("shop/old-0", "lab/new-0"):
-        store.change(
+        store.record.change(
             "default", [("Pod", key, None)], at_ms=NOW, source="test", cause=Cause.SIMULATION
         )
-    answer = why_not_chosen(store, store.decision(last.id), "n2")
+    answer = why_not_chosen(store, store.read.decision(last.id), "n2")
     assert answer["text"] == (
         "n2: with every pod evicted that may be, it still fails: No preemption victims found for"
         " incoming pod; 1 pod stays by `cooldown` (the workload lost a pod within the last 15"
@@ -91,7 +91,7 @@ def test_why_not_looks_at_the_past_of_then(store):
 def test_a_comparison_with_the_same_rules_finds_no_difference(store):
     """Each decision is asked with what had happened before it, also within one millisecond."""
     run(store)
-    ids = [row.id for row in store.decisions()][::-1]
+    ids = [row.id for row in store.read.decisions()][::-1]
     asked = list(questions(store, ids, RULES))
     assert [found.change for found in compare(asked, RULES)] == [Change.SAME] * 3
 
@@ -99,7 +99,7 @@ def test_a_comparison_with_the_same_rules_finds_no_difference(store):
 def test_a_comparison_with_another_window_asks_the_record(store):
     """Figures that nobody froze are those of the moment before each decision."""
     run(store)
-    ids = [row.id for row in store.decisions()][::-1]
+    ids = [row.id for row in store.read.decisions()][::-1]
     when = "history.preemptedCount(victim.workload, duration('1h')) > 0"
     rule = {"id": "hour", "when": when, "verdict": "deny"}
     longer = {"victims": {"eligible": {"insert": [{"at": "start", "rule": rule}]}}}
@@ -120,12 +120,12 @@ def test_a_comparison_with_another_window_asks_the_record(store):
 
 def test_a_cascade_counts_for_itself(store):
     """Supposed evictions are evictions: the workload that was hit first is spared then."""
-    state = store.load_state("default")
-    history = store.history("default", RULES.history_needs, now_ms=NOW)
+    state = store.state.load("default")
+    history = store.read.history("default", RULES.history_needs, now_ms=NOW)
     snapshot = Snapshot.from_objects(state.objects, now_ms=NOW, history=history)
     steps = foresee(snapshot, RULES, [f"lab/new-{n}" for n in range(3)], depth=1, seed=0)
     assert told(step for step in steps if step.decision is not None) == EXPECTED
-    assert [step.history for step in steps[:2]] == [
+    assert [step.decision.history for step in steps[:2]] == [
         {"preemptedCount/900": {}},
         {"preemptedCount/900": {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}},
     ]

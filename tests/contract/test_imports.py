@@ -16,11 +16,11 @@ def store(database_url):
 
 
 def imported(store, objects, **options):
-    return store.import_objects("default", objects, at_ms=NOW, source="dump.json", **options)
+    return store.record.import_objects("default", objects, at_ms=NOW, source="dump.json", **options)
 
 
 def keys(store):
-    return sorted((kind_of(o), key_of(o)) for o in store.load_state("default").objects)
+    return sorted((kind_of(o), key_of(o)) for o in store.state.load("default").objects)
 
 
 def versions(store):
@@ -33,7 +33,7 @@ def versions(store):
 def test_the_same_dump_twice_changes_nothing(store):
     """No revision, no version, no ledger entry comes of it."""
     first = imported(store, a_cluster())
-    head = store.ledger_head("default")
+    head = store.ledger.head("default")
     second = imported(store, reversed(a_cluster()))
     assert (second.revision, second.state_digest, second.new_revision) == (
         1,
@@ -41,7 +41,7 @@ def test_the_same_dump_twice_changes_nothing(store):
         False,
     )
     assert second.kinds["Pod"] == Counts(unchanged=5)
-    assert store.ledger_head("default") == head
+    assert store.ledger.head("default") == head
 
 
 def test_a_newer_dump_makes_one_revision_of_what_changed(store):
@@ -86,7 +86,7 @@ def test_an_object_that_comes_back_is_a_new_version(store):
     imported(store, [a_pod("a/two")], prune=PruneScope())
     imported(store, [a_pod("a/one")])
     assert versions(store) == [("a/one", 1, 2), ("a/one", 3, None), ("a/two", 1, None)]
-    assert [key_of(o) for o in store.load_state("default", at=2).objects] == ["a/two"]
+    assert [key_of(o) for o in store.state.load("default", at=2).objects] == ["a/two"]
 
 
 def test_the_same_object_twice_in_one_import_is_fine(store):
@@ -101,7 +101,7 @@ def test_two_different_objects_under_one_key_are_refused(store):
         imported(store, objects)
     conflict = caught.value
     assert (conflict.kind, conflict.key, conflict.first, conflict.second) == ("Pod", "a/one", 1, 3)
-    assert store.clusters() == []
+    assert store.state.clusters() == []
 
 
 def test_an_impossible_quantity_imports_nothing(store):
@@ -114,13 +114,13 @@ def test_an_impossible_quantity_imports_nothing(store):
     )
     with pytest.raises(StoreError, match=r"Pod `a/broken`: `two` is not a quantity"):
         imported(store, [a_pod("a/fine"), broken])
-    assert store.clusters() == []
+    assert store.state.clusters() == []
 
 
 def test_nothing_imported_makes_no_cluster(store):
     """A dump without objects leaves the database as it was."""
     result = imported(store, [])
-    assert (result.revision, result.new_revision, store.clusters()) == (0, False, [])
+    assert (result.revision, result.new_revision, store.state.clusters()) == (0, False, [])
 
 
 def test_progress_is_told(store):

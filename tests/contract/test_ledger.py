@@ -23,8 +23,16 @@ from policy.store.tables import (
     REVISIONS,
     VERSIONS,
 )
-from tests.contract.builders import NOW, a_decision, a_node, a_pod
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    a_node,
+    a_pod,
+    made_on,
+)
+from tests.contract.filled import fill
+from tests.support.tried import Kind
 
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
@@ -35,8 +43,8 @@ def filled_url(database_url):
     with Store.open(database_url) as store:
         fill(store)
         for at, objects in enumerate(([a_node("n1"), a_pod("a/b")], [a_node("n1", cpu="9")])):
-            store.import_objects("old", objects, at_ms=NOW + at, source="dump.json")
-        store.prune(NOW + 1, cluster="old", actor="ann", at_ms=NOW + 100)
+            store.record.import_objects("old", objects, at_ms=NOW + at, source="dump.json")
+        store.ledger.prune(NOW + 1, cluster="old", actor="ann", at_ms=NOW + 100)
     return database_url
 
 
@@ -79,7 +87,8 @@ def other_values(column, value: Any) -> list[Any]:
     elif isinstance(column.type, types.Bool):
         others = [not value]
     elif isinstance(column.type, types.Int64):
-        others = [4711, 0] if value is None else [value + 1_000_003, 0]
+        # As many of them whatever the value is: user numbers differ between machines.
+        others = [4711, 0] if value is None else [value + 1_000_003, 0 if value else -1]
     else:
         others = ["changed", ""] if value is None else [value + "x", "", value.upper()]
     if column.nullable:
@@ -118,8 +127,8 @@ def test_an_untouched_record_verifies(filled_url):
     """All entries of all clusters are counted, and nothing is found."""
     progress = []
     with Store.open(filled_url) as store:
-        result = store.verify_ledger(progress=lambda done, total: progress.append((done, total)))
-        heads = store.ledger_heads()
+        result = store.ledger.verify(progress=lambda done, total: progress.append((done, total)))
+        heads = store.ledger.heads()
     assert (result.findings, result.entries, result.heads) == ((), 12, tuple(heads))
     assert [(h.cluster, h.sequence) for h in heads] == [("default", 10), ("old", 3)]
     assert progress == [(10, 12), (12, 12)]
@@ -134,21 +143,23 @@ def test_there_are_rows_in_every_table(filled_url):
     assert empty == []
 
 
-def test_every_changed_cell_is_found(filled_url):
+def test_every_changed_cell_is_found(filled_url, tried):
     """One by one, in every column of every table: verification fails."""
-    missed, tried = [], set()
+    missed, columns, cells = [], set(), 0
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
             for row, name, value in changes(connection, table):
                 connection.execute(update(table).where(where(table, row)).values({name: value}))
                 connection.commit()
-                tried.add(table.c[name])
-                if store.verify_ledger().ok:
+                columns.add(table.c[name])
+                cells += 1
+                if store.ledger.verify().ok:
                     missed.append((table.name, name, row[name], value))
                 restored(connection, table, {**row, name: value}, row)
-        assert store.verify_ledger().findings == ()
+        assert store.ledger.verify().findings == ()
+    tried(Kind.CHANGED_CELL, cells)
     assert missed == []
-    assert tried == {column for table in METADATA.sorted_tables for column in table.columns}
+    assert columns == {column for table in METADATA.sorted_tables for column in table.columns}
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -162,34 +173,37 @@ def test_every_changed_cell_is_found(filled_url):
         "UPDATE ledger SET actor = CAST(x'ff41' AS TEXT) WHERE decision_id = 1",
     ],
 )
-def test_cells_that_only_sqlite_holds_are_found(filled_url, harm):
+def test_cells_that_only_sqlite_holds_are_found(filled_url, harm, tried):
     """Numbers that pass for true, texts that are no UTF-8: the decision is named all the same."""
+    tried(Kind.CHANGED_CELL)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         connection.execute(text(harm))
         connection.commit()
-        first = store.verify_ledger().findings[0]
+        first = store.ledger.verify().findings[0]
     assert (first.harm, first.decision_id) == (Harm.CHANGED, 1)
 
 
-def test_every_deleted_row_is_found(filled_url):
+def test_every_deleted_row_is_found(filled_url, tried):
     """Whichever row of whichever table is taken out: verification fails."""
-    missed = []
+    missed, count = [], 0
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
             for row in connection.execute(select(table)).mappings().all():
                 connection.execute(delete(table).where(where(table, row)))
                 connection.commit()
-                if store.verify_ledger().ok:
+                count += 1
+                if store.ledger.verify().ok:
                     missed.append((table.name, dict(row)))
                 connection.execute(insert(table), dict(row))
                 connection.commit()
-        assert store.verify_ledger().findings == ()
+        assert store.ledger.verify().findings == ()
+    tried(Kind.DELETED_ROW, count)
     assert missed == []
 
 
-def test_every_inserted_row_is_found(filled_url):
+def test_every_inserted_row_is_found(filled_url, tried):
     """A copy of a row under another key, in every table: verification fails."""
-    missed = []
+    missed, count = [], 0
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
             row = connection.execute(select(table)).mappings().first()
@@ -205,11 +219,13 @@ def test_every_inserted_row_is_found(filled_url):
                         copy[unique] = None if unique == "decision_id" else "another"
                 connection.execute(insert(table), copy)
                 connection.commit()
-                if store.verify_ledger().ok:
+                count += 1
+                if store.ledger.verify().ok:
                     missed.append((table.name, column.name))
                 connection.execute(delete(table).where(where(table, copy)))
                 connection.commit()
-        assert store.verify_ledger().findings == ()
+        assert store.ledger.verify().findings == ()
+    tried(Kind.INSERTED_ROW, count)
     assert missed == []
 
 
@@ -219,9 +235,9 @@ def _contents(table: Table, row: Any) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in keys}
 
 
-def test_swapped_rows_are_found(filled_url):
+def test_swapped_rows_are_found(filled_url, tried):
     """Two rows of one table that exchange all but their keys: verification fails."""
-    missed, tried = [], set()
+    missed, tables = [], set()
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
             found = connection.execute(select(table)).mappings().all()
@@ -230,21 +246,22 @@ def test_swapped_rows_are_found(filled_url):
                 (a, b) for a in found for b in found if _contents(table, a) != _contents(table, b)
             )
             for a, b in itertools.islice(differing, 1):
-                tried.add(table.name)
+                tables.add(table.name)
                 for row in (a, b):
                     connection.execute(delete(table).where(where(table, row)))
                 swapped = [{**a, **_contents(table, b)}, {**b, **_contents(table, a)}]
                 connection.execute(insert(table), swapped)
                 connection.commit()
-                if store.verify_ledger().ok:
+                if store.ledger.verify().ok:
                     missed.append(table.name)
                 for row in (a, b):
                     connection.execute(delete(table).where(where(table, row)))
                 connection.execute(insert(table), [dict(a), dict(b)])
                 connection.commit()
-        assert store.verify_ledger().findings == ()
+        assert store.ledger.verify().findings == ()
+    tried(Kind.SWAPPED_ROWS, len(tables))
     assert missed == []
-    assert {"pods", "decisions", "candidates", "victims", "nominations", "ledger"} <= tried
+    assert {"pods", "decisions", "candidates", "victims", "nominations", "ledger"} <= tables
 
 
 def test_the_first_harm_is_named(filled_url):
@@ -253,7 +270,7 @@ def test_the_first_harm_is_named(filled_url):
         connection.execute(text("UPDATE victims SET priority = 0 WHERE decision_id = 3"))
         connection.execute(text("UPDATE victims SET priority = 0 WHERE decision_id = 1"))
         connection.commit()
-        first = store.verify_ledger().findings[0]
+        first = store.ledger.verify().findings[0]
     assert (first.cluster, first.harm, first.decision_id, first.sequence) == (
         "default",
         Harm.CHANGED,
@@ -271,26 +288,29 @@ def take_out(connection: Connection, decision_id: int) -> None:
     connection.commit()
 
 
-def test_a_removed_decision_is_named(filled_url):
+def test_a_removed_decision_is_named(filled_url, tried):
     """A decision taken out with all its rows and its entry leaves a gap that tells its number."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         take_out(connection, 2)
-        found = store.verify_ledger().findings
+        found = store.ledger.verify().findings
     assert [(f.harm, f.sequence, f.decision_id) for f in found] == [(Harm.REMOVED, 6, 2)]
 
 
-def test_a_removed_entry_of_something_else_names_no_decision(filled_url):
+def test_a_removed_entry_of_something_else_names_no_decision(filled_url, tried):
     """Where entries lack that were about no decision, none is blamed."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         connection.execute(text("DELETE FROM ledger WHERE session_id IS NOT NULL"))
         connection.execute(text("DELETE FROM ledger WHERE cluster_id = 1 AND sequence = 8"))
         connection.commit()
-        first = store.verify_ledger().findings[0]
+        first = store.ledger.verify().findings[0]
     assert (first.harm, first.sequence, first.decision_id) == (Harm.REMOVED, 8, None)
 
 
-def test_decisions_that_exchange_their_numbers_are_found(filled_url):
+def test_decisions_that_exchange_their_numbers_are_found(filled_url, tried):
     """Two whole decisions, entries and all, under each other's number."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for old, new in ((1, 99), (2, 1), (99, 2)):
             for table in (*DECISION_TABLES, "ledger"):
@@ -300,37 +320,40 @@ def test_decisions_that_exchange_their_numbers_are_found(filled_url):
                     {"new": new, "old": old},
                 )
         connection.commit()
-        first = store.verify_ledger().findings[0]
+        first = store.ledger.verify().findings[0]
     assert (first.harm, first.sequence) == (Harm.CHANGED, 5)
 
 
 @pytest.mark.parametrize("with_entry", [False, True])
-def test_a_decision_that_moves_to_another_cluster_is_found(filled_url, with_entry):
+def test_a_decision_that_moves_to_another_cluster_is_found(filled_url, with_entry, tried):
     """In the cluster that it left, with its ledger entry or without."""
+    tried(Kind.FORGED_LEDGER)
     moved = ("decisions", "cycles", "ledger") if with_entry else ("decisions", "cycles")
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in moved:
             column = "decision_id" if table == "ledger" else "id"
             connection.execute(text(f"UPDATE {table} SET cluster_id = 2 WHERE {column} = 2"))
         connection.commit()
-        first = store.verify_ledger("default").findings[0]
+        first = store.ledger.verify("default").findings[0]
     assert (first.cluster, first.sequence) == ("default", 6)
 
 
-def test_a_cluster_of_copied_entries_is_found(filled_url):
+def test_a_cluster_of_copied_entries_is_found(filled_url, tried):
     """An entry is one of its own cluster: under another name its hash is wrong."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         connection.execute(insert(CLUSTERS), {"id": 3, "name": "copy"})
         for entry in connection.execute(select(LEDGER).where(LEDGER.c.cluster_id == 2)).mappings():
             copied = {**entry, "cluster_id": 3, "hash": entry["hash"] + "x"}
             connection.execute(insert(LEDGER), copied)
         connection.commit()
-        found = store.verify_ledger("copy").findings
+        found = store.ledger.verify("copy").findings
     assert Harm.CHANGED in {f.harm for f in found}
 
 
-def test_reordered_entries_are_found(filled_url):
+def test_reordered_entries_are_found(filled_url, tried):
     """Two entries that change places no longer follow one another."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for old, new in ((5, 99), (6, 5), (99, 6)):
             connection.execute(
@@ -338,21 +361,23 @@ def test_reordered_entries_are_found(filled_url):
                 {"new": new, "old": old},
             )
         connection.commit()
-        first = store.verify_ledger().findings[0]
+        first = store.ledger.verify().findings[0]
     assert (first.harm, first.sequence) == (Harm.REORDERED, 5)
 
 
-def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url):
+def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url, tried):
     """Whoever kept the head elsewhere misses it where the newest entries were removed."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
-        store.record(
-            "default", a_decision(), [], expected_revision=6, actor="x", at_ms=NOW, **RULE_SET
+        decision = made_on(store, a_decision())
+        store.record.decision(
+            "default", decision, [], expected_revision=6, actor="x", at_ms=NOW, rules=BY_HAND
         )
-        head = store.ledger_head("default").hash
-        assert store.verify_ledger(signed=[head]).ok
-        take_out(connection, store.decisions("default", limit=1)[0].id)
-        assert store.verify_ledger().ok
-        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+        head = store.ledger.head("default").hash
+        assert store.ledger.verify(kept=[head]).ok
+        take_out(connection, store.read.decisions("default", limit=1)[0].id)
+        assert store.ledger.verify().ok
+        for found in (store.ledger.verify(kept=[head]), store.ledger.verify(from_hash=head)):
             assert [f.harm for f in found.findings] == [Harm.REMOVED]
 
 
@@ -373,36 +398,40 @@ def rewritten(connection: Connection, *, last: str | None) -> None:
     connection.commit()
 
 
-def test_only_a_kept_head_shows_a_new_chain(filled_url):
+def test_only_a_kept_head_shows_a_new_chain(filled_url, tried):
     """Who can write everything can write everything anew, but not with the same hash."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
-        head = store.ledger_head("default").hash
+        head = store.ledger.head("default").hash
         rewritten(connection, last=None)
-        assert store.verify_ledger().ok
-        found = store.verify_ledger(signed=[head]).findings
+        assert store.ledger.verify().ok
+        found = store.ledger.verify(kept=[head]).findings
     assert [f.harm for f in found] == [Harm.REMOVED]
 
 
-def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url):
+def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url, tried):
     """A new chain whose last entry says the old hash: it is not the hash of that entry."""
+    tried(Kind.FORGED_LEDGER)
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
-        head = store.ledger_head("default").hash
+        head = store.ledger.head("default").hash
         rewritten(connection, last=head)
-        for found in (store.verify_ledger(signed=[head]), store.verify_ledger(from_hash=head)):
+        for found in (store.ledger.verify(kept=[head]), store.ledger.verify(from_hash=head)):
             assert [(f.harm, f.sequence) for f in found.findings] == [(Harm.CHANGED, 10)]
 
 
 def test_verification_from_a_hash_checks_what_follows(filled_url):
     """The entry with the hash and those after it; what was written before is not read."""
     with Store.open(filled_url) as store:
-        signed = store.ledger_head("default")
-        store.change("default", [("Pod", "a/b", a_pod("a/b"))], at_ms=NOW, source="w", cause="live")
+        signed = store.ledger.head("default")
+        store.record.change(
+            "default", [("Pod", "a/b", a_pod("a/b"))], at_ms=NOW, source="w", cause="live"
+        )
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         connection.execute(text("UPDATE victims SET priority = 77 WHERE decision_id = 1"))
         connection.commit()
-        result = store.verify_ledger("default", from_hash=signed.hash)
+        result = store.ledger.verify("default", from_hash=signed.hash)
         assert (result.ok, result.entries) == (True, 2)
-        assert not store.verify_ledger("default", signed=[signed.hash]).ok
+        assert not store.ledger.verify("default", kept=[signed.hash]).ok
 
 
 def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
@@ -414,8 +443,52 @@ def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
             made = {"cluster_id": cluster, "number": number, **revision, **texts}
             connection.execute(insert(REVISIONS), made)
         connection.commit()
-        found = store.verify_ledger("default").findings
+        found = store.ledger.verify("default").findings
     assert [(f.cluster, f.harm, f.revision) for f in found] == [("default", Harm.INSERTED, 900)]
+
+
+def test_a_head_proves_nothing_about_another_cluster(filled_url):
+    """It is searched in the ledgers that are read: not in those of other clusters."""
+    with Store.open(filled_url) as store:
+        other = store.ledger.head("old").hash
+        default = store.ledger.head("default").hash
+        for how in ({"cluster": "default"}, {"from_hash": default}):
+            (found,) = store.ledger.verify(**how, kept=[default, other]).findings
+            assert (found.harm, found.detail) == (
+                Harm.REMOVED,
+                f"no ledger that was read has the hash {other}: it is of entry 3 of cluster old",
+            )
+        assert not store.ledger.verify("default", from_hash=other).ok
+        assert store.ledger.verify(kept=[default, other]).ok
+
+
+def test_only_its_head_shows_that_a_cluster_is_gone(filled_url, tried):
+    """With its ledger and all of its rows: what stays fits together."""
+    tried(Kind.FORGED_LEDGER)
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        head = store.ledger.head("old").hash
+        for table in METADATA.sorted_tables:
+            own = "id" if table is CLUSTERS else "cluster_id"
+            if own in table.c:
+                connection.execute(delete(table).where(table.c[own] == 2))
+        connection.commit()
+        assert store.ledger.verify().ok
+        assert [f.harm for f in store.ledger.verify(kept=[head]).findings] == [Harm.REMOVED]
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(100, 100), (3, 3), (1000, 151)])
+def test_findings_beyond_the_limit_are_counted(filled_url, limit, shown):
+    """However many there are: so many are given, and the others are not kept silent about."""
+    revision = {"at_ms": NOW, "source": "", "cause": "live", "put_count": 0, "deleted_count": 0}
+    texts = {"previous": "", "digest": "x"}
+    with Store.open(filled_url) as store, tampering(filled_url) as connection:
+        connection.execute(text("UPDATE ledger SET actor = 'eve' WHERE sequence = 1"))
+        for number in range(700, 850):
+            made = {"cluster_id": 1, "number": number, **revision, **texts}
+            connection.execute(insert(REVISIONS), made)
+        connection.commit()
+        result = store.ledger.verify(limit=limit)
+    assert (len(result.findings), result.more) == (shown, 151 - shown)
 
 
 def test_an_unknown_cluster_is_no_untouched_one(filled_url):
@@ -424,4 +497,4 @@ def test_an_unknown_cluster_is_no_untouched_one(filled_url):
         Store.open(filled_url) as store,
         pytest.raises(NotFound, match="there is no cluster `defualt`"),
     ):
-        store.verify_ledger("defualt")
+        store.ledger.verify("defualt")

@@ -25,11 +25,11 @@ def store(database_url):
 
 
 def imported(store, *objects):
-    store.import_objects("default", objects, at_ms=NOW, source="dump")
+    store.record.import_objects("default", objects, at_ms=NOW, source="dump")
 
 
 def change(store, *changes, at_ms=NOW):
-    store.change("default", changes, at_ms=at_ms, source="test", cause=Cause.LIVE)
+    store.record.change("default", changes, at_ms=at_ms, source="test", cause=Cause.LIVE)
 
 
 def decide(store, pod, *, rules="kube-1.35"):
@@ -122,7 +122,7 @@ def test_the_view_holds_the_same(store):
 def test_nominations_are_chosen_by_pod_node_and_cluster(store, database_url):
     """The options narrow the list; a table of one cluster does not repeat its name."""
     imported(store, a_node("n1"), *(a_pod(f"a/{n}", nominated="n1") for n in "xy"))
-    store.import_objects("two", [a_pod("a/x", nominated="n9")], at_ms=NOW, source="dump")
+    store.record.import_objects("two", [a_pod("a/x", nominated="n9")], at_ms=NOW, source="dump")
     counts = [
         len(listed(database_url, *arguments))
         for arguments in ([], ["--pod", "a/x"], ["--node", "n1"], ["--cluster", "two"])

@@ -22,7 +22,7 @@ def said(url, **options):
 def test_a_new_database_is_filled_on_first_use(empty_database_url):
     """A file that does not exist, or an empty database, becomes one with the newest schema."""
     with Store.open(empty_database_url) as store:
-        store.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
     assert current(empty_database_url).up_to_date
 
 
@@ -38,7 +38,7 @@ def test_a_plain_path_is_a_sqlite_file(tmp_path, monkeypatch):
 def test_closing_releases_every_file(tmp_path):
     """After `close` no journal of the database is left beside it."""
     with Store.open(str(tmp_path / "policy.db")) as store:
-        store.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
         assert len(list(tmp_path.iterdir())) == 3
     assert [p.name for p in tmp_path.iterdir()] == ["policy.db"]
 
@@ -124,7 +124,7 @@ def test_a_read_only_store_does_not_write(database_url):
         Store.open(database_url, read_only=True) as store,
         pytest.raises(StoreError, match="open for reading only"),
     ):
-        store.import_objects("default", [a_node("n")], at_ms=NOW, source="x")
+        store.record.import_objects("default", [a_node("n")], at_ms=NOW, source="x")
     database = Database(parse_url(database_url), read_only=True)
     with (
         pytest.raises(StoreError, match="open for reading only"),
@@ -138,7 +138,7 @@ def _open_and_import(url, name, start, results):
     start.wait()
     try:
         with Store.open(url) as store:
-            store.import_objects(name, a_cluster(), at_ms=NOW, source="x")
+            store.record.import_objects(name, a_cluster(), at_ms=NOW, source="x")
         results.put("")
     except StoreError as error:
         results.put(error.message)
@@ -159,6 +159,6 @@ def test_many_processes_may_open_a_new_database_at_once(empty_database_url):
     for worker in workers:
         worker.join()
     with Store.open(empty_database_url) as store:
-        names = [c.name for c in store.clusters()]
-        verified = store.verify_ledger().ok
+        names = [c.name for c in store.state.clusters()]
+        verified = store.ledger.verify().ok
     assert (told, names, verified) == ([""] * 4, ["a", "b", "c"], True)

@@ -12,17 +12,27 @@ import pytest
 from sqlalchemy import update
 
 from policy.audit.differences import Difference
+from policy.audit.inputs import MissingInput, Verdict
 from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
-from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.audit.replay import replay_all
+from policy.cluster import canonical
 from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
-from policy.store import Cause, Store, StoreError
+from policy.store import Cause, HypotheticalDecision, Store, StoreError
 from policy.store.journal import StoreJournal
-from policy.store.tables import CYCLES, DECISIONS, PODS, REVISIONS, RULE_SETS, VERSIONS
+from policy.store.tables import (
+    CYCLES,
+    DECISION_TRACES,
+    DECISIONS,
+    PODS,
+    REVISIONS,
+    RULE_SETS,
+    VERSIONS,
+)
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects, rule_set
 
@@ -41,7 +51,7 @@ CLUSTER = objects(
 @pytest.fixture
 def store(database_url):
     with Store.open(database_url) as opened:
-        opened.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
+        opened.record.import_objects("default", CLUSTER, at_ms=NOW_MS, source="dump.json")
         yield opened
 
 
@@ -53,13 +63,12 @@ def schedule(store, **options):
 
 def keep(store, decision, **options):
     """Record a decision about the newest state that changes nothing."""
-    recorded = store.record(
+    recorded = store.record.decision(
         "default",
         decision,
         [],
-        expected_revision=store.head_revision("default"),
-        rule_set_canonical=RULES.canonical,
-        rule_set_name=RULES.name,
+        expected_revision=store.state.head_revision("default"),
+        rules=RULES,
         actor="ann",
         at_ms=NOW_MS,
         **options,
@@ -69,7 +78,7 @@ def keep(store, decision, **options):
 
 def the_decision(store, pod="default/high"):
     """What the rules say on the newest state."""
-    state = store.load_state("default")
+    state = store.state.load("default")
     snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
     return decide(snapshot, RULES, pod, seed=3)
 
@@ -82,14 +91,14 @@ def only(results):
 def test_a_run_replays_equal_after_the_cluster_moved_on(store):
     """Three decisions, each on the state the last one left, are equal later."""
     ids = schedule(store)
-    store.change(
+    store.record.change(
         "default",
         [("Node", "n1", None), ("Pod", "default/c", None)],
         at_ms=NOW_MS,
         source="watch",
         cause=Cause.LIVE,
     )
-    assert [(r.id, r.verdict) for r in replay_all(store, ids)] == [
+    assert [(r.row.id, r.verdict) for r in replay_all(store, ids)] == [
         (number, Verdict.EQUAL) for number in ids
     ]
 
@@ -100,19 +109,19 @@ def test_a_past_that_is_packed_on_the_way_is_the_same_past(store, monkeypatch):
     for i in range(3):
         pod = a_pod(f"gone{i}").pod
         for change in (pod, None):
-            store.change(
+            store.record.change(
                 "default",
                 [("Pod", f"default/gone{i}", change)],
                 at_ms=NOW_MS,
                 source="watch",
                 cause=Cause.LIVE,
             )
-    head = store.head_revision("default")
+    head = store.state.head_revision("default")
     monkeypatch.setattr(snapshots, "_CHANGES", 0)
     past = Past(store, "default")
     past.expect(head)
     found = [past.at(revision, now_ms=NOW_MS) for revision in range(1, head + 1)]
-    kept = [store.load_state("default", at=revision) for revision in range(1, head + 1)]
+    kept = [store.state.load("default", at=revision) for revision in range(1, head + 1)]
     assert [s.state_digest for s in found] == [state.state_digest for state in kept]
     assert len(found[-1].pods) == sum(pod is not None for pod in found[-1].pods)
     assert {r.verdict for r in replay_all(store, ids)} == {Verdict.EQUAL}
@@ -139,7 +148,7 @@ def test_the_first_difference_is_named(store, path, change):
     result = only(replay_all(store, [number]))
     assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, path)
     assert result.difference.recorded != result.difference.replayed
-    assert result.replayed_digest == decision.digest
+    assert result.digest == decision.digest
 
 
 def _longer(victims):
@@ -177,7 +186,7 @@ def damaged(store, database_url, *statements):
 
 def missing(store, number):
     result = only(replay_all(store, [number]))
-    assert (result.verdict, result.replayed_digest) == (Verdict.INCOMPLETE, "")
+    assert (result.verdict, result.digest) == (Verdict.INCOMPLETE, "")
     return result.missing
 
 
@@ -205,7 +214,7 @@ def test_a_rule_set_that_is_gone_is_named(store, database_url):
     """Its decisions are still there, and none of them is taken for replayed."""
     ids = schedule(store)
     damaged(store, database_url, RULE_SETS.delete())
-    assert store.audit_queries().decision_ids("default") == ids
+    assert store.read.decision_ids("default") == ids
     assert {missing(store, number) for number in ids} == {(MissingInput.RULE_SET,)}
 
 
@@ -250,9 +259,19 @@ def test_a_revision_that_is_gone_is_named(store, database_url):
 
 def test_a_state_that_never_was_is_named(store):
     """A hypothetical decision on a supposed state has no state to be replayed on."""
-    supposed = Snapshot.from_objects(CLUSTER[:-1], now_ms=NOW_MS)
-    decision = decide(supposed, RULES, "default/high")
-    assert missing(store, keep(store, decision, hypothetical=True)) == (MissingInput.HYPOTHETICAL,)
+    state = store.state.load("default")
+    snapshot = Snapshot.from_objects(state.objects, now_ms=NOW_MS, state_digest=state.state_digest)
+    supposed = [("Node", "more", a_node("more").cpu(1).node)]
+    decision = decide(snapshot.apply(supposed), RULES, "default/high")
+    (recorded,) = store.record.hypothetical(
+        "default",
+        [HypotheticalDecision(decision=decision, supposed=[supposed])],
+        revision=1,
+        rules=RULES,
+        actor="ann",
+        at_ms=NOW_MS,
+    )
+    assert missing(store, recorded.decision_id) == (MissingInput.HYPOTHETICAL,)
 
 
 def test_another_time_is_named(store, database_url):
@@ -262,7 +281,7 @@ def test_another_time_is_named(store, database_url):
     assert missing(store, number) == (MissingInput.SNAPSHOT,)
 
 
-def test_history_that_is_not_recorded_is_named(store):
+def test_history_that_is_not_recorded_is_named(store, database_url):
     """Rules that read figures of the past are not replayed without the figures."""
     rules = rule_set(
         "kube-1.35",
@@ -270,7 +289,7 @@ def test_history_that_is_not_recorded_is_named(store):
         "verdict": "deny", "reason": "again",
         "when": "history.preemptedCount(victim.owner, duration('1h')) > 1"}}]}}}""",
     )
-    state = store.load_state("default")
+    state = store.state.load("default")
     snapshot = Snapshot.from_objects(
         state.objects,
         now_ms=NOW_MS,
@@ -278,16 +297,20 @@ def test_history_that_is_not_recorded_is_named(store):
         history={"preemptedCount/3600": {"default/ReplicaSet/a": 2}},
     )
     decision = decide(snapshot, rules, "default/high")
-    recorded = store.record(
+    recorded = store.record.decision(
         "default",
         decision,
         [],
         expected_revision=1,
-        rule_set_canonical=rules.canonical,
-        rule_set_name=rules.name,
+        rules=rules,
         actor="ann",
         at_ms=NOW_MS,
     )
+    with store.sql("SELECT document FROM decision_traces") as found:
+        document = canonical.parse(only(found)[0])
+    assert document.pop("history") == decision.history
+    without = update(DECISION_TRACES).values(document=canonical.text(document))
+    damaged(store, database_url, without)
     assert missing(store, recorded.decision_id) == (MissingInput.HISTORY,)
 
 
@@ -297,8 +320,8 @@ def test_what_a_pruning_left_replays(store):
     journal = StoreJournal(store, "default", actor="ann", clock=lambda: next(clock))
     scheduler = Scheduler(journal, RULES, clock=lambda: NOW_MS, seed=7)
     ids = [step.recording.decision_id for step in scheduler.run()]
-    store.prune(store.decision(ids[1]).row.at_ms, actor="ann", at_ms=NOW_MS + 9000)
-    left = store.audit_queries().decision_ids("default")
+    store.ledger.prune(store.read.decision(ids[1]).row.at_ms, actor="ann", at_ms=NOW_MS + 9000)
+    left = store.read.decision_ids("default")
     assert (left, len(ids)) == (ids[1:], 3)
     assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
     wrong = keep(store, replace(the_decision(store, "default/tiny"), node="n9"))
@@ -313,15 +336,13 @@ def test_environments_history_and_prunings_together_replay(store):
         "verdict": "deny", "reason": "again",
         "when": "history.preemptedCount(victim.owner, duration('1h')) > 0"}}]}}}""",
     )
-    store.create_environment("prod", "default", at_ms=NOW_MS, actor="ann")
+    store.record.create_environment("prod", "default", at_ms=NOW_MS, actor="ann")
     clock = itertools.count(NOW_MS, 1000)
     ids = []
     for rules in (first, RULES, first):
-        store.activate(
+        store.record.activate(
             "prod",
-            rule_set_canonical=rules.canonical,
-            rule_set_name=rules.name,
-            rule_set_digest=rules.digest,
+            rules=rules,
             source="",
             reason="",
             actor="ann",
@@ -331,19 +352,19 @@ def test_environments_history_and_prunings_together_replay(store):
             store, "default", environment="prod", actor="ann", clock=lambda: next(clock)
         )
         waiting = a_pod(f"more-{len(ids)}").priority(20 + len(ids)).cpu("4").pod
-        store.import_objects("default", [waiting], at_ms=next(clock), source="dump.json")
+        store.record.import_objects("default", [waiting], at_ms=next(clock), source="dump.json")
         scheduler = Scheduler(journal, first, clock=lambda: next(clock), seed=7)
         ids += [step.recording.decision_id for step in scheduler.run()]
-    decided_by = {store.decision(number).row.rule_set_digest for number in ids}
+    decided_by = {store.read.decision(number).row.rule_set_digest for number in ids}
     assert decided_by == {first.digest, RULES.digest}
-    store.prune(store.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
-    left = store.audit_queries().decision_ids("default")
-    told = store.audit_queries().frozen(left).values()
+    store.ledger.prune(store.read.decision(ids[2]).row.at_ms, actor="ann", at_ms=next(clock))
+    left = store.read.decision_ids("default")
+    told = store.read.frozen(left).values()
     figures = [frozen.history for frozen in told if frozen.history is not None]
     assert left == ids[2:]
     assert any(counts for read in figures for counts in read.values())
     assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
-    assert store.verify_ledger().ok
+    assert store.ledger.verify().ok
 
 
 # --- many --------------------------------------------------------------------------------------
@@ -356,10 +377,10 @@ def test_several_processes_say_what_one_says(store, database_url):
     for _ in range(210):
         keep(store, decision)
     schedule(store)
-    ids = store.audit_queries().decision_ids("default")
-    alone = {r.id: r for r in replay_all(store, ids)}
+    ids = store.read.decision_ids("default")
+    alone = {r.row.id: r for r in replay_all(store, ids)}
     shared = list(run(database_url, store, ids, replay_all, jobs=2))
-    assert {r.id: r for r in shared} == alone
+    assert {r.row.id: r for r in shared} == alone
     assert len(shared) == len(ids)
     assert [n for n, r in alone.items() if r.verdict is not Verdict.EQUAL] == [wrong]
 
@@ -369,7 +390,7 @@ def test_an_error_in_a_process_is_raised_here(store, database_url):
     decision = the_decision(store)
     for _ in range(200):
         keep(store, decision)
-    ids = store.audit_queries().decision_ids("default")
+    ids = store.read.decision_ids("default")
     with pytest.raises(ZeroDivisionError):
         list(run(database_url, store, ids, _failing, jobs=2))
 
@@ -383,7 +404,7 @@ def test_a_process_that_is_killed_is_noticed(store, database_url):
     decision = the_decision(store)
     for _ in range(200):
         keep(store, decision)
-    ids = store.audit_queries().decision_ids("default")
+    ids = store.read.decision_ids("default")
     with pytest.raises(WorkerLost):
         list(run(database_url, store, ids, _dying, jobs=2))
 

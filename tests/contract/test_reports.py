@@ -41,7 +41,7 @@ class Cluster:
             "preemption-toleration.scheduling.sigs.k8s.io/minimum-preemptable-priority": "50",
             "preemption-toleration.scheduling.sigs.k8s.io/toleration-seconds": "600",
         }
-        store.import_objects(
+        store.record.import_objects(
             "default",
             [
                 a_node("n1"),
@@ -53,7 +53,9 @@ class Cluster:
         )
 
     def change(self, *changes):
-        self.store.change("default", changes, at_ms=NOW, source="test", cause=Cause.SIMULATION)
+        self.store.record.change(
+            "default", changes, at_ms=NOW, source="test", cause=Cause.SIMULATION
+        )
 
     def preempt(self, pod, *, victim, priority, owner, after=0):
         """`pod` takes the place of `victim`, which goes."""
@@ -96,7 +98,7 @@ def rows(found, *names):
 
 def test_workloads_that_were_hit(history):
     """Each owner with its evictions and the shortest time between two; the most hit first."""
-    found = reports.workloads(history.report_queries().evictions(ALL))
+    found = reports.workloads(history.read.evictions(ALL))
     names = ("workload", "evictions", "pods", "shortest_gap_seconds", "seconds_lost")
     assert rows(found, *names) == [
         ("shop/ReplicaSet/web", 2, 2, 105 * 60, 300 + 300 + 105 * 60),
@@ -107,7 +109,7 @@ def test_workloads_that_were_hit(history):
 
 def test_pairs_of_preemptor_and_victim(history):
     """Workloads, also of the preemptor: the owner that it had when it was decided."""
-    found = reports.pairs(history.report_queries().evictions(ALL))
+    found = reports.pairs(history.read.evictions(ALL))
     assert rows(found, "preemptor", "victim", "evictions") == [
         ("lab/Job/job", "shop/ReplicaSet/api", 1),
         ("ops/Pod/top", "shop/ReplicaSet/web", 1),
@@ -118,7 +120,7 @@ def test_pairs_of_preemptor_and_victim(history):
 
 def test_the_histogram_ends_with_the_maximum(history):
     """One workload was hit twice, two were hit once; each of the four pods was hit once."""
-    found = reports.histogram(history.report_queries().evictions(ALL))
+    found = reports.histogram(history.read.evictions(ALL))
     assert rows(found, "evictions", "workloads", "pods") == [(1, 2, 4), (2, 1, 0)]
 
 
@@ -129,13 +131,13 @@ def test_a_pod_that_comes_back_under_its_name_counts_again(store):
     back = a_pod("shop/web-1", node="n1", cpu="8", owner="ReplicaSet/web")
     cluster.change(("Pod", "ops/a", None), ("Pod", "shop/web-1", back))
     cluster.preempt("ops/b", victim="shop/web-1", priority=1, owner="", after=MINUTE)
-    found = reports.histogram(store.report_queries().evictions(ALL))
+    found = reports.histogram(store.read.evictions(ALL))
     assert rows(found, "evictions", "workloads", "pods") == [(2, 1, 1)]
 
 
 def test_cascades_are_chains_within_the_window(history):
     """Web lost a pod 100 minutes before it preempts: a chain within two hours, not within one."""
-    evictions = history.report_queries().evictions(ALL)
+    evictions = history.read.evictions(ALL)
     names = ("depth", "preemptions", "evictions", "example")
     first = "shop/ReplicaSet/api > shop/ReplicaSet/web"
     assert [
@@ -149,17 +151,16 @@ def test_cascades_are_chains_within_the_window(history):
 
 def test_how_long_preemptors_waited(history):
     """Every nomination of this history was used at once, by the pod that was nominated."""
-    found = reports.waiting(history.report_queries().nominations(ALL), now_ms=NOW)
+    found = reports.waiting(history.read.past_nominations(ALL), now_ms=NOW)
     assert rows(found, "ended", "nominations") == [("bound", 4)]
 
 
 def test_nominations_of_a_range_are_those_made_in_it(history):
     """By the time that they were decided for, from the first instant on and before the last."""
-    queries = history.report_queries()
-    every = queries.nominations(ALL)
+    every = history.read.past_nominations(ALL)
     times = sorted({row.made_ms for row in every})
     found = [
-        queries.nominations(replace(ALL, since_ms=since, until_ms=until))
+        history.read.past_nominations(replace(ALL, since_ms=since, until_ms=until))
         for since, until in pairwise(times)
     ]
     assert len(times) > 1
@@ -168,7 +169,7 @@ def test_nominations_of_a_range_are_those_made_in_it(history):
 
 def test_what_was_lost(history):
     """Run time of the victims, by namespace, priority and preemptor."""
-    evictions = history.report_queries().evictions(ALL)
+    evictions = history.read.evictions(ALL)
     web, api, job = 300 + 300 + 105 * 60, 300 + 10 * 60, 300 + 100 * 60
     found = {
         by: rows(reports.cost(evictions, by=by), "name", "seconds_lost")
@@ -184,8 +185,9 @@ def test_what_was_lost(history):
 
 def test_what_each_shipped_rule_would_have_prevented(history):
     """Asked alone about each eviction, with the objects and the past of that moment."""
-    queries = history.report_queries()
-    found = reports_prevented.prevented(queries.past_preemptions(ALL), queries.evictions(ALL))
+    found = reports_prevented.prevented(
+        history.read.past_preemptions(ALL), history.read.evictions(ALL)
+    )
     assert {row.rule: (row.evictions, row.preemptions, row.seconds_saved) for row in found} == {
         # web-1 had run for five minutes when it was taken.
         "minimum-run-time": (1, 1, 300),
@@ -208,11 +210,10 @@ def test_the_past_counts_for_rules_that_look_back(store):
     cluster = Cluster(store)
     cluster.preempt("shop/api-1", victim="shop/web-1", priority=1, owner="ReplicaSet/web")
     cluster.preempt("ops/top", victim="shop/api-1", priority=2, owner="", after=10 * MINUTE)
-    queries = store.report_queries()
     late = Range(cluster="default", since_ms=T0 + MINUTE)
     for wanted in (ALL, late):
         found = reports_prevented.prevented(
-            queries.past_preemptions(wanted), queries.evictions(ALL)
+            store.read.past_preemptions(wanted), store.read.evictions(ALL)
         )
         (row,) = [row for row in found if row.rule == "cooldown"]
         assert (row.evictions, row.preemptions) == (1, 1)
@@ -222,15 +223,15 @@ def test_a_range_leaves_out_what_was_decided_before(history):
     """`since` counts by the time that a decision was made for."""
     late = Range(cluster="default", since_ms=T0 + 20 * MINUTE)
     early = Range(cluster="default", until_ms=T0 + 20 * MINUTE)
-    queries = history.report_queries()
-    assert [len(queries.evictions(wanted)) for wanted in (ALL, late, early)] == [4, 2, 2]
+    assert [len(history.read.evictions(wanted)) for wanted in (ALL, late, early)] == [4, 2, 2]
 
 
 def test_coverage_lists_what_never_decided(history):
     """Every rule of the rule set, with the decisions and pods that it decided about."""
-    queries = history.report_queries()
-    (used,) = queries.rule_sets_used(ALL)
-    found = rows(coverage(used, queries.rule_uses(ALL)), "section", "rule", "decisions", "pods")
+    (used,) = history.read.rule_sets_used(ALL)
+    found = rows(
+        coverage(used, history.read.rule_uses(ALL)), "section", "rule", "decisions", "pods"
+    )
     assert found == [
         ("eligibility", "policy-never", 0, None),
         ("eligibility", "nominated-node-lost", 0, None),

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 
-from policy.cluster.digest import GENESIS, chain_changes
+from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
 from policy.decision.record import record_of
 from policy.store import (
     ChangesSince,
+    HypotheticalDecision,
     NominationRow,
     NotFound,
     QueueInfo,
+    SnapshotMismatch,
     StaleRevision,
     Store,
     StoredDecision,
     StoreError,
 )
+from policy.store.connection import parse_url
 from tests.contract.builders import (
+    BY_HAND,
     NOW,
     RULES,
     RULES_DIGEST,
     a_cluster,
     a_decision,
+    a_node,
     a_pod,
     a_victim,
+    made_on,
     the_changes,
 )
 from tests.contract.test_ledger import tampering
@@ -43,23 +51,22 @@ def by_key(objects):
 @pytest.fixture
 def store(database_url):
     with Store.open(database_url) as opened:
-        opened.import_objects("default", a_cluster(), at_ms=NOW - 1000, source="dump.json")
+        opened.record.import_objects("default", a_cluster(), at_ms=NOW - 1000, source="dump.json")
         yield opened
 
 
 def record(store, decision=None, changes=None, **options):
     settings = {
         "expected_revision": 1,
-        "rule_set_canonical": RULES,
-        "rule_set_name": "by-hand",
+        "rules": BY_HAND,
         "environment": "prod",
         "actor": "ann",
         "at_ms": NOW + 5,
         **options,
     }
-    return store.record(
+    return store.record.decision(
         "default",
-        decision or a_decision(),
+        made_on(store, decision or a_decision(), revision=settings["expected_revision"]),
         the_changes() if changes is None else changes,
         **settings,
     )
@@ -67,7 +74,7 @@ def record(store, decision=None, changes=None, **options):
 
 def test_an_imported_cluster_is_loaded_as_it_was(store):
     """Every object comes back equal, with the digest that chains over the whole import."""
-    state = store.load_state("default")
+    state = store.state.load("default")
     objects = a_cluster()
     expected = chain_changes(GENESIS, ((kind_of(o), key_of(o), o) for o in objects))
     assert (by_key(state.objects), state.revision, state.state_digest) == (
@@ -77,14 +84,25 @@ def test_an_imported_cluster_is_loaded_as_it_was(store):
     )
 
 
+def who_wrote(store) -> dict[str, object]:
+    """The process's user, and the database's where there is one."""
+    uid = os.getuid()
+    user = parse_url(store.location).username or ""
+    names = {"process_user": pwd.getpwuid(uid).pw_name, "database_user": user}
+    return {"process_uid": uid, **names}
+
+
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_a_recorded_decision_comes_back_whole(store, name):
     """Every field of what is kept of a decision is read back as it was, and so is its line."""
     figures = {"preemptedCount/3600": {"shop/ReplicaSet/web": 2}}
-    decision = replace(GOLDEN[name], rule_set="by-hand", rule_set_digest=RULES_DIGEST)
+    decision = replace(
+        GOLDEN[name], rule_set="by-hand", rule_set_digest=RULES_DIGEST, history=figures
+    )
+    decision = made_on(store, decision)
     queue = QueueInfo(attempt=3, queued_ms=NOW - 50)
-    recorded = record(store, decision, queue=queue, history=figures)
-    whole = record_of(decision, history=figures)
+    recorded = record(store, decision, queue=queue)
+    whole = record_of(decision)
     unsaved = StoredDecision.unsaved(
         whole,
         cluster="default",
@@ -100,16 +118,17 @@ def test_a_recorded_decision_comes_back_whole(store, name):
         hypothetical=False,
         attempt=3,
         queued_ms=NOW - 50,
+        **who_wrote(store),
     )
-    assert store.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
-    assert store.decisions() == [row]
+    assert store.read.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
+    assert store.read.decisions() == [row]
 
 
 def test_what_is_left_out_of_a_record_stays_out(store):
     """A decision without history and extenders has the record that it would have in a dry run."""
-    decision = a_decision()
+    decision = made_on(store, a_decision())
     recorded = record(store, decision, candidates_kept=1)
-    assert store.decision(recorded.decision_id).record == record_of(decision, keep="chosen")
+    assert store.read.decision(recorded.decision_id).record == record_of(decision, keep="chosen")
 
 
 def test_a_changed_row_is_no_decision(store, database_url):
@@ -119,14 +138,14 @@ def test_a_changed_row_is_no_decision(store, database_url):
         connection.execute(text("UPDATE decisions SET outcome = 'nothing'"))
         connection.commit()
     with pytest.raises(StoreError, match=f"the rows of decision {number} are not those of"):
-        store.decision(number)
+        store.read.decision(number)
 
 
 def test_a_decision_moves_the_state_by_exactly_its_changes(store):
     """The state after a decision is the state before with the changes applied, digest included."""
-    before = store.load_state("default")
+    before = store.state.load("default")
     recorded = record(store)
-    after = store.load_state("default")
+    after = store.state.load("default")
     expected = by_key(before.objects)
     for kind, key, obj in the_changes():
         expected.pop((kind, key), None)
@@ -140,31 +159,31 @@ def test_a_decision_moves_the_state_by_exactly_its_changes(store):
 def test_the_past_stays(store):
     """An older revision is loaded as it was before later changes."""
     record(store)
-    assert by_key(store.load_state("default", at=1).objects) == by_key(a_cluster())
+    assert by_key(store.state.load("default", at=1).objects) == by_key(a_cluster())
 
 
 def test_changes_since_a_revision_lead_to_the_newest_state(store):
     """A process that follows with the net changes sees what one sees that loads afresh."""
     record(store)
-    store.import_objects(
+    store.record.import_objects(
         "default", [a_pod("shop/web-1", node="n2", uid="second")], at_ms=NOW + 9, source="later"
     )
-    found = store.changes_since("default", 1)
-    state = by_key(store.load_state("default", at=1).objects)
+    found = store.state.changes_since("default", 1)
+    state = by_key(store.state.load("default", at=1).objects)
     for kind, key, obj in found.changes:
         state.pop((kind, key), None)
         if obj is not None:
             state[kind, key] = obj
-    now = store.load_state("default")
+    now = store.state.load("default")
     assert state == by_key(now.objects)
     assert (found.revision, found.state_digest) == (now.revision, now.state_digest)
 
 
 def test_no_changes_since_the_newest_revision(store):
     """Whoever is up to date gets nothing."""
-    state = store.load_state("default")
+    state = store.state.load("default")
     expected = ChangesSince(changes=[], revision=1, state_digest=state.state_digest)
-    assert store.changes_since("default", 1) == expected
+    assert store.state.changes_since("default", 1) == expected
 
 
 def test_a_stale_decision_is_refused_and_leaves_nothing(store):
@@ -173,14 +192,60 @@ def test_a_stale_decision_is_refused_and_leaves_nothing(store):
     with pytest.raises(StaleRevision) as caught:
         record(store, a_decision(seed=8))
     assert (caught.value.expected, caught.value.actual) == (1, 2)
-    assert len(store.decisions()) == 1
-    assert store.load_state("default").revision == 2
+    assert len(store.read.decisions()) == 1
+    assert store.state.load("default").revision == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"snapshot_digest": "sha256:" + 64 * "5"},
+        {"now_ms": NOW + 1},
+        {"history": {"preemptedCount/60": {}}},
+    ],
+)
+def test_a_decision_on_another_state_is_refused_and_leaves_nothing(store, wrong):
+    """What does not follow from the revision, the time and the figures could never be replayed."""
+    decision = replace(made_on(store, a_decision()), **wrong)
+    to = {"rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch, match="`team/urgent` was not made on revision 1 of"):
+        store.record.decision("default", decision, [], expected_revision=1, **to)
+    with pytest.raises(SnapshotMismatch):
+        store.record.hypothetical(
+            "default", [HypotheticalDecision(decision=decision)], revision=1, **to
+        )
+    assert store.read.decisions(hypothetical=None) == []
+
+
+def test_hypothetical_decisions_follow_from_what_is_supposed(store):
+    """Each is checked on the state that the suppositions before it lead to; all or none is kept."""
+    node, pod = ("Node", "n9", a_node("n9")), ("Pod", "lab/x", a_pod("lab/x"))
+    state = store.state.load("default").state_digest
+    decisions = []
+    for seed, changes in enumerate(([node], [pod])):
+        state = chain_changes(state, changes)
+        decision = a_decision(snapshot_digest=snapshot_digest(state, now_ms=NOW), seed=seed)
+        decisions.append(HypotheticalDecision(decision=decision, supposed=[changes]))
+    to = {"revision": 1, "rules": BY_HAND, "actor": "ann", "at_ms": NOW}
+    with pytest.raises(SnapshotMismatch):
+        store.record.hypothetical("default", [decisions[0], decisions[0]], **to)
+    assert store.read.decisions(hypothetical=None) == []
+    recorded = store.record.hypothetical("default", decisions, **to)
+    found = [(row.id, row.base_revision) for row in store.read.decisions(hypothetical=True)]
+    assert found == [(one.decision_id, 1) for one in reversed(recorded)]
+
+
+def test_a_decision_by_other_rules_is_refused(store):
+    """A decision is kept with the rule set that made it, and with no other."""
+    decision = replace(made_on(store, a_decision()), rule_set_digest="sha256:" + 64 * "0")
+    with pytest.raises(StoreError, match="was not made by rule set `by-hand`"):
+        record(store, decision)
 
 
 def test_a_decision_without_effect_makes_no_revision(store):
     """A cycle that changes nothing is recorded at the revision that it looked at."""
     recorded = record(store, changes=[])
-    row = store.decision(recorded.decision_id).row
+    row = store.read.decision(recorded.decision_id).row
     assert (recorded.revision, row.revision, row.base_revision) == (1, None, 1)
 
 
@@ -188,14 +253,14 @@ def test_a_failing_record_leaves_nothing(store):
     """A change of an object that does not exist undoes the whole transaction."""
     with pytest.raises(StoreError, match="cannot be removed"):
         record(store, changes=[("Pod", "shop/nobody", None)])
-    assert (store.decisions(), store.load_state("default").revision) == ([], 1)
+    assert (store.read.decisions(), store.state.load("default").revision) == ([], 1)
 
 
 @pytest.mark.parametrize(("keep", "kept"), [("all", 40), ("chosen", 1), (10, 10), (0, 0)])
 def test_as_many_candidates_are_kept_as_asked_for(store, keep, kept):
     """`candidates_kept` limits the rows and nothing else."""
     recorded = record(store, a_decision(candidates=40), candidates_kept=keep)
-    stored = store.decision(recorded.decision_id)
+    stored = store.read.decision(recorded.decision_id)
     assert (
         len(stored.record.candidates.best),
         stored.row.kept_candidates,
@@ -211,21 +276,21 @@ def test_a_rule_set_is_kept_whole_under_its_digest(store):
     """The canonical text comes back by the digest, or the beginning of it."""
     record(store)
     digest = a_decision().rule_set_digest
-    assert [store.rule_set(digest), store.rule_set(digest[7:19])] == [RULES, RULES]
+    assert [store.read.rule_set(digest), store.read.rule_set(digest[7:19])] == [RULES, RULES]
 
 
 def test_a_rule_set_text_of_another_digest_is_refused(store):
     """What is kept under a digest has that digest."""
     with pytest.raises(StoreError, match="does not have the digest"):
-        record(store, rule_set_canonical=RULES + " ")
+        replace(BY_HAND, canonical=RULES + " ")
 
 
 def test_nominations_have_a_life(store):
     """Made by import and by a decision, taken away by a decision, ended by binding."""
     record(store, a_decision(clear=("lab/waiting",)), the_changes(clear=("lab/waiting",)))
     bound = a_pod("team/urgent", node="n1", priority=100, cpu="4")
-    store.import_objects("default", [bound], at_ms=NOW + 9, source="later")
-    assert store.nominations("default") == [
+    store.record.import_objects("default", [bound], at_ms=NOW + 9, source="later")
+    assert store.read.nominations("default") == [
         NominationRow(
             cluster="default",
             pod="team/urgent",
@@ -255,7 +320,7 @@ def test_nominations_have_a_life(store):
             ended_ms=NOW + 5,
         ),
     ]
-    assert store.nominations(standing=True) == []
+    assert store.read.nominations(standing=True) == []
 
 
 @pytest.mark.parametrize(
@@ -270,17 +335,17 @@ def test_nominations_have_a_life(store):
 )
 def test_how_a_nomination_ends(store, after, cause):
     """The cause tells what became of the pod."""
-    store.import_objects("default", [after], at_ms=NOW, source="later")
-    ended = store.nominations("default", pod="lab/waiting", standing=False)
+    store.record.import_objects("default", [after], at_ms=NOW, source="later")
+    ended = store.read.nominations("default", pod="lab/waiting", standing=False)
     assert [n.ended_by for n in ended] == [cause]
 
 
 def test_decisions_are_listed_newest_first_and_by_pages(store):
     """`limit` and `before_id` walk back through the list, `after_id` forward."""
     ids = [record(store, a_decision(seed=i), changes=[]).decision_id for i in range(5)]
-    assert [d.id for d in store.decisions(limit=2)] == [ids[4], ids[3]]
-    assert [d.id for d in store.decisions(limit=2, before_id=ids[3])] == [ids[2], ids[1]]
-    assert [d.id for d in store.decisions(limit=2, after_id=ids[1])] == [ids[2], ids[3]]
+    assert [d.id for d in store.read.decisions(limit=2)] == [ids[4], ids[3]]
+    assert [d.id for d in store.read.decisions(limit=2, before_id=ids[3])] == [ids[2], ids[1]]
+    assert [d.id for d in store.read.decisions(limit=2, after_id=ids[1])] == [ids[2], ids[3]]
 
 
 def test_decisions_are_found_by_what_they_are_about(store):
@@ -292,7 +357,7 @@ def test_decisions_are_found_by_what_they_are_about(store):
         changes=[],
     ).decision_id
     found = {
-        name: [d.id for d in store.decisions("default", **options)]
+        name: [d.id for d in store.read.decisions("default", **options)]
         for name, options in {
             "since": {"since_ms": NOW + 60_000},
             "until": {"until_ms": NOW + 60_000},
@@ -325,30 +390,30 @@ def test_decisions_are_found_by_what_they_are_about(store):
 def test_a_decision_is_found_by_the_beginning_of_its_digest(store):
     """With or without `sha256:`; what does not exist is NotFound."""
     recorded = record(store)
-    digest = a_decision().digest
-    found = [store.decision(text).row.id for text in (digest, digest[:15], digest[7:17])]
+    digest = made_on(store, a_decision(), revision=1).digest
+    found = [store.read.decision(text).row.id for text in (digest, digest[:15], digest[7:17])]
     assert found == [recorded.decision_id] * 3
     for lacking in ("4711", "sha256:00000000", "nonsense"):
         with pytest.raises(NotFound, match="there is no decision"):
-            store.decision(lacking)
+            store.read.decision(lacking)
 
 
 def test_clusters_are_kept_apart(store):
     """Revisions, objects and decisions of one cluster are not those of another."""
-    store.import_objects("other", [a_pod("a/b")], at_ms=NOW, source="x")
+    store.record.import_objects("other", [a_pod("a/b")], at_ms=NOW, source="x")
     record(store)
-    assert [(c.name, c.revision, c.decisions) for c in store.clusters()] == [
+    assert [(c.name, c.revision, c.decisions) for c in store.state.clusters()] == [
         ("default", 2, 1),
         ("other", 1, 0),
     ]
-    assert [key_of(o) for o in store.load_state("other").objects] == ["a/b"]
-    assert store.decisions("other") == []
+    assert [key_of(o) for o in store.state.load("other").objects] == ["a/b"]
+    assert store.read.decisions("other") == []
     with pytest.raises(NotFound, match="there is no cluster `third`"):
-        store.load_state("third")
+        store.state.load("third")
 
 
 def test_the_revision_at_an_instant(store):
     """0 before the first revision, then the newest that had begun."""
     record(store)
     instants = (NOW - 1001, NOW - 1000, NOW + 4, NOW + 5, NOW + 10**6)
-    assert [store.revision_at("default", t) for t in instants] == [0, 1, 1, 2, 2]
+    assert [store.state.revision_at("default", t) for t in instants] == [0, 1, 1, 2, 2]

@@ -32,6 +32,7 @@ def forgetful(snapshot: Snapshot) -> Snapshot:
     none = Allowed(
         pods=np.zeros(len(snapshot.pods), dtype=np.bool_),
         rule=np.full(len(snapshot.pods), -1, dtype=np.int16),
+        without_value=(),
     )
     inputs = (RULES.victims.eligible, snapshot.node, 10, snapshot.column(PRIORITY))
     snapshot.remembered("allowed", inputs, lambda: none)

@@ -16,6 +16,7 @@ from policy.store import Store, StoreError
 from policy.store.connection import parse_url
 from policy.store.readers import create_reader, drop_reader
 from tests.contract.filled import fill
+from tests.support.tried import Kind
 
 
 @pytest.fixture
@@ -149,8 +150,9 @@ HOSTILE = [
 ]
 
 
-def test_nothing_but_reading_gets_through(owner, store, target):
+def test_nothing_but_reading_gets_through(owner, store, target, tried):
     """Whatever is tried is refused, the record is as before and no file appears."""
+    tried(Kind.HOSTILE_SQL, len(HOSTILE))
     accepted = []
     for statement in HOSTILE:
         try:
@@ -159,7 +161,7 @@ def test_nothing_but_reading_gets_through(owner, store, target):
         except StoreError:
             continue
     assert accepted == []
-    assert owner.verify_ledger().ok
+    assert owner.ledger.verify().ok
     assert list(target.iterdir()) == []
 
 

@@ -10,9 +10,18 @@ from policy.cluster.objects import key_of, kind_of
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, NotFound, Store
 from policy.store.journal import StoreJournal
-from policy.store.read.audit_queries import tables
+from policy.store.read.tables import tables
 from policy.store.tables import METADATA, VERSIONS
-from tests.contract.builders import NOW, RULES, a_cluster, a_decision, a_pod, a_victim, the_changes
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_cluster,
+    a_decision,
+    a_pod,
+    a_victim,
+    made_on,
+    the_changes,
+)
 from tests.contract.filled import fill
 from tests.support.builders import a_pod as decided_pod
 from tests.support.builders import rule_set
@@ -31,15 +40,14 @@ def by_key(objects):
 def test_a_kind_at_every_revision_is_what_the_whole_state_holds(store):
     """Objects by kind and their number are those of the state loaded whole."""
     fill(store)
-    for revision in range(1, store.head_revision("default") + 1):
-        queries = store.audit_queries()
-        whole = by_key(store.load_state("default", at=revision).objects)
+    for revision in range(1, store.state.head_revision("default") + 1):
+        whole = by_key(store.state.load("default", at=revision).objects)
         found = {
             (kind, one.key): one.object
             for kind in VERSIONS
-            for one in queries.objects_at("default", kind, at=revision)
+            for one in store.state.objects_at("default", kind, at=revision)
         }
-        counts = queries.counts_at("default", at=revision)
+        counts = store.state.counts_at("default", at=revision)
         assert found == whole
         assert sum(counts.values()) == len(whole)
 
@@ -47,10 +55,9 @@ def test_a_kind_at_every_revision_is_what_the_whole_state_holds(store):
 def test_one_object_comes_with_the_revisions_between_which_it_was_so(store):
     """A pod that changed at revision 2 has a version that ends there and one that begins there."""
     fill(store)
-    queries = store.audit_queries()
 
     def version(at):
-        (found,) = queries.objects_at("default", "Pod", at=at, key="team/urgent")
+        (found,) = store.state.objects_at("default", "Pod", at=at, key="team/urgent")
         return found.valid_from, found.valid_to
 
     assert [version(1), version(2)] == [(1, 2), (2, 3)]
@@ -59,8 +66,8 @@ def test_one_object_comes_with_the_revisions_between_which_it_was_so(store):
 def test_steps_lead_from_one_revision_to_the_next(store):
     """Each revision's changes have its digest, chained over that of the one before."""
     fill(store)
-    head = store.head_revision("default")
-    steps = store.audit_queries().steps("default", 0, head)
+    head = store.state.head_revision("default")
+    steps = store.state.steps("default", 0, head)
     assert [s.revision for s in steps] == list(range(1, head + 1))
     assert all(step.intact for step in steps)
     assert [s.previous for s in steps] == [GENESIS, *(s.state_digest for s in steps[:-1])]
@@ -69,11 +76,10 @@ def test_steps_lead_from_one_revision_to_the_next(store):
 def test_a_revision_that_is_not_there_is_not_found(store):
     """Neither its objects nor the way to it can be asked for."""
     fill(store)
-    queries = store.audit_queries()
     with pytest.raises(NotFound, match="no revision 99"):
-        queries.objects_at("default", "Pod", at=99)
+        store.state.objects_at("default", "Pod", at=99)
     with pytest.raises(NotFound, match="no revision"):
-        queries.steps("default", 1, 99)
+        store.state.steps("default", 1, 99)
 
 
 def rows(store):
@@ -86,9 +92,9 @@ def rows(store):
 
 def test_importing_the_same_again_adds_no_version(store):
     """An unchanged dump leaves every table as it was."""
-    store.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
+    store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
     before = rows(store)
-    again = store.import_objects("default", a_cluster(), at_ms=NOW + 9, source="dump.json")
+    again = store.record.import_objects("default", a_cluster(), at_ms=NOW + 9, source="dump.json")
     assert (again.new_revision, rows(store)) == (False, before)
 
 
@@ -96,16 +102,15 @@ def test_importing_the_same_again_adds_no_version(store):
 def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(store, size):
     """Three victims: four versions, one revision, one ledger entry, and the decision's own."""
     pods = [a_pod(f"shop/w{i}", node="n1", cpu="1m") for i in range(size)]
-    store.import_objects("default", [*a_cluster(), *pods], at_ms=NOW, source="dump.json")
+    store.record.import_objects("default", [*a_cluster(), *pods], at_ms=NOW, source="dump.json")
     before = rows(store)
     gone = ("shop/w0", "shop/w1", "shop/w2")
-    store.record(
+    store.record.decision(
         "default",
-        a_decision(*(a_victim(pod) for pod in gone)),
+        made_on(store, a_decision(*(a_victim(pod) for pod in gone))),
         the_changes(*gone),
         expected_revision=1,
-        rule_set_canonical=RULES,
-        rule_set_name="by-hand",
+        rules=BY_HAND,
         actor="ann",
         at_ms=NOW,
     )
@@ -129,15 +134,15 @@ def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(sto
 
 def test_a_live_change_is_a_revision_with_its_cause(store):
     """Time, source and cause of a change can be asked for."""
-    store.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
-    store.change(
+    store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
+    store.record.change(
         "default",
         [("Pod", "jobs/batch", None)],
         at_ms=NOW + 5,
         source="watch",
         cause=Cause.LIVE,
     )
-    newest = store.revisions("default", limit=1)[0]
+    newest = store.state.revisions("default", limit=1)[0]
     assert (newest.number, newest.at_ms, newest.source, newest.cause, newest.deleted_count) == (
         2,
         NOW + 5,
@@ -150,9 +155,9 @@ def test_a_live_change_is_a_revision_with_its_cause(store):
 def test_tables_come_whole_and_in_order(store):
     """Every row of every table, by primary key, with the columns that are named."""
     fill(store)
-    with store.audit_queries().reading_tables() as reader:
+    with store.reading() as rooms:
         for name, columns in tables().items():
-            found = [row for batch in reader.rows(name) for row in batch]
+            found = [row for batch in rooms.read.rows(name) for row in batch]
             assert len(found) == rows(store)[name]
             assert all(len(row) == len(columns) for row in found)
 
@@ -166,6 +171,7 @@ def test_a_scheduler_that_runs_for_long_keeps_no_rows_of_removed_pods(store, mon
     there = sum(pod is not None for pod in scheduler.snapshot.pods)
     for i in range(20):
         for pod in (decided_pod(f"gone{i}").pod, None):
-            scheduler.change([("Pod", f"default/gone{i}", pod)], source="watch")
+            changed = ("Pod", f"default/gone{i}", pod)
+            scheduler.change(lambda _, changed=changed: (changed,), source="watch")
     assert there <= len(scheduler.snapshot.pods) <= there + 2
-    assert scheduler.snapshot.state_digest == store.load_state("default").state_digest
+    assert scheduler.snapshot.state_digest == store.state.load("default").state_digest

@@ -7,15 +7,21 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as with_fields
 
-from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, next_life, suppose
+from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, suppose
 from policy.decision.model import Outcome
 from policy.preemption.decide import DecisionError
-from policy.store import Store
+from policy.scheduling.consequences import next_life
+from policy.store import HypotheticalDecision, Store
 from policy.store.migrate import VIEWS
 from policy.store.read.evictions import Range
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
-from tests.contract.builders import NOW, a_decision
-from tests.contract.filled import RULE_SET, fill
+from tests.contract.builders import (
+    BY_HAND,
+    NOW,
+    a_decision,
+    made_on,
+)
+from tests.contract.filled import fill
 from tests.support.builders import a_node, a_pod, rule_set, snapshot
 
 RULES = rule_set("kube-1.35")
@@ -172,18 +178,17 @@ def test_the_snapshot_that_is_asked_stays_as_it_is():
 
 def everything_told(store: Store) -> dict[str, object]:
     """What every view, saved query, list and report says."""
-    reports = store.report_queries()
     asked = Range(cluster="default")
     told: dict[str, object] = {
-        "decisions": store.decisions(),
-        "ids": store.audit_queries().decision_ids("default"),
-        "nominations": store.nominations("default"),
-        "evictions": reports.evictions(asked),
-        "past preemptions": list(reports.past_preemptions(asked)),
-        "tries": reports.tries_while_nominated("default"),
-        "rule sets used": reports.rule_sets_used(asked),
-        "rule uses": reports.rule_uses(asked),
-        "history": store.history(
+        "decisions": store.read.decisions(),
+        "ids": store.read.decision_ids("default"),
+        "nominations": store.read.nominations("default"),
+        "evictions": store.read.evictions(asked),
+        "past preemptions": list(store.read.past_preemptions(asked)),
+        "tries": store.read.tries_while_nominated("default"),
+        "rule sets used": store.read.rule_sets_used(asked),
+        "rule uses": store.read.rule_uses(asked),
+        "history": store.read.history(
             "default",
             {
                 ("preemptedCount", 3600),
@@ -209,19 +214,17 @@ def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url, outcome
     with Store.open(database_url) as store:
         fill(store)
         before = everything_told(store)
-        decision = a_decision(seed=99)
-        recorded = store.record(
+        decision = replace(a_decision(seed=99), outcome=Outcome(outcome))
+        (recorded,) = store.record.hypothetical(
             "default",
-            replace(decision, outcome=Outcome(outcome)),
-            [],
-            expected_revision=1,
+            [HypotheticalDecision(decision=made_on(store, decision, revision=1))],
+            revision=1,
+            rules=BY_HAND,
             actor="ann",
             at_ms=NOW,
-            hypothetical=True,
-            **RULE_SET,
         )
-        row = store.decision(recorded.decision_id).row
+        row = store.read.decision(recorded.decision_id).row
         assert (row.hypothetical, row.base_revision, row.revision) == (True, 1, None)
         assert everything_told(store) == before
-        assert [d.id for d in store.decisions(hypothetical=True)] == [row.id]
-        assert store.verify_ledger("default").ok
+        assert [d.id for d in store.read.decisions(hypothetical=True)] == [row.id]
+        assert store.ledger.verify("default").ok

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from policy.cluster.digest import GENESIS, chain_changes
@@ -49,13 +50,17 @@ from tests.differential.plain_filters import (
     priority_of,
 )
 from tests.differential.plain_rules import (
+    APPS,
     ELIGIBILITY,
     FORBID,
     RANKING,
     VICTIMS,
     Candidate,
     Nominated,
+    NoValue,
+    app_of,
     draw,
+    holds,
     name_key,
     start_of,
 )
@@ -232,7 +237,7 @@ class Cycle:
     def eligibility(self, statuses: Mapping[str, Verdict]) -> tuple[Any, bool]:
         nominated = self.nominated(statuses)
         for rule in self.rules.eligibility:
-            if rule.when is None or ELIGIBILITY[rule.when.source.strip()](self.pod, nominated):
+            if holds(rule, ELIGIBILITY, self.pod, nominated):
                 return rule, rule.verdict is ruleset.Verdict.ALLOW
         raise AssertionError("no rule decides")
 
@@ -252,7 +257,7 @@ class Cycle:
     def allowed(self, victim: Pod) -> tuple[str, bool]:
         """The rule that decides whether the pod may go, and its verdict; none denies."""
         for rule in self.rules.victims.eligible:
-            if rule.when is None or VICTIMS[rule.when.source.strip()](victim, self.pod):
+            if holds(rule, VICTIMS, victim, self.pod):
                 return rule.id, rule.verdict is ruleset.Verdict.ALLOW
         return "", False
 
@@ -269,6 +274,9 @@ class Cycle:
                     ordered.sort(key=priority_of, reverse=key.descending)
                 case "victim.startTime":
                     ordered.sort(key=lambda p: start_of(p, self.now_ms), reverse=key.descending)
+                case source if source == APPS:
+                    # Who has no value is kept first.
+                    ordered.sort(key=partial(_app_key, descending=key.descending))
                 case "victim.key":
                     if named:
                         ordered.sort(key=name_key, reverse=key.descending)
@@ -356,10 +364,7 @@ class Cycle:
         potential = [
             pod
             for pod in potential
-            if not any(
-                rule.when is None or FORBID[rule.when.source.strip()](pod, key_of(pod) in violating)
-                for rule in rules.forbid
-            )
+            if not any(holds(rule, FORBID, pod, key_of(pod) in violating) for rule in rules.forbid)
         ]
         if not potential and rules.none_eligible is NoneEligible.NO_CANDIDATE:
             return Verdict(UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
@@ -408,8 +413,8 @@ class Cycle:
     def rank(self, candidates: Sequence[Candidate]) -> dict[str, Any]:
         left = list(candidates)
         behind: dict[str, str] = {}
-        values: dict[str, dict[str, int]] = {c.node: {} for c in candidates}
-        order: dict[str, list[int]] = {c.node: [] for c in candidates}
+        values: dict[str, dict[str, int | None]] = {c.node: {} for c in candidates}
+        order: dict[str, list[tuple[bool, int]]] = {c.node: [] for c in candidates}
         steps: list[Step] = []
         decided_by = ""
         for criterion in self.rules.ranking:
@@ -422,10 +427,15 @@ class Cycle:
                 of = RANKING[criterion.expression.source.strip()]
                 sign = 1 if criterion.direction is Direction.MINIMIZE else -1
                 for candidate in candidates:
-                    value = of(candidate, self.now_ms)
+                    try:
+                        value = of(candidate, self.now_ms)
+                    except NoValue:
+                        value = None
                     values[candidate.node][criterion.id] = value
-                    order[candidate.node].append(sign * value)
-                best = sign * min(sign * values[c.node][criterion.id] for c in left)
+                    # Who has no value comes behind all others.
+                    order[candidate.node].append((value is None, sign * (value or 0)))
+                first = min(left, key=lambda c: order[c.node][-1])
+                best = values[first.node][criterion.id]
                 kept = [c for c in left if values[c.node][criterion.id] == best]
             behind |= {c.node: criterion.id for c in left if c not in kept}
             if len(left) > 1:
@@ -532,3 +542,11 @@ def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
         and not selector.empty
         and selector.matches(pod.metadata.labels)
     )
+
+
+def _app_key(pod: Pod, *, descending: bool) -> tuple[bool, int]:
+    try:
+        app = app_of(pod)
+    except NoValue:
+        return False, 0
+    return True, -app if descending else app

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from policy.cluster import times
 from policy.cluster.objects import Pod
+from policy.rules.ruleset import Rule
 from tests.differential.plain_filters import (
     UNRESOLVABLE,
     labels_of,
@@ -19,6 +20,31 @@ from tests.differential.plain_filters import (
 from tests.differential.plain_told import Check
 
 INT32_MIN = -(2**31)
+
+
+class NoValue(Exception):
+    """The expression has no value."""
+
+
+APPS = "{'web': 1, 'db': 2}[victim.labels['app']]"
+
+
+def app_of(pod: Pod) -> int:
+    """`APPS`: a missing label is the empty string, and that is no key of the map."""
+    found = {"web": 1, "db": 2}.get(labels_of(pod).get("app", ""))
+    if found is None:
+        raise NoValue
+    return found
+
+
+def holds(rule: Rule, table: Mapping[str, Callable[..., bool]], *about: object) -> bool:
+    """Does the rule take effect? What has no value counts as the rule says."""
+    if rule.when is None:
+        return True
+    try:
+        return table[rule.when.source.strip()](*about)
+    except NoValue:
+        return rule.on_error.value == "holds"
 
 
 class Nominated(NamedTuple):
@@ -47,10 +73,13 @@ VICTIMS: Mapping[str, Callable[[Pod, Pod], bool]] = {
     ),
     "victim.namespace == 'shop'": lambda v, _: namespace_of(v) == "shop",
     "victim.terminating": lambda v, _: bool(v.metadata.deletion_timestamp),
+    "victim.labels['tier'] != 'gold'": lambda v, _: labels_of(v).get("tier") != "gold",
+    f"{APPS} > 1": lambda v, _: app_of(v) > 1,
     "victim.namespace == preemptor.namespace": lambda v, p: namespace_of(v) == namespace_of(p),
 }
 
 FORBID: Mapping[str, Callable[[Pod, bool], bool]] = {
+    f"{APPS} == 1 && victim.pdbViolating": lambda v, violating: violating and app_of(v) == 1,
     "victim.pdbViolating": lambda _, violating: violating,
     "victim.pdbViolating && victim.namespace == 'shop'": (
         lambda v, violating: violating and namespace_of(v) == "shop"
@@ -83,12 +112,19 @@ def _earliest(candidate: Candidate, now_ms: int) -> int:
     return min(starts, default=now_ms)
 
 
+def _per_violation(candidate: Candidate) -> int:
+    if not candidate.pdb_violations:
+        raise NoValue
+    return len(candidate.victims) // candidate.pdb_violations
+
+
 RANKING: Mapping[str, Callable[[Candidate, int], int]] = {
     "candidate.needsNoVictim ? 1 : 0": lambda c, _: int(not c.victims),
     "candidate.pdbViolations": lambda c, _: c.pdb_violations,
     "candidate.topPriority": lambda c, _: _top(c),
     "candidate.prioritySum": lambda c, _: sum(priority_of(v) + 2**31 for v in c.victims),
     "candidate.victimCount": lambda c, _: len(c.victims),
+    "candidate.victimCount / candidate.pdbViolations": lambda c, _: _per_violation(c),
     "candidate.earliestStartOfTopPriority": _earliest,
 }
 

@@ -28,7 +28,7 @@ class Ranked(NamedTuple):
     node: str
     victims: tuple[str, ...]
     pdb_violations: int
-    values: Mapping[str, int]
+    values: Mapping[str, int | None]
     eliminated_by: str
 
 
@@ -85,7 +85,9 @@ def told(decision: Decision) -> Told:
         sampling=sampling
         and (sampling.potential, sampling.offset, sampling.wanted, sampling.examined),
         victim_rules={
-            r.rule: int(r.inputs["pods"]) for r in trace.rules if r.section == "victims.eligible"
+            r.rule: int(r.inputs["pods"])
+            for r in trace.rules
+            if r.section == "victims.eligible" and r.verdict != "no-value"
         },
         dry_run_statuses=_verdicts(trace.dry_run_statuses),
         candidates=tuple(

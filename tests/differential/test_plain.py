@@ -23,6 +23,7 @@ from policy.manifests import from_dicts
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
 from tests.differential.plain import plain
+from tests.differential.plain_rules import APPS
 from tests.differential.plain_told import Told, told
 from tests.support.builders import (
     ZONE,
@@ -82,6 +83,48 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "all-together": (
         "kube-1.14",
         {"victims": {"reprieve": ["all"], "relist": "by-importance", "maxVictims": 2}},
+    ),
+    "no-value": (
+        "kube-1.35",
+        {
+            "victims": {
+                "eligible": [
+                    {"id": "app", "when": f"{APPS} > 1", "verdict": "deny", "onError": "skip"},
+                    {"id": "gold", "when": "victim.labels['tier'] != 'gold'", "verdict": "deny"},
+                    {"id": "web", "when": f"{APPS} > 1", "verdict": "deny"},
+                    LOWER,
+                ],
+                "forbid": [{"id": "violating", "when": f"{APPS} == 1 && victim.pdbViolating"}],
+                "importance": [
+                    {"id": "app-first", "descending": APPS},
+                    {"descending": "victim.priority"},
+                    {"ascending": "victim.key"},
+                ],
+            },
+        },
+    ),
+    "no-value-allowed": (
+        "kube-1.35",
+        {
+            "victims": {
+                "eligible": [
+                    {"id": "db", "when": f"{APPS} > 1", "verdict": "allow"},
+                    {"id": "web", "when": f"{APPS} > 1", "verdict": "allow", "onError": "holds"},
+                    LOWER,
+                ],
+                "importance": [
+                    {"id": "app-first", "ascending": APPS},
+                    {"ascending": "victim.key"},
+                ],
+            },
+            "ranking": [
+                {
+                    "id": "per-violation",
+                    "minimize": "candidate.victimCount / candidate.pdbViolations",
+                },
+                {"id": "by-name", "pick": "first-by-name"},
+            ],
+        },
     ),
     "own-namespace": (
         "kube-1.35",

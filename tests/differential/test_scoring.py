@@ -406,7 +406,10 @@ def incoming(snapshot: Snapshot) -> Incoming:
     return Incoming(snapshot=snapshot, pod=pod, key=NEW, row=row)
 
 
-USES = [ScorerUse(name=name, weight=i + 1, parameters={}) for i, name in enumerate(SCORERS)]
+USES = [
+    ScorerUse(name=name, weight=i + 1, parameters=SCORERS[name].defaults())
+    for i, name in enumerate(SCORERS)
+]
 
 
 def fast(snapshot: Snapshot, names: list[str]) -> dict[str, list[int] | None]:

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.batch import BatchRules, SessionResult, run_session
-from policy.batch.changes import passed
 from policy.batch.heap import Heap
 from policy.batch.recording import Operation, Outcome
 from policy.batch.resources import (
@@ -25,9 +24,10 @@ from policy.batch.resources import (
     minimum,
     pod_requests,
 )
-from policy.batch.settling import until_settled
 from policy.cluster.objects import ClusterObject, Node, Pod, PodGroup, key_of
 from policy.cluster.snapshot import Snapshot
+from policy.scheduling.consequences import passed
+from tests.support.batch import settled
 from tests.support.batch_clusters import GROUP, cluster, configuration
 
 many = settings(
@@ -222,12 +222,12 @@ def test_batch_safe_holds_room_only_for_gangs_that_can_start(seed: int) -> None:
 def test_sessions_settle(seed: int) -> None:
     """Sessions one after the other come to an end: every round places or removes pods."""
     objects = cluster(Random(seed))
-    rounds = list(until_settled(snapshot_of(objects), SAFE, limit=60))
+    rounds, after = settled(snapshot_of(objects), SAFE, limit=60)
     assert len(rounds) < 60
     last = rounds[-1]
     assert not last.result.binds
     assert not last.result.evicts
-    assert not list(passed(last.after))
+    assert not list(passed(after))
 
 
 @many

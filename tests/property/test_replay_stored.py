@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.audit.compare import Change, Comparison, compare
+from policy.audit.inputs import Verdict
 from policy.audit.recorded import questions
-from policy.audit.replay import Replayer, Verdict, replay_all
+from policy.audit.replay import Replayer, replay_all
 from policy.cluster.objects import key_of, kind_of
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
@@ -51,7 +52,7 @@ def lived(store: Store, case: Example, rules: RuleSet, turns: list[int]) -> str:
     cluster = f"c{next(NAMES)}"
     more = [a_pod(f"urgent-{i}").priority(50 + i).cpu("1").pod for i in range(2)]
     everything = [*case.objects, *more]
-    store.import_objects(cluster, everything, at_ms=NOW_MS - 5, source="generated")
+    store.record.import_objects(cluster, everything, at_ms=NOW_MS - 5, source="generated")
     clock = itertools.count(NOW_MS, 60_000)
     journal = StoreJournal(store, cluster, actor="law", clock=lambda: NOW_MS)
     for turn in turns:
@@ -65,7 +66,7 @@ def lived(store: Store, case: Example, rules: RuleSet, turns: list[int]) -> str:
 
 def happen(store: Store, cluster: str, turn: int) -> None:
     """Something that no decision did."""
-    state = store.load_state(cluster)
+    state = store.state.load(cluster)
     if turn % 3 == 0 and state.objects:
         gone = state.objects[turn % len(state.objects)]
         change: Any = (kind_of(gone), key_of(gone), None)
@@ -74,9 +75,9 @@ def happen(store: Store, cluster: str, turn: int) -> None:
     else:
         kept = state.objects[turn % 2 :: 2]
         scope = PruneScope(kinds=frozenset({"Pod"}), namespaces=frozenset({"shop"}))
-        store.import_objects(cluster, kept, at_ms=NOW_MS, source="again", prune=scope)
+        store.record.import_objects(cluster, kept, at_ms=NOW_MS, source="again", prune=scope)
         return
-    store.change(cluster, [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+    store.record.change(cluster, [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
 
 
 LAW = settings(
@@ -93,10 +94,10 @@ TURNS = st.lists(st.integers(0, 20), min_size=1, max_size=6)
 def test_every_recorded_decision_replays_to_its_digest(store, case, chosen, turns, order):
     """Oldest first, and in any other order, whatever happened to the cluster afterwards."""
     cluster = lived(store, case, rule_set(*chosen), turns)
-    ids = store.audit_queries().decision_ids(cluster)
+    ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
-    assert [(r.verdict, r.replayed_digest) for r in results] == [
-        (Verdict.EQUAL, r.recorded_digest) for r in results
+    assert [(r.verdict, r.digest) for r in results] == [
+        (Verdict.EQUAL, r.row.digest) for r in results
     ]
     replayer = Replayer(store)
     rows = list(replayer.rows(ids))
@@ -110,7 +111,7 @@ def test_rules_compared_with_themselves_change_nothing(store, case, chosen, turn
     """Every comparison of a rule set with itself says `same`, with equal results."""
     rules = rule_set(*chosen)
     cluster = lived(store, case, rules, turns)
-    ids = store.audit_queries().decision_ids(cluster)
+    ids = store.read.decision_ids(cluster)
     asked = list(questions(store, ids, rules))
     found: list[Comparison] = list(compare(asked, rules))  # type: ignore[arg-type]
     assert [c.change for c in found] == [Change.SAME] * len(asked)

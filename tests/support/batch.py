@@ -6,10 +6,12 @@ cluster(a_node("n1", cpu=4), a_queue("q1"), a_gang("j", on=["n1"], waiting=2, cp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
+from policy.batch.rules import BatchRules
 from policy.cluster.objects import (
     ClusterObject,
     Container,
@@ -27,6 +29,8 @@ from policy.cluster.objects import (
     ResourceRequirements,
 )
 from policy.cluster.snapshot import Snapshot
+from policy.scheduling.sessions import CompletedSession, SessionScheduler
+from policy.scheduling.state import State
 
 NOW_MS = 1_795_219_200_000
 CREATED = "2026-11-20T00:00:00Z"
@@ -96,3 +100,22 @@ def cluster(*parts: ClusterObject | Iterable[ClusterObject]) -> Snapshot:
         else:
             objects.append(part)
     return Snapshot.from_objects(objects, now_ms=NOW_MS)
+
+
+class _Loaded:
+    """A journal of which a dry run needs the state alone."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def load(self, *, now_ms: int) -> State:
+        return State(snapshot=self._snapshot.at(now_ms), revision=0)
+
+
+def settled(
+    snapshot: Snapshot, rules: BatchRules, *, limit: int = 100
+) -> tuple[list[CompletedSession], Snapshot]:
+    """Sessions until the cluster has settled, and the cluster then; at most `limit` of them."""
+    journal: Any = _Loaded(snapshot)
+    scheduler = SessionScheduler(journal, rules, clock=lambda: snapshot.now_ms, dry_run=True)
+    return list(islice(scheduler.until_settled(), limit)), scheduler.snapshot

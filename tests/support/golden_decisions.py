@@ -45,7 +45,7 @@ def _by_hand() -> Decision:
             ),
         ),
     )
-    return replace(decision, trace=trace)
+    return replace(decision, trace=trace, history={"preemptedCount/3600": {"a/b/c": 1}})
 
 
 def decisions() -> dict[str, Decision]:

@@ -83,7 +83,7 @@ class Drf(Plugin):
         found = np.full(len(session.tasks), enough <= 0)
         for name, of_jobs in self._columns.items():
             whole = self._total.get(name)
-            # Tasks without a job read some job's share; nobody asks about them.
+            # Tasks without a job read some job's share; they are never looked at.
             rest = of_jobs[session.task_job] - session.task_amount(name)
             found |= (rest >= enough * whole) if whole else (rest > 0)
         return found

@@ -20,8 +20,14 @@ from policy.rules.expressions.expression import (
     ORDER_KEY,
     RANKING_KEY,
     Expression,
-    ScalarResult,
     compile_expression,
+)
+from policy.rules.expressions.semantics import (
+    DEFAULTS,
+    MEANING,
+    NoValue,
+    OnError,
+    default_on_error,
 )
 from policy.rules.expressions.variables import (
     HISTORY_FUNCTIONS,
@@ -35,7 +41,9 @@ from policy.rules.expressions.variables import (
 
 __all__ = [
     "CONDITION",
+    "DEFAULTS",
     "HISTORY_FUNCTIONS",
+    "MEANING",
     "NEVER",
     "ORDER_KEY",
     "RANKING_KEY",
@@ -52,13 +60,15 @@ __all__ = [
     "IntColumn",
     "InternedColumn",
     "NoHistory",
+    "NoValue",
+    "OnError",
     "RowByRow",
     "Scalar",
-    "ScalarResult",
     "Shape",
     "TimestampColumn",
     "ValueTable",
     "ValueType",
     "Variable",
     "compile_expression",
+    "default_on_error",
 ]

@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policy.rules.expressions import syntax
-from policy.rules.expressions.compiler import history_call, history_calls, kind_of
-from policy.rules.expressions.engine import environment, literal_failure
+from policy.rules.expressions.compiler import history_call, history_calls, kind_of, type_of
+from policy.rules.expressions.constants import mistakes
+from policy.rules.expressions.cost import ASSUMED, MAX_COST, MAX_STEPS, dearest_loop, estimate
+from policy.rules.expressions.defaults import with_defaults
+from policy.rules.expressions.engine import environment
+from policy.rules.expressions.semantics import DEFAULTS
 from policy.rules.expressions.syntax import CheckedTree
 from policy.rules.expressions.variables import (
     GROUPS,
@@ -57,8 +61,11 @@ class Checked:
     history_needs: frozenset[tuple[str, int | None]]
 
 
+_DEFAULTS = {type_of(kind): default for kind, default in DEFAULTS.items()}
 _ERROR = re.compile(r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*)$", re.MULTILINE)
-_TOKEN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d+|'[^'\n]*'|\"[^\"\n]*\"|[<>=!]=|&&|\|\||.")
+_TOKEN = re.compile(
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*|\d[\w.]*|'[^'\n]*'|\"[^\"\n]*\"|[<>=!]=|&&|\|\||."
+)
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']*)' applied to '(.*)'")
 _TYPE_NAMES = (
@@ -101,13 +108,14 @@ def check(source: str, *, context: Context, expected: frozenset[ValueType]) -> C
         message = f"expression of {len(source)} characters, more than {MAX_SOURCE}"
         raise ExpressionError(source, (Complaint(offset=0, length=1, message=message),))
     try:
-        serialized = environment().compile(source).serialize()
+        serialized = with_defaults(environment().compile(source).serialize(), _DEFAULTS)
     except RuntimeError as exc:
         raise ExpressionError(source, tuple(_translate(source, str(exc), context))) from exc
     tree = syntax.decode(serialized)
     type_ = kind_of(tree.root.type)
     complaints = list(_places(source, tree, context))
-    complaints += _literals(tree)
+    dear = _too_dear(source, tree)
+    complaints += dear or _mistakes(source, tree)
     if type_ is None or type_ not in expected:
         complaints.append(_wrong_type(source, tree, expected))
     needs, history_complaints = _history(source, tree)
@@ -168,22 +176,52 @@ def _place(context: Context) -> str:
     }[context]
 
 
-def _literals(tree: CheckedTree) -> Iterator[Complaint]:
-    for node in syntax.walk(tree.root):
-        failure = literal_failure(node)
-        if failure is not None:
-            assert isinstance(node, syntax.Call)
-            argument = node.arguments[0]
-            assert isinstance(argument, syntax.Constant)
-            assert isinstance(argument.value, str)
-            yield Complaint(
-                offset=argument.offset,
-                length=len(argument.value) + 2,
-                message=f"`{argument.value}` is not a {node.function}",
-                help="durations are written like `90s`, `10m` or `1h30m`"
-                if node.function == "duration"
-                else "timestamps are written like `2026-01-31T12:00:00Z`",
-            )
+def _too_dear(source: str, tree: CheckedTree) -> list[Complaint]:
+    """An expression that one pod among thousands must not wait for."""
+    found = estimate(tree.root)
+    if found.cost <= MAX_COST and found.steps <= MAX_STEPS:
+        return []
+    loop = dearest_loop(tree.root)
+    start = _start(source, loop)
+    if found.steps > MAX_STEPS:
+        message = (
+            f"the loops of the expression make about {found.steps:,} passes, more than the "
+            f"{MAX_STEPS:,} that one evaluation may make"
+        )
+    else:
+        message = (
+            f"the expression costs about {found.cost:,} units, more than the {MAX_COST:,} that "
+            "one evaluation may cost"
+        )
+    labels = ASSUMED["labels"].count
+    return [
+        Complaint(
+            offset=start,
+            length=_token_length(source, start),
+            message=message,
+            help=f"a loop within a loop multiplies, and {labels} labels are assumed: "
+            "read one by its key, or use `in`",
+        )
+    ]
+
+
+def _mistakes(source: str, tree: CheckedTree) -> Iterator[Complaint]:
+    for mistake in mistakes(tree):
+        start = _start(source, mistake.node)
+        yield Complaint(
+            offset=start,
+            length=_extent(source, start, mistake.node),
+            message=mistake.message,
+            help=mistake.help,
+        )
+
+
+def _extent(source: str, start: int, node: syntax.Node) -> int:
+    """Characters to underline: a literal, or everything up to the last operand's end."""
+    last = max((part.offset for part in syntax.walk(node)), default=start)
+    end = max(last, start) + _token_length(source, max(last, start))
+    call = isinstance(node, syntax.Call) and source[node.offset : node.offset + 1] == "("
+    return end - start + (call and source[end : end + 1] == ")")
 
 
 def _history(
@@ -213,12 +251,16 @@ def _history(
 
 def _start(source: str, node: syntax.Node) -> int:
     """Where a part of the expression starts; operators and calls stand behind their operands."""
-    return min(
-        _name_start(source, part.offset, part.name)
-        if isinstance(part, syntax.Identifier)
-        else part.offset
-        for part in syntax.walk(node)
-    )
+    return min(_own_start(source, part) for part in syntax.walk(node))
+
+
+def _own_start(source: str, part: syntax.Node) -> int:
+    if isinstance(part, syntax.Identifier):
+        return _name_start(source, part.offset, part.name)
+    if isinstance(part, syntax.Call) and source[part.offset : part.offset + 1] == "(":
+        start = part.offset - len(part.function)
+        return start if source[max(start, 0) : part.offset] == part.function else part.offset
+    return part.offset
 
 
 def _translate(source: str, text: str, context: Context) -> Iterator[Complaint]:

@@ -15,6 +15,8 @@ from typing import Any, Protocol, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.rules.expressions.semantics import OnError
+
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 CodeArray = NDArray[np.intp]
@@ -92,8 +94,11 @@ Column = IntColumn | BoolColumn | TimestampColumn | InternedColumn | Scalar
 class History(Protocol):
     """Figures about the past, frozen before the decision."""
 
-    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int]:
-        """Figure per key (owner or namespace); a missing key has the function's default."""
+    def figures(self, function: str, window_seconds: int | None) -> Mapping[str, int] | None:
+        """Figure per key (workload or namespace); a missing key has the function's default.
+
+        None where nothing is known: the function has no value then.
+        """
         ...
 
 
@@ -182,16 +187,23 @@ class Evaluated:
             return Evaluated(InternedColumn(codes, self.values.values), errors)
         return Evaluated(_stretched(self.values, size), errors)
 
-    def holds(self, size: int) -> BoolArray:
-        """(size,) bool: the condition is true and not an error."""
+    def holds(self, size: int, on_error: OnError) -> BoolArray:
+        """(size,) bool: the condition is true, or an error that counts as true."""
         assert not isinstance(self.values, InternedColumn)
         held = self.values.astype(np.bool_, copy=False)
         if self.errors is not None:
-            held = held & ~self.errors
+            held = held | self.errors if on_error is OnError.HOLDS else held & ~self.errors
         return np.broadcast_to(held, (size,))
 
-    def order_keys(self) -> IntArray:
-        """Numbers that sort as the values do; strings sort by code point."""
+    def order_keys(self, *, errors_as: int) -> IntArray:
+        """Numbers that sort as the values do; strings sort by code point.
+
+        errors_as: the number of a row without a value.
+        """
+        keys = self._keys()
+        return keys if self.errors is None else np.where(self.errors, errors_as, keys)
+
+    def _keys(self) -> IntArray:
         if not isinstance(self.values, InternedColumn):
             return self.values.astype(np.int64, copy=False)
         column = self.values

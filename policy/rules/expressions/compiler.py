@@ -17,7 +17,7 @@ import numpy as np
 
 from policy.rules.expressions import kernels, syntax
 from policy.rules.expressions.columns import IntArray, InternedColumn
-from policy.rules.expressions.engine import Failure, Program, literal_time, split_failures
+from policy.rules.expressions.engine import Program, literal_time, split_failures
 from policy.rules.expressions.kernels import Errors, either
 from policy.rules.expressions.syntax import Call, CelType, CheckedTree, Identifier, Node
 from policy.rules.expressions.variables import (
@@ -98,6 +98,11 @@ def kind_of(type_: CelType) -> ValueType | None:
     return _KINDS.get(type_)
 
 
+def type_of(kind: ValueType) -> CelType:
+    """The CEL type of a value type."""
+    return next(type_ for type_, known in _KINDS.items() if known is kind)
+
+
 @dataclass(slots=True)
 class Compiler:
     """Compiles one expression and collects what is said about it."""
@@ -174,12 +179,16 @@ class Compiler:
             raise NotCompilable("a field of something that is no map")
         operand, key = self.compile(node.operand), node.field
         constant = Vec([key])
-        if node.test_only:
-            return _lists(operand, lambda frame: constant, contains, ValueType.BOOL)
-        return _index(operand, lambda frame: constant, _kind(node))
+        if not node.test_only:
+            raise NotCompilable("a field of a map made in the expression")
+        return _lists(operand, lambda frame: constant, contains, ValueType.BOOL)
 
     def _call(self, node: Call) -> Evaluator:
         name, arguments = node.function, node.arguments
+        read = syntax.default_read(node)
+        if read is not None:
+            operand, key, default = read
+            return _read(self.compile(operand), self.compile(key), default.value, _kind(node))
         if name.startswith("history."):
             return self._history(node)
         if name in ("_&&_", "_||_"):
@@ -191,8 +200,6 @@ class Compiler:
             return self._choice(node)
         if name == "@in":
             return self._membership(node)
-        if name == "_[_]" and kind_of(arguments[0].type) in _MAPS:
-            return _index(self.compile(arguments[0]), self.compile(arguments[1]), _kind(node))
         kinds = [kind_of(argument.type) for argument in arguments]
         if len(kinds) == 2 and None not in kinds:
             return self._binary(node, kinds)
@@ -278,6 +285,8 @@ class Compiler:
         def evaluate(frame: Frame) -> Vec:
             keys = owner(frame)
             figures = frame.columns.history.figures(function.name, window)
+            if figures is None:
+                return Vec(np.zeros(1, np.int64), np.ones(1, np.bool_))
             if not figures:
                 found = np.full(len(keys.data), function.missing, np.int64)
                 return Vec(found, keys.errors, keys.axis)
@@ -394,18 +403,18 @@ def _lists(
     return evaluate
 
 
-_MISSING = Failure("no such key")
+def _read(operand: Evaluator, key: Evaluator, default: Any, kind: ValueType) -> Evaluator:
+    """A map's value, or the default where it does not have the key."""
 
-
-def _index(operand: Evaluator, key: Evaluator, kind: ValueType) -> Evaluator:
     def evaluate(frame: Frame) -> Vec:
         (maps, keys), axis = frame.align(operand(frame), key(frame))
-        size = length(axis)
-        pairs = zip(stretched(maps.data, size), stretched(keys.data, size), strict=True)
-        found = [mapping.get(wanted, _MISSING) for mapping, wanted in pairs]
-        values, missing = split_failures(found, _PLACEHOLDERS[kind])
-        errors = either(missing, either(maps.errors, keys.errors))
-        return Vec(from_values(values, kind), errors, axis)
+        if len(keys.data) == 1:
+            only = keys.data[0]
+            values = [mapping.get(only, default) for mapping in maps.data]
+        else:
+            pairs = zip(stretched(maps.data, length(axis)), keys.data, strict=True)
+            values = [mapping.get(wanted, default) for mapping, wanted in pairs]
+        return Vec(from_values(values, kind), either(maps.errors, keys.errors), axis)
 
     return evaluate
 

@@ -28,6 +28,7 @@ from policy.rules.expressions.columns import (
     TimestampColumn,
     ValueTable,
 )
+from policy.rules.expressions.semantics import NoValue, no_value
 from policy.rules.expressions.variables import (
     HISTORY_FUNCTIONS,
     VARIABLES,
@@ -56,6 +57,22 @@ def _parameters(function: HistoryFunction) -> list[Any]:
 @lru_cache(maxsize=1)
 def environment() -> cel.Env:
     """Every variable and function declared; functions are bound when a row is evaluated."""
+    return _environment("policy")
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> cel.Env:
+    """What checked expressions run in: reads with a default are written with optional values.
+
+    Rule files cannot write these, so that an expression stays what Kubernetes' own CEL takes.
+    """
+    made = _environment("policy", "optional")
+    # An environment takes instants and durations only after it has compiled something.
+    made.compile("true")
+    return made
+
+
+def _environment(name: str, *extensions: str) -> cel.Env:
     functions = [
         cel.FunctionDecl(
             f"history.{function.name}",
@@ -69,7 +86,11 @@ def environment() -> cel.Env:
         )
         for function in HISTORY_FUNCTIONS.values()
     ]
+    listed = "".join(f"\n  - name: {extension}" for extension in extensions)
     return cel.NewEnv(
+        config=cel.NewEnvConfigFromYaml(
+            f"name: {name}" + (f"\nextensions:{listed}" if listed else "")
+        ),
         variables={name: _CEL_TYPES[variable.type] for name, variable in VARIABLES.items()},
         extensions=[cel.CelExtension("history", functions)],
     )
@@ -77,12 +98,17 @@ def environment() -> cel.Env:
 
 def _history_functions(history: History) -> list[cel.Function]:
     def bind(function: HistoryFunction) -> cel.Function:
-        def windowed(key: str, window: timedelta) -> int:
-            figures = history.figures(function.name, int(window.total_seconds()))
+        def figure(key: str, window: int | None) -> int:
+            figures = history.figures(function.name, window)
+            if figures is None:
+                raise LookupError(NoValue.HISTORY.value)
             return figures.get(key, function.missing)
 
+        def windowed(key: str, window: timedelta) -> int:
+            return figure(key, int(window.total_seconds()))
+
         def unwindowed(key: str) -> int:
-            return history.figures(function.name, None).get(key, function.missing)
+            return figure(key, None)
 
         implementation = windowed if function.windowed else unwindowed
         name = f"history.{function.name}"
@@ -93,9 +119,9 @@ def _history_functions(history: History) -> list[cel.Function]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row without a value, and the CEL library's word on why."""
+    """A row without a value."""
 
-    message: str
+    why: NoValue
 
 
 def _to_datetime(milliseconds: int) -> datetime | None:
@@ -148,20 +174,24 @@ class Program:
         cls, serialized: bytes, *, kind: ValueType, variables: tuple[str, ...], uses_history: bool
     ) -> Program:
         """Prepare a serialised expression."""
-        compiled = environment().deserialize(serialized)
+        compiled = _runtime().deserialize(serialized)
         return cls(serialized, kind, variables, uses_history, compiled)
 
     def run(self, data: Mapping[str, Any], functions: Sequence[Any] | None) -> Any:
         """The value for one binding of the variables, or a `Failure`."""
         # A variable without a value is left out: using it is then an error that && can absorb.
         bound = {name: value for name, value in data.items() if value is not None}
-        result = self._compiled.eval(data=bound, functions=functions)
-        plain = result.plain_value()
+        try:
+            result = self._compiled.eval(data=bound, functions=functions)
+            plain = result.plain_value()
+        except (RuntimeError, LookupError) as exc:
+            # Some errors are values, others (too many steps, a key twice) end the evaluation.
+            return Failure(no_value(str(exc)))
         # The plain value of an error is its message, a string like any other.
         if self.kind is ValueType.STRING and result.type() == cel.Type.ERROR:
             plain = None
         value = _convert_result(plain, self.kind)
-        return Failure(str(result.value())) if value is None else value
+        return Failure(no_value(str(result.value()))) if value is None else value
 
     def functions(self, history: History) -> list[cel.Function] | None:
         """The `history.*` functions over these figures, where the expression uses any."""
@@ -261,16 +291,20 @@ def _milliseconds(function: str, text: str) -> int | None:
     return value if exact is True else None
 
 
-def literal_failure(node: syntax.Node) -> str | None:
-    """The library's complaint about a malformed `duration('...')` or `timestamp('...')`."""
-    text = literal_text(node)
-    if text is None:
-        return None
-    assert isinstance(node, syntax.Call)
-    result = environment().compile(f"{node.function}({json.dumps(text)})").eval(data={})
-    if isinstance(result.plain_value(), datetime | timedelta):
-        return None
-    return str(result.value())
+def constant_value(serialized: bytes) -> Any:
+    """The value of a part without variables, or a `Failure`."""
+    try:
+        result = _runtime().deserialize(serialized).eval(data={})
+        value = result.plain_value()
+    except RuntimeError as exc:
+        return Failure(no_value(str(exc)))
+    return Failure(no_value(str(value))) if result.type() == cel.Type.ERROR else value
+
+
+def failure_of(source: str) -> str | None:
+    """What the CEL library says of an expression without variables that has no value."""
+    result = environment().compile(source).eval(data={})
+    return str(result.value()) if result.type() == cel.Type.ERROR else None
 
 
 def split_failures(values: list[Any], placeholder: Any) -> tuple[list[Any], BoolArray | None]:

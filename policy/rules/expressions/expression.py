@@ -12,6 +12,7 @@ from policy.rules.expressions.checking import check
 from policy.rules.expressions.columns import Columns, Evaluated, InternedColumn
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Failure, Program, split_failures
+from policy.rules.expressions.hazards import Hazard, hazards
 from policy.rules.expressions.variables import Context, ValueType
 from policy.rules.expressions.vectors import Frame, from_values, gathered
 
@@ -30,19 +31,6 @@ RANKING_KEY = frozenset({ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION}
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarResult:
-    """The value of an expression that is evaluated once; None, and why, where it has none."""
-
-    value: bool | int | str | None
-    error: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """The condition is true and not an error."""
-        return self.value is True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
     """A type-checked expression; equal to another of the same text in the same place."""
@@ -56,8 +44,10 @@ class Expression:
     vectorised: bool = field(compare=False)
     """False where a part is evaluated once per row by the CEL library."""
     row_wise_reasons: tuple[str, ...] = field(compare=False)
-    constant: ScalarResult | None = field(compare=False)
+    constant: bool | int | str | None = field(compare=False)
     """The value of an expression without variables and history, else None."""
+    hazards: tuple[Hazard, ...] = field(compare=False)
+    """Operations that may have no value, in the order of the text."""
     _evaluator: Evaluator = field(repr=False, compare=False)
     _program: Program = field(repr=False, compare=False)
 
@@ -66,6 +56,11 @@ class Expression:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _recompile, (self.source, self.context)
+
+    @property
+    def total(self) -> bool:
+        """The expression has a value whatever the values of its variables are."""
+        return not self.hazards
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """The value for every row; length 1 where it is the same for all rows."""
@@ -92,7 +87,7 @@ class Expression:
     def error_at(self, columns: Columns, row: int) -> str | None:
         """Why the expression has no value in one row; None where it has one."""
         found = self._program.run_rows(columns.at(row))[0]
-        return found.message if isinstance(found, Failure) else None
+        return found.why.value if isinstance(found, Failure) else None
 
 
 def _recompile(source: str, context: Context) -> Expression:
@@ -117,10 +112,9 @@ def compile_expression(
     )
     constant = None
     if not checked.variables and not checked.history_needs:
-        value = program.run({}, None)
-        constant = (
-            ScalarResult(None, value.message) if isinstance(value, Failure) else ScalarResult(value)
-        )
+        constant = program.run({}, None)
+        # INVARIANT: a part without variables and without a value is refused by `check`.
+        assert not isinstance(constant, Failure)
     return Expression(
         source=source,
         context=context,
@@ -130,6 +124,7 @@ def compile_expression(
         vectorised=not compiler.reasons,
         row_wise_reasons=tuple(compiler.reasons),
         constant=constant,
+        hazards=tuple(sorted(hazards(checked.tree.root), key=lambda hazard: hazard.offset)),
         _evaluator=evaluator,
         _program=program,
     )

@@ -8,7 +8,7 @@ is compared as it stands. What is said is true; much that is true is not said.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -81,6 +81,11 @@ def follows(later: Expression | None, earlier: Expression | None) -> bool:
     )
 
 
+def only_lower(condition: Expression | None) -> bool:
+    """Does the condition hold only for victims of a lower priority than the preemptor's?"""
+    return all(_lower(one) or one.impossible for one in _alternatives(condition))
+
+
 def impossible(condition: Expression) -> bool:
     """Can the condition never hold, whatever the values are?"""
     return all(one.impossible for one in _alternatives(condition))
@@ -118,7 +123,7 @@ def _together(nodes: Iterator[Node] | tuple[()]) -> _Together:
         elif found is not None:
             words[subject] = found & words.get(subject, found)
         else:
-            parts.add(_key(node))
+            parts.add(_key(_upright(node)))
     return _Together(frozenset(parts), ranges, words)
 
 
@@ -159,6 +164,28 @@ def _range(function: str, value: int) -> _Range | None:
     return None
 
 
+def _upright(node: Node) -> Node:
+    """A comparison of two things that vary, with the smaller one on the left."""
+    if isinstance(node, Call) and node.function in ("_>_", "_>=_"):
+        return replace(
+            node, function=_FLIPPED[node.function], arguments=(node.arguments[1], node.arguments[0])
+        )
+    return node
+
+
+def _lower(one: _Together) -> bool:
+    """Is the victim's priority below the preemptor's in this alternative?"""
+    victim, preemptor = one.ranges.get(_VICTIM), one.ranges.get(_PREEMPTOR)
+    ahead = one.ranges.get(_binary("_-_", _PREEMPTOR, _VICTIM))
+    behind = one.ranges.get(_binary("_-_", _VICTIM, _PREEMPTOR))
+    return (
+        _binary("_<_", _VICTIM, _PREEMPTOR) in one.parts
+        or (victim is not None and preemptor is not None and victim.high < preemptor.low)
+        or (ahead is not None and ahead.low > 0)
+        or (behind is not None and behind.high < 0)
+    )
+
+
 _PLACE: Final = frozenset({"offset", "raw", "type"})
 
 
@@ -175,3 +202,15 @@ def _frozen(value: object) -> _Key:
         return tuple(_frozen(item) for item in value)
     # 1, 1.0 and true are equal in Python.
     return (type(value).__name__, value)
+
+
+def _variable(name: str) -> _Key:
+    return ("Identifier", _frozen(name))
+
+
+def _binary(function: str, left: _Key, right: _Key) -> _Key:
+    return ("Call", _frozen(function), (left, right))
+
+
+_VICTIM: Final = _variable("victim.priority")
+_PREEMPTOR: Final = _variable("preemptor.priority")

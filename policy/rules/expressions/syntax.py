@@ -10,6 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from policy.rules.expressions.wire import (
+    encode,
+    fields,
+    map_entry,
+    message,
+    signed,
+    text,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CelType:
@@ -96,7 +105,7 @@ class CheckedTree:
 
 _PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("dyn", "dyn", "timestamp", "duration")
-_DYN = CelType("dyn")
+DYN = CelType("dyn")
 _TYPE = CelType("type")
 _TYPE_NAMES = frozenset(
     {
@@ -104,67 +113,15 @@ _TYPE_NAMES = frozenset(
         *("google.protobuf.Duration", "google.protobuf.Timestamp"),
     }
 )
+OPTIONAL_READ = "_[?_]"
+OR_VALUE = "orValue"
+"""A map read with a default is `m[?key].orValue(default)`, made by `defaults.with_defaults`."""
+
 _TYPE_URL = b"type.googleapis.com/cel.expr.CheckedExpr"
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, number or bytes) of a message."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        value: int | bytes
-        if wire == 0:
-            value, at = _varint(data, at)
-        elif wire == 2:
-            length, at = _varint(data, at)
-            value, at = data[at : at + length], at + length
-        elif wire == 1:
-            value, at = data[at : at + 8], at + 8
-        else:
-            value, at = data[at : at + 4], at + 4
-        yield tag >> 3, value
-
-
-def _text(value: int | bytes) -> str:
-    assert isinstance(value, bytes)
-    return value.decode()
-
-
-def _signed(value: int | bytes) -> int:
-    assert isinstance(value, int)
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _message(value: int | bytes) -> bytes:
-    assert isinstance(value, bytes)
-    return value
-
-
-def _encode(field: int, payload: bytes) -> bytes:
-    """A length-delimited field."""
-    head = bytearray([field << 3 | 2])
-    length = len(payload)
-    while length >= 0x80:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head) + payload
-
-
-def _type(data: bytes) -> CelType:
-    for field, value in _fields(data):
+def type_of_message(data: bytes) -> CelType:
+    for field, value in fields(data):
         if field == 2:
             return CelType("null_type")
         if field == 3 and isinstance(value, int):
@@ -172,25 +129,25 @@ def _type(data: bytes) -> CelType:
         if field == 5 and isinstance(value, int):
             return CelType(_WELL_KNOWN[value])
         if field in (6, 7) and isinstance(value, bytes):
-            inner = tuple(_type(_message(part)) for _, part in _fields(value))
+            inner = tuple(type_of_message(message(part)) for _, part in fields(value))
             return CelType("list" if field == 6 else "map", inner)
         if field == 11:
             return _TYPE
         if field in (4, 9, 14):
             return CelType("other")
-    return _DYN
+    return DYN
 
 
 def _constant(data: bytes) -> None | bool | int | float | str | bytes:
-    for field, value in _fields(data):
+    for field, value in fields(data):
         if field == 2:
             return bool(value)
         if field == 3:
-            return _signed(value)
+            return signed(value)
         if field == 6:
-            return _text(value)
+            return text(value)
         if field == 7:
-            return _message(value)
+            return message(value)
         if field in (4, 5):
             # Numbers that only the CEL engine computes with: the exact value is in `raw`.
             return float(0)
@@ -204,104 +161,124 @@ class _Reader:
 
     def node(self, data: bytes) -> Node:
         ident, kind, body = 0, 0, b""
-        for field, value in _fields(data):
+        for field, value in fields(data):
             if field == 2 and isinstance(value, int):
                 ident = value
             elif isinstance(value, bytes):
                 kind, body = field, value
-        type_ = self.types.get(ident, _DYN)
+        type_ = self.types.get(ident, DYN)
         offset = self.offsets.get(ident, 0)
         if kind == 3:
             return Constant(offset, type_, data, _constant(body))
         if kind == 4:
-            name = next((_text(v) for f, v in _fields(body) if f == 1), "")
+            name = next((text(v) for f, v in fields(body) if f == 1), "")
             return Identifier(offset, type_, data, name)
         if kind == 5:
             return self._select(body, offset, type_, data)
         if kind == 6:
             return self._call(body, offset, type_, data)
         if kind == 7:
-            elements = tuple(self.node(_message(v)) for f, v in _fields(body) if f == 1)
+            elements = tuple(self.node(message(v)) for f, v in fields(body) if f == 1)
             return ListLiteral(offset, type_, data, elements)
         if kind == 8:
             return MapLiteral(offset, type_, data, tuple(self._entries(body)))
         return self._comprehension(body, offset, type_, data)
 
     def _select(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Select:
-        parts = dict(_fields(body))
-        operand = self.node(_message(parts[1]))
-        return Select(offset, type_, raw, operand, _text(parts[2]), bool(parts.get(3, 0)))
+        parts = dict(fields(body))
+        operand = self.node(message(parts[1]))
+        return Select(offset, type_, raw, operand, text(parts[2]), bool(parts.get(3, 0)))
 
     def _call(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Call:
         target: list[Node] = []
         function = ""
         arguments: list[Node] = []
-        for field, value in _fields(body):
+        for field, value in fields(body):
             if field == 1:
-                target.append(self.node(_message(value)))
+                target.append(self.node(message(value)))
             elif field == 2:
-                function = _text(value)
+                function = text(value)
             elif field == 3:
-                arguments.append(self.node(_message(value)))
+                arguments.append(self.node(message(value)))
         return Call(offset, type_, raw, function, (*target, *arguments))
 
     def _entries(self, body: bytes) -> Iterator[Node]:
-        for field, entry in _fields(body):
+        for field, entry in fields(body):
             if field == 2:
-                for part, value in _fields(_message(entry)):
+                for part, value in fields(message(entry)):
                     if part in (3, 4):
-                        yield self.node(_message(value))
+                        yield self.node(message(value))
 
     def _comprehension(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Comprehension:
         bound: list[str] = []
         outer: list[Node] = []
         inner: list[Node] = []
-        for field, value in _fields(body):
+        for field, value in fields(body):
             if field in (1, 3, 8):
-                bound.append(_text(value))
+                bound.append(text(value))
             elif field in (2, 4):
-                outer.append(self.node(_message(value)))
+                outer.append(self.node(message(value)))
             elif field in (5, 6, 7):
-                inner.append(self.node(_message(value)))
+                inner.append(self.node(message(value)))
         return Comprehension(offset, type_, raw, tuple(bound), tuple(outer), tuple(inner))
 
 
-def _map_entry(data: bytes) -> tuple[int, int | bytes]:
-    parts = dict(_fields(data))
-    key = parts.get(1, 0)
-    assert isinstance(key, int)
-    return key, parts.get(2, 0)
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The parts of a serialised, type-checked expression."""
+
+    tree: bytes
+    envelope: bytes  #: everything else
+    types: dict[int, CelType]  #: by the id of the node
+    offsets: dict[int, int]
+
+    @classmethod
+    def read(cls, serialized: bytes) -> Message:
+        types: dict[int, CelType] = {}
+        offsets: dict[int, int] = {}
+        tree = b""
+        envelope: list[bytes] = []
+        for number, value in fields(next(message(v) for f, v in fields(serialized) if f == 2)):
+            body = message(value)
+            if number == 4:
+                tree = body
+                continue
+            envelope.append(encode(number, body))
+            if number == 3:
+                ident, encoded = map_entry(body)
+                types[ident] = type_of_message(message(encoded))
+            elif number == 5:
+                for part, entry in fields(body):
+                    if part == 4:
+                        ident, position = map_entry(message(entry))
+                        assert isinstance(position, int)
+                        offsets[ident] = position
+        return cls(tree, b"".join(envelope), types, offsets)
+
+
+def serialized_message(*checked: bytes) -> bytes:
+    return encode(1, _TYPE_URL) + encode(2, b"".join(checked))
 
 
 def decode(serialized: bytes) -> CheckedTree:
     """The tree of a serialised, type-checked expression."""
-    checked = next(_message(v) for f, v in _fields(serialized) if f == 2)
-    types: dict[int, CelType] = {}
-    offsets: dict[int, int] = {}
-    tree = b""
-    envelope: list[bytes] = []
-    for field, value in _fields(checked):
-        body = _message(value)
-        if field == 4:
-            tree = body
-            continue
-        envelope.append(_encode(field, body))
-        if field == 3:
-            ident, encoded = _map_entry(body)
-            types[ident] = _type(_message(encoded))
-        elif field == 5:
-            for part, entry in _fields(body):
-                if part == 4:
-                    ident, position = _map_entry(_message(entry))
-                    assert isinstance(position, int)
-                    offsets[ident] = position
-    return CheckedTree(_Reader(types, offsets).node(tree), b"".join(envelope))
+    found = Message.read(serialized)
+    return CheckedTree(_Reader(found.types, found.offsets).node(found.tree), found.envelope)
+
+
+def default_read(node: Node) -> tuple[Node, Node, Constant] | None:
+    """Map, key and default of a read that cannot fail; None for any other node."""
+    if not (isinstance(node, Call) and node.function == OR_VALUE):
+        return None
+    read, default = node.arguments
+    assert isinstance(read, Call) and isinstance(default, Constant)
+    operand, key = read.arguments
+    return operand, key, default
 
 
 def encode_subtree(tree: CheckedTree, node: Node) -> bytes:
     """A part of an expression as a serialised expression of its own."""
-    checked = tree.envelope + _encode(4, node.raw)
-    return _encode(1, _TYPE_URL) + _encode(2, checked)
+    return serialized_message(tree.envelope, encode(4, node.raw))
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from sqlalchemy import Connection, Select, and_, or_, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from policy.store import rows
 from policy.store.ledger.covering import RuleSetLines, manifest_defect
@@ -33,12 +34,14 @@ class Checkpoint:
     last_hash: str
     last_revision: int
     digest: str
+    format: int  #: of the ledger entry about the pruning, and so of the lines of the digest
 
 
 def latest(connection: Connection, cluster_id: int) -> Checkpoint | None:
     """The newest pruning of a cluster."""
     row = connection.execute(
-        select(PRUNINGS)
+        select(PRUNINGS, func.coalesce(LEDGER.c.format, LEDGER_FORMAT).label("format"))
+        .outerjoin(LEDGER, LEDGER.c.pruning_id == PRUNINGS.c.id)
         .where(PRUNINGS.c.cluster_id == cluster_id)
         .order_by(PRUNINGS.c.id.desc())
         .limit(1)
@@ -50,6 +53,7 @@ def latest(connection: Connection, cluster_id: int) -> Checkpoint | None:
         last_hash=row.last_hash,
         last_revision=row.last_revision,
         digest=row.checkpoint_digest,
+        format=row.format,
     )
 
 
@@ -58,24 +62,27 @@ def clusters_pruned_at(last_hash: str) -> Select[tuple[int]]:
     return select(PRUNINGS.c.cluster_id).where(PRUNINGS.c.last_hash == last_hash)
 
 
-def digest(connection: Connection, cluster_id: int, revision: int) -> tuple[str, list[str]]:
+def digest(
+    connection: Connection, cluster_id: int, revision: int, *, ledger_format: int
+) -> tuple[str, list[str]]:
     """Digest of all rows that are left of the time up to a revision, and defects found in them."""
     defects: list[str] = []
-    lines = list(_lines(connection, cluster_id, revision, defects))
+    lines = list(_lines(connection, cluster_id, revision, ledger_format, defects))
     return rows.digest_of(lines), defects
 
 
 def _lines(
-    connection: Connection, cluster_id: int, revision: int, defects: list[str]
+    connection: Connection, cluster_id: int, revision: int, ledger_format: int, defects: list[str]
 ) -> Iterator[bytes]:
+    line = partial(rows.line, ledger_format=ledger_format)
     r = REVISIONS.c
     kept = select(REVISIONS).where(r.cluster_id == cluster_id, r.number <= revision)
     for row in connection.execute(kept).mappings():
-        yield rows.line(REVISIONS, row)
+        yield line(REVISIONS, row)
     for table in VERSIONS.values():
         query = select(table).where(true_at(table, cluster_id, revision))
         for row in connection.execute(query.execution_options(yield_per=_BATCH)).mappings():
-            yield rows.line(table, row)
+            yield line(table, row)
             defect = manifest_defect(table, row)
             if defect:
                 defects.append(defect)
@@ -88,19 +95,29 @@ def _lines(
         .where(or_(e.ended_revision.is_(None), e.ended_revision > revision))
     )
     for row in connection.execute(standing).mappings():
-        yield rows.line(NOMINATIONS, row)
-    yield from _without_entry(connection, cluster_id, defects)
+        yield line(NOMINATIONS, row)
+    yield from _without_entry(connection, cluster_id, ledger_format, defects)
 
 
-def _without_entry(connection: Connection, cluster_id: int, defects: list[str]) -> Iterator[bytes]:
-    """Environments and activations whose entries are pruned: they themselves stay."""
+def _without_entry(
+    connection: Connection, cluster_id: int, ledger_format: int, defects: list[str]
+) -> Iterator[bytes]:
+    """Environments, activations and prunings whose entries are pruned: they themselves stay."""
+    line = partial(rows.line, ledger_format=ledger_format)
+    prunings = (
+        select(PRUNINGS)
+        .outerjoin(LEDGER, LEDGER.c.pruning_id == PRUNINGS.c.id)
+        .where(PRUNINGS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
+    )
+    for row in connection.execute(prunings).mappings():
+        yield line(PRUNINGS, row)
     environments = (
         select(ENVIRONMENTS)
         .outerjoin(LEDGER, LEDGER.c.environment_id == ENVIRONMENTS.c.id)
         .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
     )
     for row in connection.execute(environments).mappings():
-        yield rows.line(ENVIRONMENTS, row)
+        yield line(ENVIRONMENTS, row)
     activations = (
         select(ACTIVATIONS)
         .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
@@ -109,10 +126,10 @@ def _without_entry(connection: Connection, cluster_id: int, defects: list[str]) 
     )
     rule_sets = RuleSetLines(connection)
     for row in connection.execute(activations).mappings():
-        yield rows.line(ACTIVATIONS, row)
+        yield line(ACTIVATIONS, row)
         for rule_set_id in {row["rule_set_id"], row["previous_rule_set_id"]} - {None}:
-            line = rule_sets.line(rule_set_id, LEDGER_FORMAT)
-            if line is not None:
-                yield line
+            text = rule_sets.line(rule_set_id, ledger_format)
+            if text is not None:
+                yield text
             if rule_sets.defect(rule_set_id):
                 defects.append(rule_sets.defect(rule_set_id))

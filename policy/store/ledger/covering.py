@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, select
 
+from policy.cluster import canonical
 from policy.store import rows
 from policy.store.tables import (
     ACTIVATIONS,
@@ -53,7 +54,7 @@ class RuleSetLines:
         self._lines: dict[tuple[int, int], bytes] = {}
         for row in connection.execute(select(RULE_SETS)).mappings():
             self._rows[row["id"]] = dict(row)
-            if rows.sha256(row["canonical"].encode()) != row["digest"]:
+            if canonical.sha256(row["canonical"].encode()) != row["digest"]:
                 self._broken[row["id"]] = f"the text of rule set `{row['name']}` was changed"
 
     def line(self, rule_set_id: int, ledger_format: int) -> bytes | None:

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from policy.store import rows
+from policy.cluster import canonical
+from policy.store import identity, rows
+from policy.store.state.loading import require_head
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT
@@ -39,6 +41,7 @@ _HASHED: Final = (
     "actor",
     "environment",
 )
+_HASHED_SINCE_2: Final = ("process_uid", "process_user", "database_user")
 
 
 _NEWEST: Final = (
@@ -62,8 +65,9 @@ class EntryKind(StrEnum):
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
-    """The hash of an entry of the cluster."""
-    return rows.digest_of_values([cluster_id, cluster, *[entry[name] for name in _HASHED]])
+    """The hash of an entry of the cluster, in the entry's own format."""
+    names = _HASHED if entry["format"] < 2 else (*_HASHED, *_HASHED_SINCE_2)
+    return canonical.digest([cluster_id, cluster, *[entry[name] for name in names]])
 
 
 def append(
@@ -101,6 +105,7 @@ def append(
         "at_ms": at_ms,
         "actor": actor,
         "environment": environment,
+        **identity.columns(connection),
         "previous": last.hash if last else GENESIS,
     }
     entry["hash"] = hash_of(head.cluster_id, head.name, entry)
@@ -118,7 +123,13 @@ class LedgerHead:
     at_ms: int
 
 
-def heads(connection: Connection, cluster: str | None) -> list[LedgerHead]:
+def head(connection: Connection, cluster: str) -> LedgerHead:
+    """The newest entry of a cluster. Raises NotFound."""
+    require_head(connection, cluster)
+    return heads(connection, cluster)[0]
+
+
+def heads(connection: Connection, cluster: str | None = None) -> list[LedgerHead]:
     """The newest entry of every cluster, or of one."""
     newest = (
         select(func.max(LEDGER.c.sequence))

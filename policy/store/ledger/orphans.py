@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -59,16 +58,14 @@ _PRUNED: Final = (
 )
 
 
-def orphans(
-    connection: Connection, cluster_ids: Collection[int] | None, *, limit: int
-) -> Iterator[Orphan]:
-    """Rows that belong to no entry, at most `limit`.
+def orphans(connection: Connection, cluster_ids: Collection[int] | None) -> Iterator[Orphan]:
+    """Rows that belong to no entry.
 
     Of all clusters, or of some (`cluster_ids`) and of none: which no cluster's entries would show.
     """
     names = {row.id: row.name for row in connection.execute(select(CLUSTERS))}
     others = frozenset[int]() if cluster_ids is None else names.keys() - set(cluster_ids)
-    found = (
+    return (
         Orphan(
             cluster=names.get(row.cluster_id, ""),
             detail=detail,
@@ -79,7 +76,6 @@ def orphans(
         for row in connection.execute(query.execution_options(yield_per=_BATCH))
         if row.cluster_id not in others
     )
-    yield from islice(found, limit)
 
 
 def _select(*, cluster: Any = None, decision: Any = None, revision: Any = None) -> Select[Any]:
@@ -145,9 +141,19 @@ def _others() -> Iterator[tuple[str, Select[Any]]]:
         .select_from(SESSION_STEPS)
         .where(~select(literal(1)).where(SESSIONS.c.id == SESSION_STEPS.c.session_id).exists()),
     )
+    # An earlier pruning, whose entry went with a later one, is covered by that one's checkpoint.
+    next_one = PRUNINGS.alias("next_one")
+    later = (
+        select(literal(1))
+        .select_from(LEDGER)
+        .join(next_one, next_one.c.id == LEDGER.c.pruning_id)
+        .where(next_one.c.cluster_id == PRUNINGS.c.cluster_id, next_one.c.id > PRUNINGS.c.id)
+        .correlate(PRUNINGS)
+        .exists()
+    )
     yield (
         "a pruning without ledger entry",
-        _select(cluster=PRUNINGS.c.cluster_id).where(_lacks(PRUNINGS, "pruning_id")),
+        _select(cluster=PRUNINGS.c.cluster_id).where(_lacks(PRUNINGS, "pruning_id"), ~later),
     )
     # Where entries were pruned, the checkpoint covers what they were about.
     unpruned = ENVIRONMENTS.c.cluster_id.not_in(select(PRUNINGS.c.cluster_id))

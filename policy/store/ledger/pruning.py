@@ -7,12 +7,12 @@ by then. The state at that point stays, and a new ledger entry covers it (`check
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
-from policy.store import rows
+from policy.store import identity, rows
 from policy.store.ledger import checkpoints, entries
 from policy.store.state.loading import cluster_id as cluster_id_of
 from policy.store.state.versions import find_head
@@ -32,6 +32,7 @@ from policy.store.tables import (
     SESSIONS,
     VERSIONS,
 )
+from policy.store.tables.base import LEDGER_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class PrunedCluster:
 
     cluster: str
     last_sequence: int  #: of the newest ledger entry that goes
-    last_hash: str  #: its hash: sign it off, what follows is verified from there
+    last_hash: str  #: its hash
     last_revision: int  #: the oldest state that stays
     decisions: int
     first_decision: int | None
@@ -51,6 +52,8 @@ class PrunedCluster:
     versions: int
     hypothetical_left: int
     """Hypothetical decisions that stay, on older states: they are shown, and not replayed."""
+    head: str = ""
+    """Hash of the entry about the pruning, once it is done: what stays is proven by keeping it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ class PrunePlan:
     clusters: tuple[PrunedCluster, ...]
 
 
-def plan(connection: Connection, older_than_ms: int, *, cluster: str | None) -> PrunePlan:
+def plan(connection: Connection, older_than_ms: int, *, cluster: str | None = None) -> PrunePlan:
     """What pruning would take: whole stretches of entries that are older than the instant.
 
     Raises NotFound for an unknown cluster.
@@ -146,11 +149,11 @@ def prune(
     connection: Connection,
     older_than_ms: int,
     *,
-    cluster: str | None,
+    cluster: str | None = None,
     actor: str,
     at_ms: int,
 ) -> PrunePlan:
-    """Take out what `plan` names, and enter it in each ledger."""
+    """Take out whole stretches of the past; keep each `head`: it proves what stays."""
     names = plan(connection, older_than_ms, cluster=cluster).clusters
     done: list[PrunedCluster] = []
     for name in [found.cluster for found in names]:
@@ -161,7 +164,9 @@ def prune(
             continue
         taken = again[0]
         _take_out(connection, head.cluster_id, taken)
-        checkpoint, _ = checkpoints.digest(connection, head.cluster_id, taken.last_revision)
+        checkpoint, _ = checkpoints.digest(
+            connection, head.cluster_id, taken.last_revision, ledger_format=LEDGER_FORMAT
+        )
         row: dict[str, Any] = {
             "cluster_id": head.cluster_id,
             "at_ms": at_ms,
@@ -173,9 +178,10 @@ def prune(
             "decision_count": taken.decisions,
             "version_count": taken.versions,
             "checkpoint_digest": checkpoint,
+            **identity.columns(connection),
         }
         row["id"] = connection.execute(insert(PRUNINGS).returning(PRUNINGS.c.id), row).scalar_one()
-        entries.append(
+        head_hash = entries.append(
             connection,
             head,
             entries.EntryKind.PRUNING,
@@ -185,7 +191,7 @@ def prune(
             actor=actor,
             pruning_id=row["id"],
         )
-        done.append(taken)
+        done.append(replace(taken, head=head_hash))
     _drop_unused_rule_sets(connection)
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(done))
 
@@ -198,7 +204,7 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         )
         .scalars()
         .all()
-        for column in ("decision_id", "session_id", "pruning_id")
+        for column in ("decision_id", "session_id")
     }
     connection.execute(delete(LEDGER).where(gone))
     for table in DECISION_CHILDREN:
@@ -207,7 +213,6 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     _delete(connection, CYCLES, "id", named["decision_id"])
     _delete(connection, SESSION_STEPS, "session_id", named["session_id"])
     _delete(connection, SESSIONS, "id", named["session_id"])
-    _delete(connection, PRUNINGS, "id", named["pruning_id"])
     revision = taken.last_revision
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))

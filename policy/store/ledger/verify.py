@@ -6,61 +6,27 @@ have exactly the rows that it hashed. Afterwards no row may be left that belongs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select
 
 from policy.store import rows
 from policy.store.connection import any_text
-from policy.store.ledger import checkpoints, covering, entries
-from policy.store.ledger.entries import LedgerHead
-from policy.store.ledger.orphans import orphans
+from policy.store.ledger import checkpoints, covering, entries, witnesses
+from policy.store.ledger.findings import Finding, Findings, Harm, VerifyResult, subject
+from policy.store.ledger.orphans import Orphan, orphans
+from policy.store.ledger.witnesses import KeptHead, Read
 from policy.store.state.loading import cluster_id
-from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
+from policy.store.tables import CLUSTERS, LEDGER
 
 Progress = Callable[[int, int], None]
 """Called with the number of ledger entries checked so far, and of those to check."""
 
 _STRETCH: Final = 400
-MAX_FINDINGS: Final = 100
-
-
-class Harm(StrEnum):
-    """What was done to the record."""
-
-    CHANGED = "changed"  # a row, or the entry itself, is not what was written
-    INSERTED = "inserted"  # rows that no entry covers
-    REMOVED = "removed"  # entries lack
-    REORDERED = "reordered"  # an entry does not follow the one before it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One place where the record is not what was written."""
-
-    cluster: str
-    harm: Harm
-    detail: str
-    sequence: int | None = None  #: of the ledger entry; of the first one where several lack
-    decision_id: int | None = None  #: None too for a removed one whose number nothing tells
-    revision: int | None = None
-    subject: str = ""  #: `decision 12`, `activation 3`, `revision 7`; "" where nothing tells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyResult:
-    """`findings` is empty where the record is untouched; the first in ledger order is first."""
-
-    entries: int
-    heads: tuple[LedgerHead, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
+DEFAULT_LIMIT: Final = 100
+"""Findings that are given in full, unless more are wanted."""
 
 
 @dataclass(slots=True)
@@ -69,13 +35,13 @@ class _Walk:
 
     cluster_id: int
     cluster: str
+    findings: Findings
     sequence: int = 0  #: last one seen
     hash: str = entries.GENESIS
     decision_id: int = 0  #: last one seen
-    findings: list[Finding] = field(default_factory=list)
 
     def found(self, harm: Harm, detail: str, entry: Row[Any] | None = None) -> None:
-        self.add(
+        self.findings.add(
             Finding(
                 cluster=self.cluster,
                 harm=harm,
@@ -83,65 +49,74 @@ class _Walk:
                 sequence=None if entry is None else entry.sequence,
                 decision_id=None if entry is None else entry.decision_id,
                 revision=None if entry is None else entry.revision,
-                subject="" if entry is None else _subject(dict(entry._mapping)),
+                subject="" if entry is None else subject(dict(entry._mapping)),
             )
         )
-
-    def add(self, finding: Finding) -> None:
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(finding)
-
-
-_SUBJECTS: Final = ("decision", "session", "environment", "activation", "pruning")
-
-
-def _subject(ids: Mapping[str, int | None]) -> str:
-    for name in _SUBJECTS:
-        number = ids.get(f"{name}_id")
-        if number is not None:
-            return f"{name} {number}"
-    revision = ids.get("revision")
-    return "" if revision is None else f"revision {revision}"
 
 
 def verify(
     connection: Connection,
+    cluster: str | None = None,
     *,
-    cluster: str | None,
-    from_hash: str | None,
-    signed: Sequence[str],
-    progress: Progress | None,
+    from_hash: str | None = None,
+    kept: Sequence[str | KeptHead] = (),
+    accept_pruning: bool = False,
+    limit: int = DEFAULT_LIMIT,
+    progress: Progress | None = None,
 ) -> VerifyResult:
-    """Check the ledgers of all clusters, or of one.
+    """Compute every hash again from the rows, and name what was changed.
 
-    from_hash: begin with the entry that has it, or after the past that was pruned up to it.
-    signed: hashes that entries must have, or that a pruning ended with. Raises NotFound for an
-    unknown cluster.
+    from_hash: begin with the entry that has this hash, and take what is before it on trust.
+    kept: heads that were kept elsewhere, as hashes or with their entry's number; each must be
+    of an entry that is read. accept_pruning: these, and `from_hash`, may also be of entries
+    that were pruned. limit: how many findings are given in full; the others are counted.
+    Raises NotFound for an unknown cluster, StoreError for a head of an entry before `from_hash`.
     """
+    witnessed = [KeptHead(hash=head) if isinstance(head, str) else head for head in kept]
+    findings = Findings(limit=limit)
     with any_text(connection):
-        walks = _walks(connection, cluster, from_hash)
-        findings, checked = _walked(connection, walks, from_hash, progress)
-        findings += _lost(connection, [from_hash, *signed] if from_hash else signed)
+        walks = _walks(connection, cluster, from_hash, limit)
+        for walk in walks:
+            _begin(connection, walk, from_hash)
+        read = {w.cluster: Read(cluster_id=w.cluster_id, first=w.sequence + 1) for w in walks}
+        pruned = witnesses.prunings_of(connection, [w.cluster_id for w in walks])
+        checked = _walked(connection, walks, progress)
+        for walk in walks:
+            findings.take(walk.findings)
+        if from_hash is not None:
+            witnessed = [KeptHead(hash=from_hash), *witnessed]
+        for missing in witnesses.missing(
+            connection, witnessed, read, pruned, accept_pruning=accept_pruning
+        ):
+            findings.add(missing)
         if walks or from_hash is None:
             ids = None if cluster is None and from_hash is None else [w.cluster_id for w in walks]
-            findings += [
-                Finding(
-                    cluster=found.cluster,
-                    harm=Harm.INSERTED,
-                    detail=found.detail,
-                    decision_id=found.decision_id,
-                    revision=found.revision,
-                    subject=_subject(
-                        {"decision_id": found.decision_id, "revision": found.revision}
-                    ),
-                )
-                for found in orphans(connection, ids, limit=max(0, MAX_FINDINGS - len(findings)))
-            ]
+            for orphan in orphans(connection, ids):
+                findings.add(_inserted(orphan))
         heads = entries.heads(connection, cluster)
-    return VerifyResult(entries=checked, heads=tuple(heads), findings=tuple(findings))
+    return VerifyResult(
+        entries=checked,
+        heads=tuple(heads),
+        findings=tuple(findings.shown),
+        more=findings.more,
+        prunings=tuple(pruned),
+    )
 
 
-def _walks(connection: Connection, cluster: str | None, from_hash: str | None) -> list[_Walk]:
+def _inserted(orphan: Orphan) -> Finding:
+    return Finding(
+        cluster=orphan.cluster,
+        harm=Harm.INSERTED,
+        detail=orphan.detail,
+        decision_id=orphan.decision_id,
+        revision=orphan.revision,
+        subject=subject({"decision_id": orphan.decision_id, "revision": orphan.revision}),
+    )
+
+
+def _walks(
+    connection: Connection, cluster: str | None, from_hash: str | None, limit: int
+) -> list[_Walk]:
     query = select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.id)
     if cluster is not None:
         query = query.where(CLUSTERS.c.id == cluster_id(connection, cluster))
@@ -149,38 +124,15 @@ def _walks(connection: Connection, cluster: str | None, from_hash: str | None) -
         holder = select(LEDGER.c.cluster_id).where(LEDGER.c.hash == from_hash)
         pruned = checkpoints.clusters_pruned_at(from_hash)
         query = query.where(CLUSTERS.c.id.in_(holder.union(pruned)))
-    return [_Walk(cluster_id=row.id, cluster=row.name) for row in connection.execute(query).all()]
+    return [
+        _Walk(cluster_id=row.id, cluster=row.name, findings=Findings(limit=limit))
+        for row in connection.execute(query).all()
+    ]
 
 
-def _lost(connection: Connection, hashes: Sequence[str]) -> Iterator[Finding]:
-    """Hashes that were signed off, and that no entry has.
-
-    Whether the entry with a hash is the one that was written is found by walking over it.
-    """
-    for wanted in dict.fromkeys(hashes):
-        held = select(LEDGER.c.hash).where(LEDGER.c.hash == wanted)
-        pruned = select(PRUNINGS.c.last_hash).where(PRUNINGS.c.last_hash == wanted)
-        if connection.execute(held.union(pruned)).first() is None:
-            # A head that was kept before a pruning went with what was older than its last hash.
-            cut = connection.execute(select(PRUNINGS.c.last_hash).order_by(PRUNINGS.c.id)).first()
-            yield Finding(
-                cluster="",
-                harm=Harm.REMOVED,
-                detail=f"no entry has the hash {wanted}"
-                + (", nor was it the last one that a pruning took" if cut is not None else ""),
-            )
-
-
-def _walked(
-    connection: Connection,
-    walks: Sequence[_Walk],
-    from_hash: str | None,
-    progress: Progress | None,
-) -> tuple[list[Finding], int]:
-    """All findings of the walks, and the number of entries that were checked."""
+def _walked(connection: Connection, walks: Sequence[_Walk], progress: Progress | None) -> int:
+    """Walk all of the ledgers; gives the number of entries that were checked."""
     known = covering.RuleSetLines(connection)
-    for walk in walks:
-        _begin(connection, walk, from_hash)
     total = sum(_length(connection, walk) for walk in walks) if progress is not None else 0
     checked = 0
     for walk in walks:
@@ -189,7 +141,7 @@ def _walked(
             if progress is not None:
                 progress(checked, total)
         _check_checkpoint(connection, walk)
-    return [found for walk in walks for found in walk.findings], checked
+    return checked
 
 
 def _begin(connection: Connection, walk: _Walk, from_hash: str | None) -> None:
@@ -199,16 +151,17 @@ def _begin(connection: Connection, walk: _Walk, from_hash: str | None) -> None:
         walk.sequence, walk.hash = start.last_sequence, start.last_hash
     c = LEDGER.c
     early = select(LEDGER).where(c.cluster_id == walk.cluster_id, c.sequence <= walk.sequence)
-    for entry in connection.execute(early.order_by(c.sequence).limit(1)):
-        walk.found(Harm.INSERTED, "an entry before the first one", entry)
+    for inserted in connection.execute(early.order_by(c.sequence)):
+        walk.found(Harm.INSERTED, "an entry before the first one", inserted)
     if from_hash is not None and from_hash != walk.hash:
         # The entry itself is computed again: its hash stands for all before it only if it is its.
         entry = connection.execute(
             select(c.sequence, c.previous).where(
                 c.cluster_id == walk.cluster_id, c.hash == from_hash
             )
-        ).one()
-        walk.sequence, walk.hash = entry.sequence - 1, entry.previous
+        ).first()
+        if entry is not None:  # else the entry was pruned, and all that stays is read
+            walk.sequence, walk.hash = entry.sequence - 1, entry.previous
 
 
 def _length(connection: Connection, walk: _Walk) -> int:
@@ -232,13 +185,13 @@ def _walk(connection: Connection, walk: _Walk, known: covering.RuleSetLines) -> 
         covered = covering.read(connection, walk.cluster_id, entries, known)
         for entry in entries:
             if entry.sequence != walk.sequence + 1:
-                walk.add(_gap(connection, walk, entry))
+                walk.findings.add(_gap(connection, walk, entry))
             _check(walk, entry, covered)
         yield len(entries)
 
 
 def _gap(connection: Connection, walk: _Walk, entry: Row[Any]) -> Finding:
-    """Entries lack before this one. Which decisions went with them, the numbers around tell."""
+    """Entries are missing before this one; the numbers around tell which decisions went along."""
     first, last = walk.sequence + 1, entry.sequence - 1
     c = LEDGER.c
     after = connection.execute(
@@ -246,23 +199,25 @@ def _gap(connection: Connection, walk: _Walk, entry: Row[Any]) -> Finding:
             c.cluster_id == walk.cluster_id, c.sequence > last, c.decision_id > walk.decision_id
         )
     ).scalar()
-    lacking: list[int] = []
-    # Decisions of all clusters are numbered in one sequence.
-    if after is not None and after - walk.decision_id - 1 <= _STRETCH:
-        between = range(walk.decision_id + 1, after)
-        elsewhere = select(c.decision_id).where(c.decision_id.in_(between))
+    first_missing: int | None = None
+    if after is not None:
+        # Decisions of all clusters are numbered in one sequence.
+        elsewhere = select(c.decision_id).where(
+            c.decision_id > walk.decision_id, c.decision_id < after
+        )
         there = set(connection.execute(elsewhere).scalars())
-        lacking = [number for number in between if number not in there]
-    named = 0 < len(lacking) <= last - first + 1
+        numbers = range(walk.decision_id + 1, after)
+        if 0 < len(numbers) - len(there) <= last - first + 1:
+            first_missing = next(number for number in numbers if number not in there)
     return Finding(
         cluster=walk.cluster,
         harm=Harm.REMOVED,
-        detail=f"entry {first} of the ledger lacks"
+        detail=f"entry {first} of the ledger is missing"
         if first == last
-        else f"entries {first} to {last} of the ledger lack",
+        else f"entries {first} to {last} of the ledger are missing",
         sequence=first,
-        decision_id=lacking[0] if named else None,
-        subject=f"decision {lacking[0]}" if named else "",
+        decision_id=first_missing,
+        subject="" if first_missing is None else f"decision {first_missing}",
     )
 
 
@@ -299,8 +254,10 @@ def _check_checkpoint(connection: Connection, walk: _Walk) -> None:
     start = checkpoints.latest(connection, walk.cluster_id)
     if start is None:
         return
-    found, defects = checkpoints.digest(connection, walk.cluster_id, start.last_revision)
+    found, defects = checkpoints.digest(
+        connection, walk.cluster_id, start.last_revision, ledger_format=start.format
+    )
     if found != start.digest:
         defects.insert(0, "the state that the pruning left is not what it was")
-    for defect in defects[:1]:
+    for defect in defects:
         walk.found(Harm.CHANGED, defect)

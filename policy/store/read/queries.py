@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, or_, select
 
-from policy.store.decision_rows import record_from
+from policy.decision.model import ExtenderCall, Victim
+from policy.store import rows
+from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import (
     DecisionRow,
@@ -21,6 +24,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_TRACES,
     DECISIONS,
     NOMINATION_ENDS,
     NOMINATIONS,
@@ -29,22 +33,29 @@ from policy.store.tables import (
 )
 
 _FEW: Final = 10_000
+_IDS: Final = 500
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionFilter:
-    """Which decisions a list shows; None means any."""
+class DecisionFilter(TypedDict, total=False):
+    """Which decisions a list shows; what is left out or None means any."""
 
-    cluster: str | None = None
-    since_ms: int | None = None  #: by `now_ms`, from this instant on
-    until_ms: int | None = None  #: by `now_ms`, before this instant
-    namespace: str | None = None  #: of the preemptor or of any victim
-    node: str | None = None
-    rule_set: str | None = None  #: name, or (the beginning of) a digest
-    outcome: str | None = None
-    preemptor: str | None = None
-    hypothetical: bool | None = False
+    since_ms: int | None  #: by `now_ms`, from this instant on
+    until_ms: int | None  #: by `now_ms`, before this instant
+    namespace: str | None  #: of the preemptor or of any victim
+    node: str | None
+    rule_set: str | None  #: name, or (the beginning of) a digest
+    outcome: str | None
+    preemptor: str | None
+    hypothetical: bool | None  #: those that are not, where it is left out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """What a decision was told beside the state that it was made on."""
+
+    history: Mapping[str, Mapping[str, int]] | None = None  #: None where it read no figures
+    extender_calls: tuple[ExtenderCall, ...] = ()
 
 
 def _base() -> Select[Any]:
@@ -57,6 +68,9 @@ def _base() -> Select[Any]:
             CYCLES.c.environment,
             CYCLES.c.attempt,
             CYCLES.c.queued_ms,
+            CYCLES.c.process_uid,
+            CYCLES.c.process_user,
+            CYCLES.c.database_user,
             func.coalesce(RULE_SETS.c.name, "").label("rule_set"),
             func.coalesce(RULE_SETS.c.digest, "").label("rule_set_digest"),
         )
@@ -82,27 +96,23 @@ def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
     return list(connection.execute(select(RULE_SETS.c.id).where(condition)).scalars())
 
 
-def _filtered(connection: Connection, query: Select[Any], wanted: DecisionFilter) -> Select[Any]:
+def _filtered(
+    connection: Connection, query: Select[Any], cluster: str | None, wanted: DecisionFilter
+) -> Select[Any]:
     c = DECISIONS.c
-    if wanted.cluster is not None:
-        query = query.where(c.cluster_id == cluster_id(connection, wanted.cluster))
-    if wanted.since_ms is not None:
-        query = query.where(c.now_ms >= wanted.since_ms)
-    if wanted.until_ms is not None:
-        query = query.where(c.now_ms < wanted.until_ms)
-    if wanted.namespace is not None:
-        query = query.where(_in_namespace(connection, wanted.namespace, wanted.cluster))
-    if wanted.node is not None:
-        query = query.where(c.node == wanted.node)
-    if wanted.rule_set is not None:
-        query = query.where(c.rule_set_id.in_(rule_set_ids(connection, wanted.rule_set)))
-    if wanted.outcome is not None:
-        query = query.where(c.outcome == wanted.outcome)
-    if wanted.preemptor is not None:
-        query = query.where(c.preemptor == wanted.preemptor)
-    if wanted.hypothetical is not None:
-        query = query.where(c.hypothetical == wanted.hypothetical)
-    return query
+    if cluster is not None:
+        query = query.where(c.cluster_id == cluster_id(connection, cluster))
+    if (since_ms := wanted.get("since_ms")) is not None:
+        query = query.where(c.now_ms >= since_ms)
+    if (until_ms := wanted.get("until_ms")) is not None:
+        query = query.where(c.now_ms < until_ms)
+    if (namespace := wanted.get("namespace")) is not None:
+        query = query.where(_in_namespace(connection, namespace, cluster))
+    if (rule_set := wanted.get("rule_set")) is not None:
+        query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
+    equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor")}
+    equal["hypothetical"] = wanted.get("hypothetical", False)
+    return query.filter_by(**{name: value for name, value in equal.items() if value is not None})
 
 
 def _in_namespace(
@@ -125,14 +135,15 @@ def _in_namespace(
 
 def decisions(
     connection: Connection,
-    wanted: DecisionFilter,
+    cluster: str | None = None,
     *,
-    limit: int | None,
-    before_id: int | None,
-    after_id: int | None,
+    limit: int | None = None,
+    before_id: int | None = None,
+    after_id: int | None = None,
+    **wanted: Unpack[DecisionFilter],
 ) -> list[DecisionRow]:
-    """Newest first; with `after_id` the oldest after it first, to walk forward."""
-    query = _filtered(connection, _base(), wanted)
+    """Decisions, newest first (with `after_id`: walking forward from there)."""
+    query = _filtered(connection, _base(), cluster, wanted)
     if before_id is not None:
         query = query.where(DECISIONS.c.id < before_id)
     if after_id is not None:
@@ -144,16 +155,52 @@ def decisions(
     return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
 
 
-def decision_ids(connection: Connection, wanted: DecisionFilter) -> list[int]:
-    """Numbers of decisions, oldest first."""
-    query = _filtered(connection, select(DECISIONS.c.id), wanted).order_by(DECISIONS.c.id)
-    return list(connection.execute(query).scalars())
+def decision_ids(
+    connection: Connection, cluster: str, **wanted: Unpack[DecisionFilter]
+) -> list[int]:
+    """Numbers of the cluster's decisions, oldest first."""
+    query = _filtered(connection, select(DECISIONS.c.id), cluster, wanted)
+    return list(connection.execute(query.order_by(DECISIONS.c.id)).scalars())
+
+
+def _stretches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Bound parameters stay below every database's limit."""
+    return (ids[start : start + _IDS] for start in range(0, len(ids), _IDS))
 
 
 def decisions_by_id(connection: Connection, ids: Sequence[int]) -> list[DecisionRow]:
     """Decisions by number, oldest first; numbers that are none are left out."""
-    query = _base().where(DECISIONS.c.id.in_(ids)).order_by(DECISIONS.c.id)
-    return [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
+    found = []
+    for some in _stretches(sorted(ids)):
+        query = _base().where(DECISIONS.c.id.in_(some)).order_by(DECISIONS.c.id)
+        found += [DecisionRow.of(row._asdict()) for row in connection.execute(query)]
+    return found
+
+
+def frozen(connection: Connection, ids: Sequence[int]) -> dict[int, Frozen]:
+    """What decisions were told beside their state, by number."""
+    found = {}
+    for some in _stretches(ids):
+        query = select(DECISION_TRACES).where(DECISION_TRACES.c.decision_id.in_(some))
+        for row in connection.execute(query):
+            document = rows.from_json(row.document)
+            calls = document.get("extenderCalls", ())
+            found[row.decision_id] = Frozen(
+                history=document.get("history"),
+                extender_calls=tuple(ExtenderCall(**call) for call in calls),
+            )
+    return found
+
+
+def victims_of(connection: Connection, decisions: Sequence[int]) -> dict[int, tuple[Victim, ...]]:
+    """The victims of many decisions by number; decisions without any are left out."""
+    found: dict[int, list[Victim]] = defaultdict(list)
+    for some in _stretches(decisions):
+        v = VICTIMS.c
+        query = select(VICTIMS).where(v.decision_id.in_(some)).order_by(v.decision_id, v.position)
+        for row in connection.execute(query):
+            found[row.decision_id].append(victim_from(row._asdict()))
+    return {decision: tuple(victims) for decision, victims in found.items()}
 
 
 def _find(connection: Connection, wanted: int | str) -> dict[str, Any]:
@@ -190,8 +237,8 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
     return StoredDecision(row=DecisionRow.of(row), record=record_from(row, children))
 
 
-def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:
-    """Digest, name and canonical text of a rule set by (the beginning of) its digest."""
+def rule_set(connection: Connection, wanted: str) -> str:
+    """Canonical text of a rule set by (the beginning of) its digest. Raises NotFound."""
     if not wanted:  # what `_base` gives for a rule set whose row is gone
         raise NotFound(
             "the rule set is not in the database any more",
@@ -199,26 +246,24 @@ def rule_set_text(connection: Connection, wanted: str) -> tuple[str, str, str]:
         )
     low, high = digest_range(wanted)
     c = RULE_SETS.c
-    found = connection.execute(
-        select(c.digest, c.name, c.canonical).where(c.digest >= low, c.digest < high).limit(2)
-    ).all()
+    query = select(c.canonical).where(c.digest >= low, c.digest < high).limit(2)
+    found = connection.execute(query).scalars().all()
     if len(found) != 1:
         many = "more than one rule set" if found else "no rule set"
         raise NotFound(f"there is {many} with digest `{wanted[:80]}` in this database")
-    digest, name, canonical = found[0]
-    return str(digest), str(name), str(canonical)
+    return str(found[0])
 
 
 def nominations(
     connection: Connection,
+    cluster: str | None = None,
     *,
-    cluster: str | None,
-    pod: str | None,
-    node: str | None,
-    standing: bool | None,
-    limit: int | None,
+    pod: str | None = None,
+    node: str | None = None,
+    standing: bool | None = None,
+    limit: int | None = None,
 ) -> list[NominationRow]:
-    """Newest first; `standing`: only those that have not ended (True) or have (False)."""
+    """Nominations, newest first; `standing`: only those not ended (True) or ended (False)."""
     n, e = NOMINATIONS.c, NOMINATION_ENDS.c
     query = nominations_query()
     if cluster is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +17,9 @@ from sqlalchemy import (
     select,
 )
 
-from policy.store.connection import Database
+from policy.decision.model import NO_VALUE
 from policy.store.model import NominationRow
-from policy.store.read.evictions import (
-    Eviction,
-    PastPreemption,
-    Range,
-    evictions,
-    past_preemptions,
-)
+from policy.store.read.evictions import Range
 from policy.store.read.queries import nominations_query, rule_set_ids
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
@@ -58,43 +51,6 @@ class UsedRuleSet:
     name: str
     canonical: str
     decisions: int
-
-
-class ReportQueries:
-    """Queries behind reports; nothing here writes."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def evictions(self, wanted: Range) -> list[Eviction]:
-        """Everything that was evicted, in the order in which it was decided. Raises NotFound."""
-        with self._database.reading() as connection:
-            return evictions(connection, wanted)
-
-    def past_preemptions(self, wanted: Range) -> Iterator[PastPreemption]:
-        """The preemptions with their objects, oldest first; pruned ones are left out."""
-        with self._database.reading() as connection:
-            yield from past_preemptions(connection, wanted)
-
-    def nominations(self, wanted: Range) -> list[NominationRow]:
-        """Nominations that were made in the range, newest first."""
-        with self._database.reading() as connection:
-            return past_nominations(connection, wanted)
-
-    def tries_while_nominated(self, cluster: str | None) -> dict[tuple[str, int, str], int]:
-        """How many later decisions left a nomination as it was, by cluster, revision and pod."""
-        with self._database.reading() as connection:
-            return tries_while_nominated(connection, cluster)
-
-    def rule_sets_used(self, wanted: Range, rules: str | None = None) -> list[UsedRuleSet]:
-        """Rule sets with the number of their decisions; the one that was used last first."""
-        with self._database.reading() as connection:
-            return rule_sets_used(connection, wanted, rules)
-
-    def rule_uses(self, wanted: Range) -> list[RuleUse]:
-        """How often each rule and criterion decided, under each rule set."""
-        with self._database.reading() as connection:
-            return rule_uses(connection, wanted)
 
 
 def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
@@ -153,7 +109,9 @@ def tries_while_nominated(
 # --- how often rules decided ---------------------------------------------------------------------
 
 
-def rule_sets_used(connection: Connection, wanted: Range, rules: str | None) -> list[UsedRuleSet]:
+def rule_sets_used(
+    connection: Connection, wanted: Range, rules: str | None = None
+) -> list[UsedRuleSet]:
     """Rule sets with the number of their decisions; the one that was used last comes first."""
     d, r = DECISIONS.c, RULE_SETS.c
     query = (
@@ -183,7 +141,7 @@ def rule_uses(connection: Connection, wanted: Range) -> list[RuleUse]:
         .select_from(DECISION_RULES)
         .join(DECISIONS, d.id == f.decision_id)
         .join(RULE_SETS, r.id == d.rule_set_id)
-        .where(*conditions)
+        .where(*conditions, f.verdict != NO_VALUE)  # these count errors, nothing was decided
         .group_by(r.digest, f.section, f.rule)
     )
     criteria = (

@@ -12,7 +12,6 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, CursorResult, text
@@ -71,12 +70,7 @@ class SqlResult:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

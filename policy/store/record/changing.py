@@ -13,7 +13,7 @@ from policy.store.model import Cause, ChangedState
 from policy.store.state.versions import find_head, lock_head, puts_and_deletes, write_revision
 
 
-def write(
+def change(
     connection: Connection,
     cluster: str,
     changes: Sequence[Change],
@@ -21,10 +21,14 @@ def write(
     at_ms: int,
     source: str,
     cause: Cause,
-    actor: str,
-    expected_revision: int | None,
+    actor: str = "",
+    expected_revision: int | None = None,
 ) -> ChangedState:
-    """Write the changes as one revision; none where there are none. Raises StaleRevision."""
+    """Write changes that no decision made (live events, simulation steps) as one revision.
+
+    None where there are no changes. Raises StaleRevision where `expected_revision` is given and
+    is no longer the newest.
+    """
     if not changes:
         found = find_head(connection, cluster)
         if found is None:

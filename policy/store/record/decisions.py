@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,17 +10,19 @@ from sqlalchemy import Connection, insert
 
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
-from policy.decision.record import History, Keep, record_of
-from policy.store import rows
+from policy.decision.record import Keep, record_of
+from policy.store import identity, rows
 from policy.store.decision_rows import Place, rows_of
-from policy.store.errors import StaleRevision, StoreError
+from policy.store.errors import StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, QueueInfo, Recorded
-from policy.store.record import rule_sets
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record import environments, rule_sets
+from policy.store.record.basis import Basis
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
 from policy.store.tables import CYCLES, RULE_SETS
 
+DEFAULT_CANDIDATES_KEPT: Final = 10
 _NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
 
@@ -33,6 +35,15 @@ class Envelope:
     environment: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HypotheticalDecision:
+    """A decision on a state that never was."""
+
+    decision: Decision
+    #: what is supposed beside the decisions before this one, one step after the other
+    supposed: Sequence[Sequence[Change]] = ()
+
+
 def record(
     connection: Connection,
     cluster: str,
@@ -40,25 +51,112 @@ def record(
     changes: Sequence[Change],
     *,
     expected_revision: int,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    at_ms: int,
+    queue: QueueInfo | None = None,
+    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    cause: Cause = Cause.DECISION,
+) -> Recorded:
+    """Keep a decision together with the state changes that it causes.
+
+    Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
+    where another rule set is active in the environment by now: decide again. Raises
+    SnapshotMismatch for a decision that was made on another state than that revision's.
+    """
+    if environment:
+        environments.require_active(
+            connection, environment, cluster=cluster, digest=decision.rule_set_digest
+        )
+    head = lock_head(connection, cluster)
+    return _write(
+        connection,
+        head,
+        decision,
+        changes,
+        basis=Basis.newest(head, expected_revision=expected_revision),
+        rule_set=RuleSetText.of(rules),
+        envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+        queue=queue or QueueInfo(),
+        keep=candidates_kept,
+        cause=cause,
+        hypothetical=False,
+    )
+
+
+def record_hypothetical(
+    connection: Connection,
+    cluster: str,
+    supposed: Iterable[HypotheticalDecision],
+    *,
+    revision: int,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    at_ms: int,
+    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+) -> list[Recorded]:
+    """Keep decisions on what is supposed of a revision, all or none of them.
+
+    Each is on the state that the suppositions up to its own lead to; none changes anything.
+    Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
+    another state.
+    """
+    head = lock_head(connection, cluster)
+    basis = Basis.at(connection, head, revision)
+    rule_set = RuleSetText.of(rules)
+    recorded = []
+    for one in supposed:
+        basis = basis.supposing(one.supposed)
+        recorded.append(
+            _write(
+                connection,
+                head,
+                one.decision,
+                (),
+                basis=basis,
+                rule_set=rule_set,
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                queue=QueueInfo(),
+                keep=candidates_kept,
+                cause=Cause.DECISION,
+                hypothetical=True,
+            )
+        )
+    return recorded
+
+
+def _write(
+    connection: Connection,
+    head: Head,
+    decision: Decision,
+    changes: Sequence[Change],
+    *,
+    basis: Basis,
     rule_set: RuleSetText,
     envelope: Envelope,
     queue: QueueInfo,
     keep: Keep,
     cause: Cause,
     hypothetical: bool,
-    history: History | None = None,
 ) -> Recorded:
-    """Write everything that the decision leaves behind. Raises StaleRevision."""
-    if hypothetical and changes:
-        raise StoreError("a hypothetical decision changes nothing")
-    head = lock_head(connection, cluster)
-    # What is only supposed may start from any state of the past.
-    base = min(expected_revision, head.number) if hypothetical else head.number
-    if base != expected_revision:
-        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
+    base = basis.revision
+    basis.require(
+        decision.snapshot_digest,
+        now_ms=decision.now_ms,
+        history=decision.history,
+        subject=f"the decision of `{decision.preemptor}`",
+    )
+    if rule_set.digest != decision.rule_set_digest:
+        raise StoreError(
+            f"the decision of `{decision.preemptor}` was not made by rule set `{rule_set.name}`,"
+            " with which it is to be recorded"
+        )
     rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
     revision = head.number + 1 if changes else None
     cycle = _cycle(head, decision, envelope, queue, base=base, revision=revision)
+    cycle |= identity.columns(connection)
     inserted = connection.execute(_NEW_CYCLE, cycle)
     cycle["id"] = decision_id = inserted.scalar_one()
     lines = [rows.line(CYCLES, cycle), rows.line(RULE_SETS, rules)]
@@ -88,7 +186,7 @@ def record(
         revision=revision,
         hypothetical=hypothetical,
     )
-    for table, values in rows_of(record_of(decision, keep=keep, history=history), place):
+    for table, values in rows_of(record_of(decision, keep=keep), place):
         if values:
             connection.execute(inserting(table), values)
             lines += [rows.line(table, row) for row in values]

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
-from policy.store import rows
+from policy.store import identity, rows
 from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
 from policy.store.model import ActivationRow, EnvironmentRow
 from policy.store.record import rule_sets
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head
 from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
 
@@ -34,6 +34,7 @@ def create(
         "name": name,
         "created_ms": at_ms,
         "created_by": actor,
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(ENVIRONMENTS).returning(ENVIRONMENTS.c.id), row)
     row["id"] = inserted.scalar_one()
@@ -54,14 +55,15 @@ def create(
 def activate(
     connection: Connection,
     name: str,
-    rule_set: RuleSetText,
     *,
+    rules: AnyRuleSet,
     reason: str,
     source: str,
     at_ms: int,
     actor: str,
 ) -> ActivationRow:
     """Make a rule set the active one. Raises NotFound for an unknown environment."""
+    rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
     used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
@@ -79,6 +81,7 @@ def activate(
         "actor": actor,
         "reason": reason,
         "source": source,
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(ACTIVATIONS).returning(ACTIVATIONS.c.id), row)
     row["id"] = inserted.scalar_one()
@@ -126,7 +129,7 @@ _NEWEST_ACTIVATION: Final = (
 )
 
 
-def active(connection: Connection, name: str, *, unless: int | None) -> ActiveRuleSet | None:
+def active(connection: Connection, name: str, *, unless: int | None = None) -> ActiveRuleSet | None:
     """What is active; None where it is still the one of activation `unless`.
 
     Raises NotFound, or StoreError where nothing was activated yet.
@@ -188,7 +191,7 @@ def roll_back(
     return activate(
         connection,
         name,
-        RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
+        rules=RuleSetText(digest=target.rule_set_digest, name=target.rule_set, canonical=text),
         reason=reason,
         source=f"{_BACK}{target.id}",
         at_ms=at_ms,
@@ -225,6 +228,9 @@ def _environment(connection: Connection, row: Row[Any]) -> EnvironmentRow:
         cluster=row.cluster,
         created_ms=row.created_ms,
         created_by=row.created_by,
+        process_uid=row.process_uid,
+        process_user=row.process_user,
+        database_user=row.database_user,
         active=last[0] if last else None,
     )
 
@@ -254,6 +260,9 @@ def _activations(
             a.actor,
             a.reason,
             a.source,
+            a.process_uid,
+            a.process_user,
+            a.database_user,
         )
         .join(RULE_SETS, RULE_SETS.c.id == a.rule_set_id)
         .outerjoin(_BEFORE, _BEFORE.c.id == a.previous_rule_set_id)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from policy.store import rows
+from policy.cluster.canonical import sha256
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
 
@@ -15,6 +15,17 @@ _C = RULE_SETS.c
 _BY_DIGEST: Final = select(_C.id, _C.digest, _C.name, _C.first_used_ms).where(
     _C.digest == bindparam("wanted")
 )
+
+
+class AnyRuleSet(Protocol):
+    """A rule set of any kind, as far as the record is concerned."""
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def canonical(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +37,15 @@ class RuleSetText:
     canonical: str
 
     def __post_init__(self) -> None:
-        if rows.sha256(self.canonical.encode()) != self.digest:
+        if sha256(self.canonical.encode()) != self.digest:
             raise StoreError(
                 f"the text of rule set `{self.name}` does not have the digest {self.digest}"
             )
+
+    @classmethod
+    def of(cls, rules: AnyRuleSet) -> Self:
+        """Raises StoreError."""
+        return cls(digest=rules.digest, name=rules.name, canonical=rules.canonical)
 
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:

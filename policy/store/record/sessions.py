@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, func, insert, select
 
+from policy.cluster import canonical
 from policy.cluster.digest import Change
-from policy.store import rows
-from policy.store.errors import NotFound, StaleRevision
+from policy.store import identity, rows
+from policy.store.errors import NotFound
 from policy.store.ledger import entries
 from policy.store.model import (
     Cause,
@@ -21,8 +22,8 @@ from policy.store.model import (
     StoredSession,
 )
 from policy.store.record import rule_sets
-from policy.store.record.decisions import Envelope
-from policy.store.record.rule_sets import RuleSetText
+from policy.store.record.basis import Basis
+from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head, puts_and_deletes, write_revision
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
 
@@ -100,21 +101,27 @@ def record(
     changes: Sequence[Change],
     *,
     expected_revision: int,
-    rule_set: RuleSetText,
-    envelope: Envelope,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    at_ms: int,
 ) -> RecordedSession:
-    """Write a session with all of its steps and effects. Raises StaleRevision."""
+    """Keep a batch session together with the state changes that it causes.
+
+    Raises StaleRevision where the cluster is no longer at `expected_revision`,
+    SnapshotMismatch for a session that was run on another state than that revision's.
+    """
     head = lock_head(connection, cluster)
-    if head.number != expected_revision:
-        raise StaleRevision(cluster=cluster, expected=expected_revision, actual=head.number)
-    used = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
+    basis = Basis.newest(head, expected_revision=expected_revision)
+    basis.require(session.snapshot_digest, now_ms=session.now_ms, subject="the session")
+    used = rule_sets.ensure(connection, RuleSetText.of(rules), at_ms=at_ms)
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,
         "digest": session.digest,
-        "at_ms": envelope.at_ms,
+        "at_ms": at_ms,
         "now_ms": session.now_ms,
-        "actor": envelope.actor,
-        "environment": envelope.environment,
+        "actor": actor,
+        "environment": environment,
         "rule_set_id": used["id"],
         "snapshot_digest": session.snapshot_digest,
         "base_revision": head.number,
@@ -123,7 +130,8 @@ def record(
         "bound_count": session.bound_count,
         "evicted_count": session.evicted_count,
         "engine_version": session.engine_version,
-        "document": rows.to_json(session.document),
+        "document": canonical.text(session.document),
+        **identity.columns(connection),
     }
     inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
     row["id"] = session_id = inserted.scalar_one()
@@ -133,7 +141,7 @@ def record(
             "session_id": session_id,
             "position": position,
             **{name: getattr(step, name) for name in _STEP_FIELDS},
-            "detail": rows.to_json(step.detail),
+            "detail": canonical.text(step.detail),
         }
         for position, step in enumerate(session.steps)
     ]
@@ -148,7 +156,7 @@ def record(
             head,
             puts,
             deletes,
-            at_ms=envelope.at_ms,
+            at_ms=at_ms,
             source=f"session {session_id}",
             cause=Cause.SESSION,
         )
@@ -160,9 +168,9 @@ def record(
         entries.EntryKind.SESSION,
         lines,
         subject_digest=session.digest,
-        at_ms=envelope.at_ms,
-        actor=envelope.actor,
-        environment=envelope.environment,
+        at_ms=at_ms,
+        actor=actor,
+        environment=environment,
         revision=row["revision"],
         session_id=session_id,
     )
@@ -173,13 +181,13 @@ def record(
 
 def sessions(
     connection: Connection,
+    cluster: str | None = None,
     *,
-    cluster: str | None,
-    session_id: int | None,
-    limit: int | None,
-    before_id: int | None,
+    session_id: int | None = None,
+    limit: int | None = None,
+    before_id: int | None = None,
 ) -> list[SessionRow]:
-    """Sessions, newest first."""
+    """Batch sessions, newest first."""
     query = (
         select(
             SESSIONS,
@@ -205,7 +213,7 @@ def sessions(
 
 def session(connection: Connection, session_id: int) -> StoredSession:
     """A session with its steps. Raises NotFound."""
-    found = sessions(connection, cluster=None, session_id=session_id, limit=1, before_id=None)
+    found = sessions(connection, session_id=session_id)
     if not found:
         raise NotFound(f"there is no session {session_id}")
     document = connection.execute(

@@ -60,6 +60,11 @@ def _revision(connection: Connection, head: Head, number: int) -> Row[Any]:
     return row
 
 
+def digest_at(connection: Connection, head: Head, number: int) -> str:
+    """Digest of the state at a revision, that before the first for 0. Raises NotFound."""
+    return GENESIS if number == 0 else str(_revision(connection, head, number).digest)
+
+
 def no_revision(connection: Connection, head: Head, number: int) -> NotFound:
     """That a revision is not there, and which are."""
     oldest = connection.execute(
@@ -93,8 +98,13 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
             yield decode(kind, manifest)
 
 
-def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
-    """The cluster's objects at a revision (the newest where `at` is None)."""
+def head_revision(connection: Connection, cluster: str) -> int:
+    """Number of the newest revision. Raises NotFound."""
+    return require_head(connection, cluster).number
+
+
+def load(connection: Connection, cluster: str, *, at: int | None = None) -> LoadedState:
+    """The cluster at a revision, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)
     number = head.number if at is None else at
     if number == 0:
@@ -110,10 +120,10 @@ def load(connection: Connection, cluster: str, at: int | None) -> LoadedState:
     )
 
 
-def changes_between(
-    connection: Connection, cluster: str, since: int, until: int | None
+def changes_since(
+    connection: Connection, cluster: str, since: int, *, until: int | None = None
 ) -> ChangesSince:
-    """Net changes after revision `since`, up to and with `until` (the newest where None)."""
+    """Net changes from a revision to a later one, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)
     number = head.number if until is None else until
     if not 0 <= since <= number <= head.number:
@@ -125,7 +135,7 @@ def changes_between(
         _revision(connection, head, since)
     elif number > 0:
         _revision(connection, head, 1)
-    state = GENESIS if number == 0 else str(_revision(connection, head, number).digest)
+    state = digest_at(connection, head, number)
     changes: list[Change] = []
     if since < number:
         for kind, table in VERSIONS.items():
@@ -169,7 +179,7 @@ def revision_at(connection: Connection, cluster: str, time_ms: int) -> int:
 
 
 def revisions(
-    connection: Connection, cluster: str, *, limit: int | None, before: int | None
+    connection: Connection, cluster: str, *, limit: int | None = None, before: int | None = None
 ) -> list[RevisionRow]:
     """The cluster's history, newest first."""
     head = require_head(connection, cluster)

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint
 from sqlalchemy import text as sql
 
-from policy.store.tables.base import identity, int64, json, millis, table, text
+from policy.store.tables.base import identity, int64, json, millis, table, text, written_by
 
 ENVIRONMENTS: Final = table(
     "environments",
@@ -16,6 +16,7 @@ ENVIRONMENTS: Final = table(
     text("name"),
     millis("created_ms"),
     text("created_by"),
+    *written_by(),
     UniqueConstraint("name"),
     Index(None, "cluster_id"),
 )
@@ -30,6 +31,7 @@ ACTIVATIONS: Final = table(
     text("actor"),
     text("reason"),
     text("source"),
+    *written_by(),
     Index(None, "environment_id", "id"),
     Index(None, "rule_set_id"),
 )
@@ -57,6 +59,7 @@ SESSIONS: Final = table(
     int64("evicted_count"),
     text("engine_version"),
     json("document"),
+    *written_by(),
     Index(None, "cluster_id", "id"),
     # For the figures of the past.
     Index(None, "cluster_id", "now_ms"),
@@ -106,6 +109,7 @@ PRUNINGS: Final = table(
     int64("decision_count"),
     int64("version_count"),
     text("checkpoint_digest"),
+    *written_by(),
     Index(None, "cluster_id", "id"),
     unique_for_ever=True,
 )
@@ -129,6 +133,7 @@ LEDGER: Final = table(
     text("environment"),
     text("previous"),
     text("hash"),
+    *written_by(),
     PrimaryKeyConstraint("cluster_id", "sequence"),
     UniqueConstraint("cluster_id", "previous"),
     UniqueConstraint("hash"),

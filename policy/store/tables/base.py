@@ -10,8 +10,13 @@ from sqlalchemy.schema import SchemaItem
 
 from policy.store.types import Bool, Int64, Json, Millis, Str
 
-LEDGER_FORMAT: Final = 1
-"""Format of the ledger entries written now; a column added later carries `since` in its info."""
+LEDGER_FORMAT: Final = 2
+"""Format of the ledger entries written now: which columns they cover, and how a line is built.
+
+Whoever adds a covered column raises it and gives the column `info={"since": LEDGER_FORMAT}`:
+entries of older formats go on without it. Nothing that a format covers is ever renamed in meaning,
+reordered or dropped; docs/formats.md lists the formats.
+"""
 
 METADATA: Final = MetaData(
     naming_convention={
@@ -64,6 +69,19 @@ def json(name: str, **options: Any) -> Column[str]:
 
 def identity(name: str = "id") -> Column[int]:
     return Column(name, Int64, Identity(), primary_key=True)
+
+
+def written_by() -> tuple[Column[Any], ...]:
+    """Who wrote a row, beside the name that is claimed: see `policy.store.identity`.
+
+    In rows that were written before there were these columns: null, "" and "".
+    """
+    since: dict[str, Any] = {"info": {"since": 2}}
+    return (
+        int64("process_uid", nullable=True, **since),
+        text("process_user", **since),
+        text("database_user", **since),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,16 @@ from typing import Final
 from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, Table, UniqueConstraint
 from sqlalchemy import text as sql
 
-from policy.store.tables.base import boolean, identity, int64, json, millis, table, text
+from policy.store.tables.base import (
+    boolean,
+    identity,
+    int64,
+    json,
+    millis,
+    table,
+    text,
+    written_by,
+)
 
 RULE_SETS: Final = table(
     "rule_sets",
@@ -31,6 +40,7 @@ CYCLES: Final = table(
     millis("queued_ms", nullable=True),
     int64("base_revision"),
     int64("revision", nullable=True),
+    *written_by(),
     Index(None, "cluster_id", "id"),
     unique_for_ever=True,
 )

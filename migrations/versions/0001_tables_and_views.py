@@ -1,11 +1,13 @@
-"""Tables: cluster state as versions, decisions with all they looked at, the ledger.
+"""The schema of the first release: cluster state as versions, decisions with all they looked at,
+the ledger that covers them, and views for the questions that people ask.
 
 Constraints and indexes get their names from the naming convention of the metadata.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from alembic import op
 from sqlalchemy import (
@@ -25,6 +27,11 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+# As the views say it: SQLite uses a partial index only where a query has its very condition.
+PREEMPTED = "outcome = 'preempt' AND NOT hypothetical"
+# An empty reason says that the step took effect: it was neither refused nor taken back.
+EVICTED = "operation = 'evict' AND reason = ''"
 
 
 class Index:
@@ -75,6 +82,10 @@ def json(name: str, **options: Any) -> Column[str]:
 
 def identity(name: str = "id") -> Column[int]:
     return Column(name, Int64, Identity(), primary_key=True)
+
+
+def written_by() -> tuple[Column[Any], ...]:
+    return int64("process_uid", nullable=True), text("process_user"), text("database_user")
 
 
 def versions(name: str, *columns: Column[Any]) -> None:
@@ -233,6 +244,7 @@ def create_decisions() -> None:
         millis("queued_ms", nullable=True),
         int64("base_revision"),
         int64("revision", nullable=True),
+        *written_by(),
         Index(None, "cluster_id", "id"),
         unique_for_ever=True,
     )
@@ -290,6 +302,13 @@ def create_decisions() -> None:
             "outcome",
             "hypothetical",
         ),
+        # Preemptions by time, over all clusters.
+        Index(
+            "ix_decisions_preempted",
+            "now_ms",
+            sqlite_where=sql(PREEMPTED),
+            postgresql_where=sql(PREEMPTED),
+        ),
     )
     table(
         "decision_traces",
@@ -340,7 +359,7 @@ def create_decisions() -> None:
         text("node"),
         int64("victim_count"),
         int64("pdb_violations"),
-        text("left_behind_at"),
+        text("eliminated_by"),
         json("criteria_values"),
         json("victims"),
         PrimaryKeyConstraint("decision_id", "position"),
@@ -389,6 +408,7 @@ def create_decisions() -> None:
             sqlite_where=sql("pdb_violating"),
             postgresql_where=sql("pdb_violating"),
         ),
+        Index(None, "now_ms"),
         clustered=True,
     )
 
@@ -401,6 +421,7 @@ def create_audit() -> None:
         text("name"),
         millis("created_ms"),
         text("created_by"),
+        *written_by(),
         UniqueConstraint("name"),
         Index(None, "cluster_id"),
     )
@@ -414,6 +435,7 @@ def create_audit() -> None:
         text("actor"),
         text("reason"),
         text("source"),
+        *written_by(),
         Index(None, "environment_id", "id"),
         Index(None, "rule_set_id"),
     )
@@ -435,8 +457,11 @@ def create_audit() -> None:
         int64("evicted_count"),
         text("engine_version"),
         json("document"),
+        *written_by(),
         Index(None, "cluster_id", "id"),
         Index(None, "rule_set_id"),
+        # For the figures of the past.
+        Index(None, "cluster_id", "now_ms"),
         unique_for_ever=True,
     )
     table(
@@ -453,6 +478,17 @@ def create_audit() -> None:
         text("reason"),
         json("detail"),
         PrimaryKeyConstraint("session_id", "position"),
+        # With the columns of its own condition: only so does SQLite take it for covering.
+        Index(
+            "ix_session_steps_evictions",
+            "session_id",
+            "for_task",
+            "task",
+            "operation",
+            "reason",
+            sqlite_where=sql(EVICTED),
+            postgresql_where=sql(EVICTED),
+        ),
         clustered=True,
     )
     table(
@@ -468,6 +504,7 @@ def create_audit() -> None:
         int64("decision_count"),
         int64("version_count"),
         text("checkpoint_digest"),
+        *written_by(),
         Index(None, "cluster_id", "id"),
         unique_for_ever=True,
     )
@@ -490,6 +527,7 @@ def create_audit() -> None:
         text("environment"),
         text("previous"),
         text("hash"),
+        *written_by(),
         PrimaryKeyConstraint("cluster_id", "sequence"),
         UniqueConstraint("cluster_id", "previous"),
         UniqueConstraint("hash"),
@@ -498,7 +536,7 @@ def create_audit() -> None:
     )
 
 
-_TABLES = (
+TABLES = (
     "clusters",
     "revisions",
     "nodes",
@@ -530,12 +568,316 @@ _TABLES = (
 )
 
 
+class Words(NamedTuple):
+    """What the two databases say differently.
+
+    SQLite looks into a union of views only where the columns of its parts have one affinity:
+    hence the casts.
+    """
+
+    instant: Callable[[str], str]
+    boolean: str
+    json: str
+    no: str
+
+
+def sqlite_instant(column: str) -> str:
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch')"
+
+
+def postgres_instant(column: str) -> str:
+    instant = f"to_timestamp({column} / 1000.0) AT TIME ZONE 'UTC'"
+    return f'to_char({instant}, \'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"\')'
+
+
+SQLITE = Words(sqlite_instant, "INTEGER", "TEXT", "0")
+POSTGRES = Words(postgres_instant, "BOOLEAN", "JSON", "FALSE")
+
+# Views of single rows say where SQLite shall begin: with the rows, not with the names beside them.
+# It chooses the order of inner joins by its statistics, and with those of a long record it begins
+# at the few clusters and rule sets: the newest fifty preemptions then cost a sort of all of them.
+# An outer join to a name that every row has gives the same rows and keeps the order, and a
+# condition on the name still makes it an inner one. A cross join keeps what is looked up behind
+# what names it.
+
+
+def at_base(name: str, key: str) -> str:
+    """The pod as it was when the session `s` began."""
+    return (
+        f"{name}.cluster_id = s.cluster_id AND {name}.key = {key}"
+        f" AND {name}.valid_from <= s.base_revision"
+        f" AND ({name}.valid_to IS NULL OR {name}.valid_to > s.base_revision)"
+    )
+
+
+def session_evictions(*, names: str) -> str:
+    """The evictions of sessions; `names` is how what every row has a name of is joined."""
+    return f"""
+        FROM session_steps t
+        JOIN sessions s ON s.id = t.session_id
+        CROSS JOIN pods v
+        CROSS JOIN pods p
+        {names} clusters c ON c.id = s.cluster_id
+        WHERE {EVICTED} AND {at_base("v", "t.task")} AND {at_base("p", "t.for_task")}
+    """
+
+
+def session_preemptions(*, names: str) -> str:
+    """One row for each pod that others were evicted for, with `victims`."""
+    return f"""
+        FROM (
+            SELECT session_id, for_task, min(node) AS node, count(*) AS victims
+            FROM session_steps
+            WHERE {EVICTED}
+            GROUP BY session_id, for_task
+        ) t
+        JOIN sessions s ON s.id = t.session_id
+        CROSS JOIN pods p
+        {names} clusters c ON c.id = s.cluster_id
+        {names} rule_sets r ON r.id = s.rule_set_id
+        WHERE {at_base("p", "t.for_task")}
+    """
+
+
+RAN = (
+    "CASE WHEN v.start_ms IS NULL OR v.start_ms > s.now_ms THEN 0"
+    " ELSE (s.now_ms - v.start_ms) / 1000 END"
+)
+
+
+def v_preemptions(words: Words) -> str:
+    """A session ranks no candidates and heeds no budgets: their columns are null in its rows."""
+    instant = words.instant
+    return f"""
+        SELECT d.id AS decision_id, c.name AS cluster, d.now_ms,
+               {instant("d.now_ms")} AS decided_at, d.preemptor, d.preemptor_namespace,
+               d.preemptor_priority, d.node, d.victim_count, d.pdb_violations,
+               d.candidate_count, d.decided_by, r.name AS rule_set, r.digest AS rule_set_digest,
+               y.environment, y.actor, d.revision, d.digest, CAST(NULL AS BIGINT) AS session_id
+        FROM decisions d
+        LEFT JOIN clusters c ON c.id = d.cluster_id
+        LEFT JOIN rule_sets r ON r.id = d.rule_set_id
+        LEFT JOIN cycles y ON y.id = d.id
+        WHERE d.outcome = 'preempt' AND NOT d.hypothetical
+        UNION ALL
+        SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
+               p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
+               CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), r.name, r.digest,
+               s.environment, s.actor, s.revision, s.digest, s.id
+        {session_preemptions(names="LEFT JOIN")}
+    """
+
+
+def v_victims(words: Words) -> str:
+    instant = words.instant
+    return f"""
+        SELECT v.decision_id, v.position, c.name AS cluster, v.now_ms,
+               {instant("v.now_ms")} AS decided_at,
+               v.pod AS victim, v.namespace AS victim_namespace, v.owner AS victim_owner,
+               v.priority AS victim_priority, v.priority_class AS victim_priority_class,
+               v.uid AS victim_uid, v.node, d.preemptor, d.preemptor_namespace,
+               d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
+               v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
+               v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action
+        FROM victims v
+        CROSS JOIN decisions d
+        LEFT JOIN clusters c ON c.id = v.cluster_id
+        WHERE d.id = v.decision_id AND d.outcome = 'preempt' AND NOT d.hypothetical
+        UNION ALL
+        SELECT CAST(NULL AS BIGINT), t.position, c.name, s.now_ms, {instant("s.now_ms")},
+               t.task, v.namespace, v.owner, v.priority, v.priority_class, v.uid, t.node,
+               t.for_task, p.namespace, p.priority, {instant("v.start_ms")},
+               CAST({RAN} AS BIGINT), v.cpu_milli, v.memory_bytes,
+               CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
+               CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
+               CAST('[]' AS {words.json}), s.id, t.action
+        {session_evictions(names="LEFT JOIN")}
+    """
+
+
+def v_who_preempts_whom(words: Words) -> str:
+    instant = words.instant
+    return f"""
+        SELECT c.name AS cluster, g.preemptor_namespace, g.victim_namespace, g.evictions,
+               g.run_seconds_lost, {instant("g.first_ms")} AS first_at,
+               {instant("g.last_ms")} AS last_at
+        FROM (
+            SELECT cluster_id, preemptor_namespace, victim_namespace,
+                   CAST(sum(evictions) AS BIGINT) AS evictions,
+                   CAST(sum(run_seconds_lost) AS BIGINT) AS run_seconds_lost,
+                   min(first_ms) AS first_ms, max(last_ms) AS last_ms
+            FROM (
+                SELECT cluster_id, preemptor_namespace, namespace AS victim_namespace,
+                       CAST(count(*) AS BIGINT) AS evictions,
+                       CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+                       min(now_ms) AS first_ms, max(now_ms) AS last_ms
+                FROM victims
+                WHERE evicted
+                GROUP BY cluster_id, preemptor_namespace, namespace
+                UNION ALL
+                SELECT s.cluster_id, p.namespace, v.namespace, CAST(count(*) AS BIGINT),
+                       CAST(sum({RAN}) AS BIGINT), min(s.now_ms), max(s.now_ms)
+                {session_evictions(names="JOIN")}
+                GROUP BY s.cluster_id, p.namespace, v.namespace
+            ) b
+            GROUP BY cluster_id, preemptor_namespace, victim_namespace
+        ) g
+        JOIN clusters c ON c.id = g.cluster_id
+    """
+
+
+def v_pdb_violations(words: Words) -> str:
+    return f"""
+        SELECT v.decision_id, c.name AS cluster, v.now_ms,
+               {words.instant("v.now_ms")} AS decided_at,
+               v.pod AS victim, v.namespace AS victim_namespace, v.owner AS victim_owner,
+               v.priority AS victim_priority, v.node, d.preemptor, d.preemptor_namespace,
+               d.preemptor_priority, r.name AS rule_set
+        FROM victims v
+        CROSS JOIN decisions d
+        LEFT JOIN rule_sets r ON r.id = d.rule_set_id
+        LEFT JOIN clusters c ON c.id = v.cluster_id
+        WHERE d.id = v.decision_id
+              AND v.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
+    """
+
+
+def v_preemptions_hourly(words: Words) -> str:
+    return f"""
+        SELECT c.name AS cluster, g.hour * 3600000 AS hour_ms,
+               {words.instant("(g.hour * 3600000)")} AS hour_at,
+               g.preemptions, g.victims, g.pdb_violations
+        FROM (
+            SELECT cluster_id, hour, CAST(sum(preemptions) AS BIGINT) AS preemptions,
+                   CAST(sum(victims) AS BIGINT) AS victims,
+                   CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
+            FROM (
+                SELECT cluster_id, now_ms / 3600000 AS hour,
+                       CAST(count(*) AS BIGINT) AS preemptions,
+                       CAST(sum(victim_count) AS BIGINT) AS victims,
+                       CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
+                FROM decisions
+                WHERE {PREEMPTED}
+                GROUP BY cluster_id, now_ms / 3600000
+                UNION ALL
+                SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
+                       CAST(sum(t.victims) AS BIGINT), CAST(0 AS BIGINT)
+                {session_preemptions(names="JOIN")}
+                GROUP BY s.cluster_id, s.now_ms / 3600000
+            ) b
+            GROUP BY cluster_id, hour
+        ) g
+        JOIN clusters c ON c.id = g.cluster_id
+    """
+
+
+def v_tie_breakers(_: Words) -> str:
+    return f"""
+        SELECT c.name AS cluster, r.name AS rule_set, r.digest AS rule_set_digest, g.criterion,
+               g.decisions
+        FROM (
+            SELECT cluster_id, rule_set_id, decided_by AS criterion,
+                   CAST(count(*) AS BIGINT) AS decisions
+            FROM decisions
+            WHERE {PREEMPTED}
+            GROUP BY cluster_id, rule_set_id, decided_by
+        ) g
+        JOIN rule_sets r ON r.id = g.rule_set_id
+        JOIN clusters c ON c.id = g.cluster_id
+    """
+
+
+def v_rule_usage(_: Words) -> str:
+    return """
+        SELECT c.name AS cluster, r.name AS rule_set, r.digest AS rule_set_digest, g.section,
+               g.rule, g.verdict, g.fired
+        FROM (
+            SELECT cluster_id, rule_set_id, section, rule, verdict,
+                   CAST(count(*) AS BIGINT) AS fired
+            FROM decision_rules
+            WHERE NOT hypothetical
+            GROUP BY cluster_id, rule_set_id, section, rule, verdict
+        ) g
+        JOIN rule_sets r ON r.id = g.rule_set_id
+        JOIN clusters c ON c.id = g.cluster_id
+    """
+
+
+def v_nominations(words: Words) -> str:
+    # Here the few clusters come first: their nominations and the ends of these lie in one order.
+    instant = words.instant
+    return f"""
+        SELECT c.name AS cluster, n.pod, n.priority, n.node, n.made_revision, n.made_decision,
+               n.made_ms, {instant("n.made_ms")} AS made_at, e.cause AS ended_by,
+               e.ended_revision, e.ended_decision, {instant("e.ended_ms")} AS ended_at
+        FROM clusters c
+        CROSS JOIN nominations n
+        LEFT JOIN nomination_ends e ON e.cluster_id = n.cluster_id
+             AND e.made_revision = n.made_revision AND e.pod = n.pod
+        WHERE n.cluster_id = c.id
+    """
+
+
+KINDS = (
+    # kind, table, namespace, node
+    ("Node", "nodes", "''", "v.name"),
+    ("Pod", "pods", "v.namespace", "v.node"),
+    ("PodDisruptionBudget", "pod_disruption_budgets", "v.namespace", "''"),
+    ("PriorityClass", "priority_classes", "''", "''"),
+    ("Namespace", "namespaces", "v.name", "''"),
+    ("PodGroup", "pod_groups", "v.namespace", "''"),
+    ("Queue", "queues", "''", "''"),
+    ("PersistentVolume", "persistent_volumes", "''", "''"),
+    ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
+    ("CSINode", "csi_nodes", "''", "v.name"),
+)
+
+
+def v_cluster_at(words: Words) -> str:
+    # The join stands in every branch, so that a condition on cluster and revision reaches the
+    # index of each table on both databases; and what is still true has a branch of its own, so
+    # that near the newest revision only little is read. The plus keeps SQLite off the index over
+    # `valid_from`, which would read the whole past.
+    ends = ("v.valid_to IS NULL", "v.valid_to > r.number")
+    return "\nUNION ALL\n".join(
+        f"""
+        SELECT c.name AS cluster, r.number AS revision, r.at_ms,
+               {words.instant("r.at_ms")} AS revision_at, '{kind}' AS kind, v.key,
+               {namespace} AS namespace, v.name, {node} AS node, v.valid_from, v.valid_to,
+               v.digest, v.manifest
+        FROM clusters c
+        JOIN revisions r ON r.cluster_id = c.id
+        JOIN {table} v ON v.cluster_id = r.cluster_id AND +v.valid_from <= r.number AND {end}
+        """
+        for kind, table, namespace, node in KINDS
+        for end in ends
+    )
+
+
+VIEWS = (
+    v_preemptions,
+    v_victims,
+    v_who_preempts_whom,
+    v_pdb_violations,
+    v_preemptions_hourly,
+    v_tie_breakers,
+    v_rule_usage,
+    v_nominations,
+    v_cluster_at,
+)
+
+
 def upgrade() -> None:
     create_state()
     create_decisions()
     create_audit()
+    words = SQLITE if op.get_bind().dialect.name == "sqlite" else POSTGRES
+    for view in VIEWS:
+        op.execute(f"CREATE VIEW {view.__name__} AS {view(words)}")
 
 
 def downgrade() -> None:
-    for name in reversed(_TABLES):
+    for view in reversed(VIEWS):
+        op.execute(f"DROP VIEW {view.__name__}")
+    for name in reversed(TABLES):
         op.drop_table(name)

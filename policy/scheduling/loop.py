@@ -1,0 +1,73 @@
+"""Decide the pods of the scheduling queue, one after the other, for as long as there are any.
+
+What others change, what the decisions change and what a simulation changes all move the pods of
+the queue in the same way; watching and settling differ in what they do while none is ready.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from policy.rules.ruleset import QueueRules
+from policy.scheduling.cycle import Scheduler, Step
+from policy.scheduling.events import QueueFeed
+from policy.scheduling.state import Transition
+
+
+class DecisionLoop(ABC):
+    """Iterate over it for the decisions."""
+
+    def __init__(
+        self, scheduler: Scheduler, rules: QueueRules, *, clock: Callable[[], int], name: str
+    ) -> None:
+        """clock: milliseconds since 1970 UTC, by which pods wait.
+
+        name: of the scheduler whose pods take part.
+        """
+        self._scheduler = scheduler
+        self._clock = clock
+        self._name = name
+        self._feed = self._filled(rules)
+        scheduler.follow(self._followed)
+
+    def __iter__(self) -> Iterator[Step]:
+        while self._goes_on():
+            pod = self._feed.pop()
+            if pod is None:
+                if not self._idle():
+                    return
+                continue
+            step = self._scheduler.decide_if(pod, wanted=partial(self._wanted, pod))
+            if step is None:
+                self._feed.dropped(self._scheduler.snapshot)
+                continue
+            self._feed.decided(step.decision)
+            self._decided(step)
+            yield step
+
+    @abstractmethod
+    def _idle(self) -> bool:
+        """No pod is ready: wait for something that may change that; False where the end is."""
+
+    def _goes_on(self) -> bool:
+        """May another pod be decided?"""
+        return True
+
+    def _decided(self, step: Step) -> None:  # noqa: B027 (most have nothing to add)
+        """Another decision was made."""
+
+    def _followed(self, step: Transition) -> None:
+        """The cluster changed, by whomever."""
+        self._feed.follow(step)
+
+    def _filled(self, rules: QueueRules) -> QueueFeed:
+        """A queue of every pod that waits."""
+        feed = QueueFeed(rules, scheduler=self._name, clock=self._clock)
+        feed.fill(self._scheduler.snapshot)
+        return feed
+
+    def _wanted(self, pod: str) -> bool:
+        """Others changed the cluster: does the pod still wait, and have they not tried it?"""
+        return not self._feed.tried_elsewhere() and self._scheduler.waits(pod, self._name)

@@ -1,0 +1,203 @@
+"""Where a cluster stands for whoever decides on it, and the two ways in which it moves on.
+
+A snapshot and the revision that it is of are one value: a decision is recorded with the digest of
+the one as made on the other, and can be replayed only where both agree. What others changed
+advances the state; what was recorded here is committed to it. Nothing else changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from policy.cluster.digest import Change, HistoryFigures
+from policy.cluster.snapshot import Snapshot
+
+ATTEMPTS: Final = 100
+"""How often something is decided again because the cluster changed meanwhile."""
+
+
+class StateMoved(Exception):  # what happened, not what went wrong
+    """The cluster has a newer revision than the one that something was decided on."""
+
+
+class Contended(Exception):  # told to people in the words of its message
+    """The cluster kept changing while something was decided; it was not recorded."""
+
+
+class Position(Protocol):
+    """A revision that was written, and the digest of the state that it led to."""
+
+    @property
+    def revision(self) -> int: ...
+    @property
+    def state_digest(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateDelta:
+    """The net changes since a revision, and where they lead."""
+
+    changes: Sequence[Change]
+    revision: int
+    state_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A cluster's snapshot with the revision that it is of."""
+
+    snapshot: Snapshot
+    revision: int
+
+    def at(self, now_ms: int, *, history: HistoryFigures | None = None) -> State:
+        """The same state looked at at another instant."""
+        return replace(self, snapshot=self.snapshot.at(now_ms, history=history))
+
+    def advance(self, delta: StateDelta) -> State:
+        """The state after what others changed, also where it has no net effect."""
+        return self._to(delta.changes, delta)
+
+    def commit(self, changes: Sequence[Change], recorded: Position | None) -> State:
+        """The state after changes that were recorded; None for those of a dry run.
+
+        A dry run stays at the revision that it began with: its changes are only supposed.
+        """
+        if recorded is None:
+            return replace(self, snapshot=self.snapshot.apply(changes).packed())
+        return self._to(changes, recorded)
+
+    def _to(self, changes: Sequence[Change], position: Position) -> State:
+        return State(
+            snapshot=self.snapshot.apply(changes, state_digest=position.state_digest).packed(),
+            revision=position.revision,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One step from a state to the next, for those who follow what happens to the cluster."""
+
+    before: Snapshot
+    changes: Sequence[Change]
+    after: Snapshot
+
+
+T = TypeVar("T")
+P = TypeVar("P", bound=Position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal(Generic[T]):
+    """Something that was decided and is to be recorded."""
+
+    state: State  #: that it was decided on
+    result: T
+    changes: Sequence[Change]
+
+
+class StateJournal(Protocol):
+    """One cluster's states, as they are read and written."""
+
+    def load(self, *, now_ms: int) -> State:
+        """The newest state."""
+
+    def delta(self, revision: int) -> StateDelta:
+        """What leads from the state at `revision` to the newest one."""
+
+    def change(
+        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+    ) -> Position:
+        """Make changes that no decision made. Raises StateMoved."""
+
+
+class StateTracker:
+    """The newest known state of one cluster; every change of it goes through here."""
+
+    def __init__(
+        self, journal: StateJournal, *, clock: Callable[[], int], dry_run: bool = False
+    ) -> None:
+        """clock: milliseconds since 1970 UTC.
+
+        dry_run: change nothing but the state that is kept here.
+        """
+        self._journal = journal
+        self._clock = clock
+        self._dry_run = dry_run
+        self._followers: list[Callable[[Transition], None]] = []
+        self.state = journal.load(now_ms=clock())
+
+    def follow(self, follower: Callable[[Transition], None]) -> None:
+        """Call `follower` with every step that the state makes from now on, whoever made it."""
+        self._followers.append(follower)
+
+    def refresh(self) -> None:
+        """Take over what others changed."""
+        if not self._dry_run:
+            delta = self._journal.delta(self.state.revision)
+            self._move(self.state.advance(delta), delta.changes)
+
+    def commit(
+        self,
+        propose: Callable[[State], Proposal[T]],
+        record: Callable[[Proposal[T]], P],
+        *,
+        subject: str,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[Proposal[T], P | None] | None:
+        """Decide something on the newest state and record it, both on the same revision.
+
+        Where others were faster (`record` raises StateMoved) it is proposed again on the state
+        that they left, unless it is not `wanted` any more: then None. In a dry run nothing is
+        recorded. Raises Contended, naming the `subject`.
+        """
+        for _ in range(ATTEMPTS):
+            proposal = propose(self.state)
+            recorded: P | None = None
+            if not self._dry_run:
+                try:
+                    recorded = record(proposal)
+                except StateMoved:
+                    # What was derived from the state serves the next attempt as well.
+                    self.state = proposal.state
+                    self.refresh()
+                    if not wanted():
+                        return None
+                    continue
+            self._move(proposal.state.commit(proposal.changes, recorded), proposal.changes)
+            return proposal, recorded
+        raise Contended(
+            f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded"
+        )
+
+    def change(self, propose: Callable[[Snapshot], Iterable[Change]], *, source: str) -> bool:
+        """Change the cluster without a decision; computed again where others were faster.
+
+        False where nothing is to be changed. Raises Contended.
+        """
+
+        def proposal(state: State) -> Proposal[None]:
+            return Proposal(state=state, result=None, changes=tuple(propose(state.snapshot)))
+
+        def record(found: Proposal[None]) -> Position:
+            state = found.state
+            if not found.changes:
+                digest = state.snapshot.state_digest
+                return StateDelta(changes=(), revision=state.revision, state_digest=digest)
+            return self._journal.change(
+                found.changes,
+                source=source,
+                at_ms=self._clock(),
+                expected_revision=state.revision,
+            )
+
+        done = self.commit(proposal, record, subject=f"a step of `{source}`")
+        return done is not None and bool(done[0].changes)
+
+    def _move(self, state: State, changes: Sequence[Change]) -> None:
+        before, self.state = self.state.snapshot, state
+        if changes:
+            step = Transition(before=before, changes=changes, after=state.snapshot)
+            for follower in self._followers:
+                follower(step)
