@@ -62,7 +62,7 @@ def test_every_nth_decision_of_a_scheduler_is_made_again(
 ) -> None:
     """The one that differs is not recorded; those that are not looked at are."""
     with Store.open(database_url) as store:
-        store.import_objects("default", list(CLUSTER), at_ms=NOW, source="dump")
+        store.record.import_objects("default", list(CLUSTER), at_ms=NOW, source="dump")
         journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW)
         cycle = Scheduler(journal, RULES, clock=lambda: NOW, seed=0, paranoid=paranoid)
         forgetful(cycle.snapshot)
@@ -71,4 +71,4 @@ def test_every_nth_decision_of_a_scheduler_is_made_again(
                 cycle.decide("shop/high")
         else:
             cycle.decide("shop/high")
-        assert len(store.decisions()) == (0 if found else 1)
+        assert len(store.read.decisions()) == (0 if found else 1)
