@@ -84,6 +84,8 @@ TRACE = json.dumps(
     }
 )
 
+WRITTEN_BY = {"process_uid": 1000, "process_user": "ann", "database_user": ""}
+
 Row: TypeAlias = dict[str, Any]
 Tables: TypeAlias = dict[str, list[Row]]
 
@@ -243,6 +245,7 @@ def _cycle(decision: Row) -> Row:
         "queued_ms": None,
         "base_revision": decision["base_revision"],
         "revision": decision["revision"],
+        **WRITTEN_BY,
     }
 
 
@@ -360,6 +363,7 @@ def _session(number: int) -> Row:
         "evicted_count": SESSION_EVICTIONS,
         "engine_version": "1",
         "document": "{}",
+        **WRITTEN_BY,
     }
 
 

@@ -12,6 +12,7 @@ from policy.store import types
 from policy.store.connection import make_engine, parse_url
 from policy.store.migrate import VERSION_TABLE
 from policy.store.tables import METADATA
+from policy.store.tables.base import name_conditions_for_postgres
 
 
 def render_item(kind: str, item: Any, autogen_context: Any) -> str | bool:
@@ -20,6 +21,9 @@ def render_item(kind: str, item: Any, autogen_context: Any) -> str | bool:
         autogen_context.imports.add("from policy.store import types")
         return f"types.{type(item).__name__}()"
     return False
+
+
+name_conditions_for_postgres()
 
 
 def run(connection: Connection) -> None:

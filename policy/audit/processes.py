@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, Protocol, TypeVar
 
 from policy.store import Store
-from policy.workers import without_interrupt
+from policy.workers import collect_seldom, without_interrupt
 
 _Result = TypeVar("_Result", covariant=True)
 
@@ -90,6 +90,7 @@ def _collected(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
 def _work(writer: Connection, url: str, ids: Sequence[int], work: Callable[..., Any]) -> None:
     """What a process does: its part, reported in batches, and how it ended."""
     batch: list[Any] = []
+    collect_seldom()
     try:
         with Store.open(url, read_only=True, create=False) as store:
             for result in work(store, ids):

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from policy.batch.model import HOLDING, OVER, BatchQueue, Job, Status, Task, status_of
-from policy.batch.nodes import Held, Nodes, sums
-from policy.batch.resources import Amounts, Resource, from_quantities, pod_requests, total
+from policy.batch.model import OVER, BatchQueue, Job, Status, Task, status_of
+from policy.batch.nodes import Nodes
+from policy.batch.resources import Amounts, Resource, from_quantities, total
 from policy.batch.settings import Naming
+from policy.batch.shapes import Shapes
 from policy.cluster import times
 from policy.cluster.objects import (
     ObjectMeta,
-    Pod,
     PodDisruptionBudget,
     PodGroup,
     PriorityClass,
@@ -64,6 +64,7 @@ class World:
 
     snapshot: Snapshot
     tasks: list[Task]
+    shapes: Shapes
     jobs: dict[str, Job]  #: of the session, in order of uid
     queues: dict[str, BatchQueue]  #: in order of name
     nodes: Nodes
@@ -101,16 +102,18 @@ class Outbox:
 def load(snapshot: Snapshot, naming: Naming, *, promise_idle: bool = False) -> World:
     """Everything of the snapshot that a session sees."""
     notes: list[Note] = []
-    tasks, jobs = _tasks_and_jobs(snapshot, naming, notes)
+    shapes = Shapes()
+    tasks, jobs = _tasks_and_jobs(snapshot, naming, shapes, notes)
     _groups(snapshot, naming, jobs)
     queues = _queues(snapshot)
     _budgets(snapshot, naming, jobs, notes)
     inside, outside = _of_session(snapshot, naming, jobs, queues, notes)
-    nodes = _nodes(snapshot, tasks, notes)
+    nodes = _nodes(snapshot, tasks, shapes, notes)
     nodes.promise_idle = promise_idle
     return World(
         snapshot=snapshot,
         tasks=tasks,
+        shapes=shapes,
         jobs=inside,
         queues=queues,
         nodes=nodes,
@@ -124,12 +127,11 @@ def load(snapshot: Snapshot, naming: Naming, *, promise_idle: bool = False) -> W
 
 
 def _tasks_and_jobs(
-    snapshot: Snapshot, naming: Naming, notes: list[Note]
+    snapshot: Snapshot, naming: Naming, shapes: Shapes, notes: list[Note]
 ) -> tuple[list[Task], dict[str, Job]]:
     tasks: list[Task] = []
     jobs: dict[str, Job] = {}
     uids: set[str] = set()
-    requests = _Requests()
     for row, key, pod in snapshot.in_order():
         spec = pod.spec
         ours = spec.scheduler_name == naming.scheduler
@@ -140,17 +142,18 @@ def _tasks_and_jobs(
             notes.append(Note(oddity=Oddity.SAME_UID, subject=key, detail=uid))
             uid = key
         uids.add(uid)
-        request, start_request = requests.of(pod)
+        shape = shapes.of(pod)
         task = Task(
             index=len(tasks),
+            shape=shape,
             row=row,
             key=key,
             uid=uid,
             job="",
             priority=_DEFAULT_PRIORITY if spec.priority is None else spec.priority,
             created_ms=times.parse_optional(pod.metadata.creation_timestamp),
-            request=request,
-            start_request=start_request,
+            request=shapes.requests[shape],
+            start_request=shapes.start_requests[shape],
             pod=pod,
             status=status_of(pod),
             node=spec.node_name,
@@ -163,32 +166,14 @@ def _tasks_and_jobs(
     return tasks, jobs
 
 
-class _Requests:
-    """Requests of pods; equal ones are added up once."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, tuple[Resource, Resource]] = {}
-
-    def of(self, pod: Pod) -> tuple[Resource, Resource]:
-        containers = pod.spec.containers
-        if pod.spec.init_containers or containers is None or len(containers) != 1:
-            return pod_requests(pod)
-        resources = containers[0].resources
-        key = tuple(resources.requests.items()) if resources and resources.requests else ()
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = pod_requests(pod)
-        return found
-
-
 def _job_of(task: Task, jobs: dict[str, Job], naming: Naming, *, ours: bool) -> Job | None:
     meta = task.pod.metadata
     annotations = meta.annotations or {}
-    group = next((annotations[n] for n in GROUP_NAME if annotations.get(n)), "")
     namespace = meta.namespace or "default"
-    if group:
-        uid = f"{namespace}/{group}"
-        return jobs.setdefault(uid, Job(uid=uid))
+    for name in GROUP_NAME:
+        group = annotations.get(name)
+        if group:
+            return _named(f"{namespace}/{group}", jobs)
     if not ours:
         return None
     uid = controller_of(meta) or task.uid
@@ -208,6 +193,14 @@ def _job_of(task: Task, jobs: dict[str, Job], naming: Naming, *, ours: bool) -> 
     return job
 
 
+def _named(uid: str, jobs: dict[str, Job]) -> Job:
+    """The job with the uid; a new one where there is none yet."""
+    found = jobs.get(uid)
+    if found is None:
+        found = jobs[uid] = Job(uid=uid)
+    return found
+
+
 def controller_of(meta: ObjectMeta) -> str:
     """The uid of the controlling owner, "" without one."""
     return next((o.uid for o in meta.owner_references or () if o.controller), "")
@@ -222,7 +215,7 @@ def _groups(snapshot: Snapshot, naming: Naming, jobs: dict[str, Job]) -> None:
         meta = group.metadata
         namespace = meta.namespace or "default"
         uid = f"{namespace}/{meta.name}"
-        job = jobs.setdefault(uid, Job(uid=uid))
+        job = _named(uid, jobs)
         job.name, job.namespace = meta.name, namespace
         job.minimum = group.spec.min_member
         job.queue = group.spec.queue or naming.default_queue
@@ -244,7 +237,7 @@ def _budgets(snapshot: Snapshot, naming: Naming, jobs: dict[str, Job], notes: li
                 Note(oddity=Oddity.BUDGET_WITHOUT_NUMBER, subject=key, detail=minimum or "")
             )
             minimum = 0
-        job = jobs.setdefault(uid, Job(uid=uid))
+        job = _named(uid, jobs)
         job.name = budget.metadata.name
         job.namespace = budget.metadata.namespace or "default"
         job.minimum = minimum
@@ -303,11 +296,11 @@ def _of_session(
 # --- nodes -----------------------------------------------------------------------------------
 
 
-def _nodes(snapshot: Snapshot, tasks: list[Task], notes: list[Note]) -> Nodes:
+def _nodes(snapshot: Snapshot, tasks: list[Task], shapes: Shapes, notes: list[Note]) -> Nodes:
     table = snapshot.nodes
     size = len(table)
     lists = [from_quantities(n.status.allocatable) for n in table.nodes]
-    names = _scalar_names(lists, (t.request for t in tasks))
+    names = _scalar_names(lists, shapes.requests)
     allocatable = Amounts.zeros(size, names)
     present = np.ones(size, dtype=np.bool_)
     for i, amount in enumerate(lists):
@@ -337,7 +330,7 @@ def _nodes(snapshot: Snapshot, tasks: list[Task], notes: list[Note]) -> Nodes:
             placed.append(task)
         else:
             notes.append(Note(oddity=Oddity.NODE_MISSING, subject=task.key, detail=task.node))
-    _place(nodes, placed, names, notes)
+    _place(nodes, placed, shapes, notes)
     return nodes
 
 
@@ -345,7 +338,7 @@ def _scalar_names(*groups: Iterable[Resource]) -> list[str]:
     return sorted({name for group in groups for r in group for name in r.scalars or ()})
 
 
-def _place(nodes: Nodes, tasks: list[Task], names: list[str], notes: list[Note]) -> None:
+def _place(nodes: Nodes, tasks: list[Task], shapes: Shapes, notes: list[Note]) -> None:
     """Puts the tasks on the nodes that they name.
 
     Where all tasks of a node fit together, each one fits in any order, and their sums are taken
@@ -353,7 +346,9 @@ def _place(nodes: Nodes, tasks: list[Task], names: list[str], notes: list[Note])
     """
     tasks = sorted(tasks, key=lambda t: t.key)
     where = np.array([nodes.index[t.node] for t in tasks], dtype=np.int64)
-    asked = sums(where, tasks, size=len(nodes.names), names=names)
+    shape = np.array([t.shape for t in tasks], dtype=np.int64)
+    size, names = len(nodes.names), tuple(nodes.idle.scalars)
+    asked = shapes.sums(where, shape, size=size, names=names)
     together = (asked.cpu <= nodes.idle.cpu) & (asked.memory <= nodes.idle.memory)
     for name in names:
         together &= (asked.scalars[name] <= 0) | (
@@ -361,37 +356,18 @@ def _place(nodes: Nodes, tasks: list[Task], names: list[str], notes: list[Note])
         )
     easy = together[where]
     at_once = [t for t, ok in zip(tasks, easy.tolist(), strict=True) if ok]
-    for task, i in zip(at_once, where[easy].tolist(), strict=True):
-        nodes.hold(i, Held(task=task, status=task.status))
-    _take(nodes, at_once, names)
+    leaving = easy & np.array([t.status is Status.RELEASING for t in tasks], dtype=np.bool_)
+    nodes.hold_all(where[easy], at_once)
+    for among, amounts, sign in (
+        (easy, nodes.idle, -1.0),
+        (easy, nodes.used, 1.0),
+        (leaving, nodes.releasing, 1.0),
+    ):
+        added = shapes.sums(where[among], shape[among], size=size, names=names)
+        for (_, column), (_, more) in zip(amounts.columns(), added.columns(), strict=True):
+            column += sign * more
+        if sign > 0:
+            amounts.named |= added.named
     for task, i in zip(tasks, where.tolist(), strict=True):
         if not together[i] and nodes.add(i, task) is not None:
             notes.append(Note(oddity=Oddity.NODE_FULL, subject=task.key, detail=task.node))
-
-
-def _take(nodes: Nodes, tasks: list[Task], names: list[str]) -> None:
-    size = len(nodes.names)
-    leaving = [t for t in tasks if t.status is Status.RELEASING]
-    for group, amounts, sign in (
-        (tasks, nodes.idle, -1.0),
-        (tasks, nodes.used, 1.0),
-        (leaving, nodes.releasing, 1.0),
-    ):
-        where = np.array([nodes.index[t.node] for t in group], dtype=np.int64)
-        added = sums(where, group, size=size, names=names)
-        amounts.cpu += sign * added.cpu
-        amounts.memory += sign * added.memory
-        for name in names:
-            amounts.scalars[name] += sign * added.scalars[name]
-        if sign > 0:
-            amounts.named |= added.named
-
-
-def allocated(jobs: Iterable[Job]) -> dict[str, Resource]:
-    """Per job, the sum of what its tasks in allocated statuses ask for."""
-    found = {}
-    for job in jobs:
-        of_job = found[job.uid] = Resource()
-        for task in job.in_statuses(sorted(HOLDING)):
-            of_job.add(task.request)
-    return found

@@ -16,8 +16,9 @@ from policy.batch.plugins.base import Plugin, unreadable_argument
 from policy.batch.registry import ACTIONS
 from policy.batch.settings import PluginUse
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, parse
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
 from policy.rules.shape import suggest
+from policy.text.problems import Problem
 
 VOLCANO_ACTIONS: Final = frozenset(
     {"enqueue", "elect", "reserve", "shuffle", "gangPreempt", "gangReclaim"}
@@ -185,7 +186,7 @@ class _Reader:
     def _arguments(
         self, item: Item | None, path: str, known: Mapping[str, bool | int]
     ) -> dict[str, str]:
-        if item is None or (isinstance(item, Leaf) and item.plain and item.value() is None):
+        if item is None or (isinstance(item, Leaf) and item.plain and item.value is None):
             return {}
         if not isinstance(item, Branch):
             self._complain(item.place, path, f"`{path}` must be a mapping of keys to values")
@@ -218,7 +219,7 @@ class _Reader:
             self._notice(place, f"{path}.{key}" if path else key, f"unknown key `{key}`", advice)
 
     def _boolean(self, item: Item, path: str) -> bool:
-        value = item.value() if isinstance(item, Leaf) and item.plain else None
+        value = item.value if isinstance(item, Leaf) and item.plain else None
         if not isinstance(value, bool):
             self._complain(item.place, path, f"`{path}` must be `true` or `false`")
             return True
@@ -226,4 +227,4 @@ class _Reader:
 
 
 def position(problem: Problem) -> tuple[str, int, int]:
-    return problem.file, problem.line, problem.column
+    return problem.source, problem.line, problem.column

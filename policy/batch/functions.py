@@ -32,7 +32,7 @@ KINDS: Final = frozenset(FLAGS) | {"overused"}
 
 HINTS: Final = frozenset(
     {"predicate_reasons", "preemptable_jobs", "preemptable_tasks", "reclaimable_jobs"}
-    | {"reclaimable_tasks"}
+    | {"reclaimable_tasks", "predicate_class", "predicate_at", "node_order_class"}
 )
 """Functions that a plugin may register beside: they explain, or spare work, and decide nothing."""
 

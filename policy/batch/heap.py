@@ -7,50 +7,65 @@ which item comes out next then depends on how the heap moves them. `heapq` moves
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Least item first; `less` is called anew at every comparison."""
+    """Item with the least key first; the key of every item that is compared is read anew.
 
-    __slots__ = ("_items", "_less")
+    Only an item that moves through the heap keeps its key on the way: nothing changes meanwhile.
+    """
 
-    def __init__(self, less: Callable[[T, T], bool]) -> None:
+    __slots__ = ("_items", "_key")
+
+    def __init__(self, key: Callable[[T], Any]) -> None:
         self._items: list[T] = []
-        self._less = less
+        self._key = key
 
     def __len__(self) -> int:
         return len(self._items)
 
     def push(self, item: T) -> None:
-        items, less = self._items, self._less
+        items, key = self._items, self._key
+        child = len(items)
         items.append(item)
-        child = len(items) - 1
+        if not child:
+            return
+        own = key(item)
         while child > 0:
             parent = (child - 1) // 2
-            if not less(items[child], items[parent]):
+            other = items[parent]
+            if not own < key(other):
                 break
-            items[parent], items[child] = items[child], items[parent]
+            items[child] = other
             child = parent
+        items[child] = item
 
     def pop(self) -> T:
         """The item on top; IndexError where there is none."""
-        items, less = self._items, self._less
-        last = len(items) - 1
-        items[0], items[last] = items[last], items[0]
+        items, key = self._items, self._key
+        found = items[0]
+        item = items.pop()
+        size = len(items)
+        if not size:
+            return found
+        own = key(item)
         parent = 0
         while True:
-            left = 2 * parent + 1
-            if left >= last:
+            child = 2 * parent + 1
+            if child >= size:
                 break
-            child = left
-            right = left + 1
-            if right < last and less(items[right], items[left]):
-                child = right
-            if not less(items[child], items[parent]):
+            least = key(items[child])
+            right = child + 1
+            if right < size:
+                other = key(items[right])
+                if other < least:
+                    child, least = right, other
+            if not least < own:
                 break
-            items[parent], items[child] = items[child], items[parent]
+            items[parent] = items[child]
             parent = child
-        return items.pop()
+        items[parent] = item
+        return found

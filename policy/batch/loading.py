@@ -23,9 +23,10 @@ from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
 from policy.rules.layers import layers_of
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
 from policy.rules.shape import Path as TreePath
 from policy.rules.shape import Shape, find, show, suggest
+from policy.text.problems import Problem
 
 API_VERSION: Final = "policy/v1"
 
@@ -67,7 +68,7 @@ def batch_rules_from_canonical(text: str) -> BatchRules:
         value = None
     if not isinstance(value, dict):
         message = "not the canonical text of batch rules"
-        raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
+        raise RulesError([Problem(source=name, message=message)])
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
     rules = _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
@@ -103,9 +104,9 @@ def _own(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
     names = _Names(root, plugins)
     tiers = names.check()
     # What could not be read as meant has other complaints in its train.
-    places = {(p.file, p.line, p.column) for p in problems}
+    places = {(p.source, p.line, p.column) for p in problems}
     for found in (*shape.problems, *names.problems):
-        if (found.file, found.line, found.column) not in places:
+        if (found.source, found.line, found.column) not in places:
             problems.append(found)
     if problems or model is None:
         raise RulesError(sorted(problems, key=position))
@@ -235,7 +236,7 @@ class _Names:
 
 
 def _is_off(item: Item | None) -> bool:
-    return isinstance(item, Leaf) and item.value() is False
+    return isinstance(item, Leaf) and item.value is False
 
 
 # -- building --------------------------------------------------------------------------------

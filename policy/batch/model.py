@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from policy.batch.resources import Resource
 from policy.cluster.objects import Pod, PodDisruptionBudget, PodGroup, Queue
 
@@ -61,11 +63,13 @@ def status_of(pod: Pod) -> Status:
             return Status.UNKNOWN
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Task:
+# Not known to the garbage collector, which would walk over all of them again and again: a task
+# refers to nothing that refers to it.
+class Task(Struct, kw_only=True, eq=False, gc=False):
     """One pod in a session."""
 
     index: int  #: place among the session's tasks, in order of namespace and name
+    shape: int  #: index among the session's shapes: of the same shape is who asks for the same
     row: int  #: row of the pod in the snapshot
     key: str  #: namespace/name
     uid: str

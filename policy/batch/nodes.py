@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from policy.batch.model import Status, Task
 from policy.batch.resources import Amounts, Resource
@@ -20,6 +22,9 @@ from policy.cluster.tables import NOWHERE, Bools, Ints
 
 Watcher = Callable[[int, Task, int], None]
 """Called with node, task, and 1 where the node now holds the task, -1 where it no longer does."""
+
+
+_EVERY: Final = slice(None)
 
 
 class Refusal(StrEnum):
@@ -30,8 +35,7 @@ class Refusal(StrEnum):
     NO_ROOM = "no-room"
 
 
-@dataclass(slots=True, kw_only=True)
-class Held:
+class Held(Struct, kw_only=True, eq=False, gc=False):
     """A task on a node, under the status with which it was added."""
 
     task: Task
@@ -79,8 +83,9 @@ class Nodes:
     watchers: list[Watcher] = field(default_factory=list)
     crashes: list[Crash] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
-    #: grows with every change of what a node holds
-    version: int = 0
+    #: every change of what a node holds, in order: the index of the node, and that of the task
+    changed: list[int] = field(default_factory=list)
+    changed_tasks: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.index:
@@ -115,9 +120,19 @@ class Nodes:
         self.pods[i] += 1
         self.place[task.index] = i
         self.running[task.index] = held.status is Status.RUNNING
-        self.version += 1
+        self.changed.append(i)
+        self.changed_tasks.append(task.index)
         for watcher in self.watchers:
             watcher(i, task, 1)
+
+    def hold_all(self, where: Ints, tasks: Sequence[Task]) -> None:
+        """As `hold`, before anybody watches. where: (n,) the node of each of the tasks."""
+        for i, task in zip(where.tolist(), tasks, strict=True):
+            self.held[i][task.key] = Held(task=task, status=task.status)
+        indices = np.array([task.index for task in tasks], dtype=np.int64)
+        self.pods += np.bincount(where, minlength=self.pods.size)
+        self.place[indices] = where
+        self.running[indices] = [task.status is Status.RUNNING for task in tasks]
 
     def remove(self, i: int, task: Task) -> bool:
         """Takes a task off node i; False where the node does not hold it."""
@@ -139,7 +154,8 @@ class Nodes:
         self.pods[i] -= 1
         self.place[task.index] = NOWHERE
         self.running[task.index] = False
-        self.version += 1
+        self.changed.append(i)
+        self.changed_tasks.append(task.index)
         for watcher in self.watchers:
             watcher(i, held.task, -1)
         return True
@@ -153,6 +169,10 @@ class Nodes:
         """What node i holds, in order of namespace/name as text."""
         held = self.held[i]
         return [held[key] for key in sorted(held)]
+
+    def room_for(self, need: Resource, some: Ints | slice = _EVERY) -> Bools:
+        """Nodes, or some of them, with enough idle or enough released room; not their sum."""
+        return self.idle.covering(need, some) | self.releasing.covering(need, some)
 
     def index_of(self, name: str) -> int:
         return self.index.get(name, NOWHERE)
@@ -186,23 +206,3 @@ def _beyond(request: Resource, released: Resource) -> Resource:
         max(0.0, request.memory - max(0.0, released.memory)),
         scalars,
     )
-
-
-def sums(node: Ints, tasks: Sequence[Task], *, size: int, names: Iterable[str]) -> Amounts:
-    """Requests of the tasks per node. Exact: all amounts are whole numbers.
-
-    node: (tasks,) index of the node of each task. Returns amounts of `size` nodes.
-    """
-    found = Amounts.zeros(size, names)
-    found.cpu[:] = np.bincount(node, [t.request.cpu for t in tasks], size)
-    found.memory[:] = np.bincount(node, [t.request.memory for t in tasks], size)
-    scalars: dict[str, tuple[list[int], list[float]]] = {}
-    for i, task in zip(node.tolist(), tasks, strict=True):
-        for name, value in (task.request.scalars or {}).items():
-            where, values = scalars.setdefault(name, ([], []))
-            where.append(i)
-            values.append(value)
-            found.named[i] = True
-    for name, (where, values) in scalars.items():
-        found.scalars[name][:] = np.bincount(where, values, size)
-    return found

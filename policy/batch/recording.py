@@ -154,6 +154,7 @@ class Recorder:
         self._action = ""
         self._turn = 0
         self._opened = 0
+        self._placed: dict[str, int] = {}  #: task -> position of its last placement
 
     def begin(self, action: str, turn: int) -> None:
         self._action, self._turn = action, turn
@@ -179,6 +180,8 @@ class Recorder:
         if outcome is None:
             outcome = Outcome.DONE if refusal is None else Outcome.FAILED
         position = len(self.steps)
+        if operation in _PLACEMENTS:
+            self._placed[task.key] = position
         self.steps.append(
             Step(
                 position=position,
@@ -226,10 +229,9 @@ class Recorder:
 
     def taken_back(self, task: Task) -> None:
         """Notes that the task's last placement was taken back."""
-        for step in reversed(self.steps):
-            if step.task == task.key and step.operation in _PLACEMENTS:
-                self.outcome(step.position, Outcome.DISCARDED)
-                return
+        position = self._placed.get(task.key)
+        if position is not None:
+            self.outcome(position, Outcome.DISCARDED)
 
     def outcome(self, position: int, outcome: Outcome) -> None:
         """Says later what became of a step."""

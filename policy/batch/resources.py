@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from policy.cluster import quantities
 from policy.cluster.objects import Container, Pod, Quantity
 from policy.cluster.requests import CPU, MEMORY, is_scalar
-from policy.cluster.tables import Bools
+from policy.cluster.tables import Bools, Ints
 
 Floats = NDArray[np.float64]
 
 CPU_EPSILON: Final = 10.0  #: milli cpu
 MEMORY_EPSILON: Final = 10.0 * 1024 * 1024
 SCALAR_EPSILON: Final = 10.0  #: milli units
+
+_EVERY: Final = slice(None)
 
 
 class Resource:
@@ -192,7 +194,10 @@ def share(part: float, whole: float) -> float:
 
 def dominant_share(part: Resource, whole: Resource) -> float:
     """The greatest share among cpu, memory and the scalars of `whole`; never below 0."""
-    return max(0.0, *(share(part.get(name), whole.get(name)) for name in whole.names()))
+    found = max(0.0, share(part.cpu, whole.cpu), share(part.memory, whole.memory))
+    for name, amount in (whole.scalars or {}).items():
+        found = max(found, share(part.get(name), amount))
+    return found
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -263,6 +268,12 @@ class Amounts:
             named=self.named.copy(),
         )
 
+    def columns(self) -> Iterator[tuple[str, Floats]]:
+        """The name and the column of every resource; a column may be changed in place."""
+        yield CPU, self.cpu
+        yield MEMORY, self.memory
+        yield from self.scalars.items()
+
     def at(self, i: int) -> Resource:
         """Node i's amounts. Scalars that no node and no task names are left out."""
         scalars = {n: float(c[i]) for n, c in self.scalars.items()} if self.named[i] else None
@@ -306,14 +317,14 @@ class Amounts:
                 return False
         return True
 
-    def covering(self, amount: Resource) -> Bools:
-        """`covers` for every node; shape (nodes,)."""
-        found = (amount.cpu - self.cpu) < CPU_EPSILON
-        found &= (amount.memory - self.memory) < MEMORY_EPSILON
+    def covering(self, amount: Resource, some: Ints | slice = _EVERY) -> Bools:
+        """`covers` for every node, or for some; shape (nodes,)."""
+        found = (amount.cpu - self.cpu[some]) < CPU_EPSILON
+        found &= (amount.memory - self.memory[some]) < MEMORY_EPSILON
         for name, value in (amount.scalars or {}).items():
             if value > SCALAR_EPSILON:
-                found &= self.named
-                found &= (value - self.scalars[name]) < SCALAR_EPSILON
+                found &= self.named[some]
+                found &= (value - self.scalars[name][some]) < SCALAR_EPSILON
         return found
 
     def plus(self, other: Amounts) -> Amounts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from policy.batch.settings import RECORDED_NODES, Naming, Options, PluginUse
 from policy.rules.files import BATCH_RULES, shipped_names
-from policy.rules.problems import Problem
+from policy.text.problems import Problem
 
 if TYPE_CHECKING:
     from policy.batch.plugins.base import Plugin

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
-from policy.batch.model import HOLDING, Job, Status
+from policy.batch.model import Job, Status
 from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
@@ -96,17 +96,17 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
 
 
 def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
-    running = job.count(Status.RUNNING)
+    running, succeeded = job.count(Status.RUNNING), job.count(Status.SUCCEEDED)
     if running and unschedulable:
         phase = "Unknown"
-    elif job.count(*HOLDING) >= job.minimum:
+    elif job.ready - succeeded >= job.minimum:
         phase = "Running"
     else:
         phase = "Pending"
     return GroupStatus(
         phase=phase,
         running=running,
-        succeeded=job.count(Status.SUCCEEDED),
+        succeeded=succeeded,
         failed=job.count(Status.FAILED),
         reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
     )

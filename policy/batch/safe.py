@@ -21,10 +21,11 @@ def idle_node(session: ActionView, task: Task, passing: Bools) -> int | None:
     """The best node that has idle room for the task, where rules ask to look for one first."""
     if not session.options.fit_first or not may_grow(session, task):
         return None
-    nodes = np.flatnonzero(passing & session.nodes.idle.covering(task.start_request))
+    fits = passing & session.nodes.idle.covering(task.start_request)
+    nodes = np.flatnonzero(fits)
     if not nodes.size:
         return None
-    return session.best(nodes, session.scores(task, nodes))
+    return session.best(nodes, session.scores(task, nodes, among=fits))
 
 
 def roll_back(session: ActionView, job: Job) -> None:

@@ -7,20 +7,26 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from policy.batch.cache import World, load
+from policy.batch.classes import NodeAnswers
 from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
 from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
 from policy.batch.nodes import Refusal
+from policy.batch.orders import Order
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
+from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
+
+_LEVELS: Final = 3
 
 
 class Session:
@@ -38,6 +44,7 @@ class Session:
         world: World = load(snapshot, rules.naming, promise_idle=rules.options.count_room)
         self.world = world
         self.tasks = world.tasks
+        self.shapes = world.shapes
         self.jobs = world.jobs
         self.queues = world.queues
         self.nodes = world.nodes
@@ -50,6 +57,9 @@ class Session:
         #: tasks for which a pod is being evicted
         self.paid_for: set[str] = set()
         self._order_jobs()
+        self.running = RunningTasks(
+            self.nodes, self.task_job, jobs=len(self.jobs), amount=self.task_amount
+        )
         self._registered: dict[str, dict[str, Callable[..., Any]]] = {
             kind: {} for kind in KINDS | HINTS
         }
@@ -63,10 +73,25 @@ class Session:
     def arrange(self) -> None:
         """Puts the functions that are registered by now in the order of the tiers."""
         self._chains = {kind: self._chain(kind) for kind in sorted(KINDS)}
-        # Heaps compare often enough that looking the functions up would show.
-        self._job_orders = self._functions("job_order")
-        self._queue_orders = self._functions("queue_order")
-        self._task_orders = self._functions("task_order")
+        # Where no plugin decides: age, then the name.
+        self.job_order: Order[Job] = Order(
+            [*self._functions("job_order"), lambda job: job.created_ms, lambda job: job.uid],
+            size=len(self.jobs),
+        )
+        self.queue_order: Order[BatchQueue] = Order(
+            [*self._functions("queue_order"), lambda q: q.created_ms, lambda q: q.name],
+            size=len(self.queues),
+        )
+        self.task_order: Order[Task] = Order(
+            [*self._functions("task_order"), lambda task: task.created_ms, lambda task: task.uid],
+            size=len(self.tasks),
+        )
+        self._answers = NodeAnswers(
+            self.nodes,
+            self.hint,
+            predicates=self._chains["predicate"],
+            orders=self._chains["node_order"],
+        )
 
     def _order_jobs(self) -> None:
         """Columns over tasks and jobs, for questions about all of them at once."""
@@ -74,6 +99,8 @@ class Session:
         self.task_job: Ints = np.array(
             [jobs[t.job].index if t.job in jobs else NOWHERE for t in self.tasks], dtype=np.int64
         )
+        #: (tasks,) index of the shape of each task
+        self.task_shape: Ints = np.array([t.shape for t in self.tasks], dtype=np.int64)
         self.job_queue: Ints = np.array(
             [queues[j.queue].index for j in jobs.values()], dtype=np.int64
         )
@@ -88,14 +115,19 @@ class Session:
     def register(self, plugin: str, **functions: Callable[..., Any]) -> None:
         """Names the functions of a plugin: any of KINDS and HINTS.
 
-        job_order, queue_order, task_order (l, r): negative where l comes first, 0 where equal.
+        job_order (job), queue_order (queue), task_order (task): a key, the least comes first; it
+        may depend on the item and its own tasks only (`policy.batch.orders`).
         job_ready, job_pipelined (job), overused (queue): yes or no.
         preemptable, reclaimable (claimant, tasks): which of the tasks may be evicted, in order.
         predicate (task): which nodes may take the task, (nodes,) bool.
-        node_order (task, nodes): a score for each of the node indices, (n,) float.
+        node_order (task, nodes): a finite score for each of the node indices, (n,) float.
         predicate_reasons (task): reason -> which nodes it rejects, (nodes,) bool.
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
-        whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks.
+        whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks, in
+        arrays that do not change afterwards.
+        predicate_class, node_order_class (task): a key, where the answer for a node depends on
+        nothing but the key and what this node holds; None where it does not.
+        predicate_at (task, nodes): the predicate for the given node indices, (n,) bool.
         """
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
@@ -117,36 +149,27 @@ class Session:
     def _functions(self, kind: str) -> tuple[Callable[..., Any], ...]:
         return tuple(consulted.function for consulted in self._chains[kind])
 
-    # --- orders --------------------------------------------------------------------------------
-
-    def job_less(self, left: Job, right: Job) -> bool:
-        for compare in self._job_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
-
-    def queue_less(self, left: BatchQueue, right: BatchQueue) -> bool:
-        for compare in self._queue_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.name) < (right.created_ms, right.name)
-
-    def task_less(self, left: Task, right: Task) -> bool:
-        for compare in self._task_orders:
-            found = compare(left, right)
-            if found:
-                return bool(found < 0)
-        return (left.created_ms, left.uid) < (right.created_ms, right.uid)
-
     # --- columns over tasks --------------------------------------------------------------------
 
     def task_amount(self, name: str) -> Scores:
         """Requests of one resource; shape (tasks,)."""
         found = self._task_amounts.get(name)
         if found is None:
-            found = self._task_amounts[name] = np.array([t.request.get(name) for t in self.tasks])
+            found = self._task_amounts[name] = self.shapes.amounts(name)[self.task_shape]
+        return found
+
+    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]:
+        """Per job, in order of uid, the sum of what its tasks in the statuses ask for."""
+        tasks = np.array([t.index for t in self.tasks if t.status in statuses], dtype=np.int64)
+        tasks = tasks[self.task_job[tasks] != NOWHERE]
+        jobs, shapes = self.task_job[tasks], self.task_shape[tasks]
+        sums = self.shapes.sums(jobs, shapes, size=len(self.jobs), names=())
+        amounts = zip(self.jobs, sums.cpu.tolist(), sums.memory.tolist(), strict=True)
+        found = {uid: Resource(cpu, memory) for uid, cpu, memory in amounts}
+        # A sum has the scalars that its tasks name, and none where they name none.
+        for task in tasks[self.shapes.named[shapes]].tolist():
+            scalars = self.tasks[task].request.scalars
+            found[self.tasks[task].job].add(Resource(scalars=scalars))
         return found
 
     # --- yes or no -----------------------------------------------------------------------------
@@ -164,10 +187,7 @@ class Session:
 
     def passing(self, task: Task) -> Bools:
         """Nodes on which every predicate lets the task; shape (nodes,)."""
-        found = self.nodes.present.copy()
-        for consulted in self._chains["predicate"]:
-            found &= consulted.function(task)
-        return found
+        return self._answers.passing(task)
 
     def rejected(self, task: Task, *, among: Bools | None = None) -> dict[str, int]:
         """Reason of the first predicate that rejects -> number of nodes; by number, then name."""
@@ -189,12 +209,13 @@ class Session:
                     open_nodes &= ~rejects
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
-    def scores(self, task: Task, nodes: Ints) -> Scores:
-        """Scores of the given nodes; all 0 without a scoring plugin."""
-        found = np.zeros(nodes.size)
-        for consulted in self._chains["node_order"]:
-            found += consulted.function(task, nodes)
-        return found
+    def scores(self, task: Task, nodes: Ints, *, among: Bools) -> Scores:
+        """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""
+        return self._answers.scores(task, nodes, among=among)
+
+    def best_with_room(self, task: Task) -> int:
+        """The best node that passes and has idle or released room; NOWHERE where none has."""
+        return self._answers.best_with_room(task)
 
     # --- victims -------------------------------------------------------------------------------
 
@@ -217,6 +238,13 @@ class Session:
         job = self.jobs[task.job]
         job.move(task, status)
         self.job_ready[job.index] = job.ready
+        self._forget(task)
+
+    def _forget(self, task: Task) -> None:
+        job = self.jobs[task.job]
+        self.job_order.forget(job)
+        self.queue_order.forget(self.queues[job.queue])
+        self.task_order.forget(task)
 
     def settle(self, task: Task) -> None:
         """Notes where affinity sees the task after a change of its status or node."""
@@ -228,10 +256,12 @@ class Session:
     def allocate_event(self, task: Task) -> None:
         for handler in self._on_allocate:
             handler(task)
+        self._forget(task)
 
     def deallocate_event(self, task: Task) -> None:
         for handler in self._on_deallocate:
             handler(task)
+        self._forget(task)
 
     def allocate(self, task: Task, node: int) -> bool:
         """Gives a task idle room of a node; sends its whole gang where that is now ready.
@@ -314,8 +344,13 @@ class Session:
         """The first of the best nodes in name order."""
         return int(nodes[int(np.argmax(scores))])
 
-    def by_score(self, nodes: Ints, scores: Scores) -> Sequence[int]:
-        """Best first; of equal ones the last in name order first."""
-        order = np.lexsort((-nodes, -scores))
-        found: list[int] = nodes[order].tolist()
-        return found
+    def by_score(self, nodes: Ints, scores: Scores) -> Iterator[int]:
+        """Best first; of equal ones the last in name order first. nodes: in name order."""
+        # Mostly one of the best is taken: these are found without sorting all.
+        for _ in range(_LEVELS):
+            if not nodes.size:
+                return
+            best = scores == scores.max()
+            yield from map(int, nodes[best][::-1])
+            nodes, scores = nodes[~best], scores[~best]
+        yield from map(int, nodes[np.lexsort((-nodes, -scores))])

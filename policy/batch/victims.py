@@ -7,7 +7,7 @@ nodes that may yield enough; a hint only spares questions and never answers one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -25,6 +25,7 @@ from policy.batch.resources import (
     Resource,
     total,
 )
+from policy.batch.totals import Totals
 from policy.batch.views import ActionView
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
@@ -57,9 +58,11 @@ class VictimSearch:
         passing: Bools,
         order: Ordered,
         room: Amounts | None,
+        alike: tuple[Hashable, ...],
     ) -> None:
         """kind: `preemptable` or `reclaimable`; jobs: (jobs,) whose running tasks are looked at.
 
+        alike: equal for searches that ask about nearly the same tasks; only speed depends on it.
         passing: (nodes,) nodes that the claimant may use. room: per node, what counts towards the
         need beside the victims.
         """
@@ -71,70 +74,62 @@ class VictimSearch:
         self._passing = passing
         self._order = order
         self._room = room
+        self._alike = alike
         self._exact: dict[int, NodeAnswer] = {}
 
     # --- all nodes at once ---------------------------------------------------------------------
 
-    def _of_jobs(self, jobs: Bools) -> Bools:
-        # Tasks without a job have index -1 and read the slot that is appended.
-        return np.append(jobs, False)[self._session.task_job]
+    @cached_property
+    def _potential(self) -> Totals:
+        """The running tasks that the action may ask about."""
+        return self._session.running.totals((self._kind, *self._alike), self._jobs, None)
 
     @cached_property
-    def _potential(self) -> Bools:
-        return self._session.nodes.running & self._of_jobs(self._jobs)
-
-    @cached_property
-    def _hints(self) -> list[tuple[str, Bools]]:
-        """Plugin of the deciding tier -> tasks that it may accept; plugins with hints only."""
-        found = []
+    def _hints(self) -> tuple[list[tuple[str, Bools]], list[tuple[str, Bools]]]:
+        """Plugin of the deciding tier -> jobs, and tasks, that it may accept, where it can tell."""
+        of_jobs, of_tasks = [], []
         for consulted in self._chain:
-            of_jobs = self._session.hint(f"{self._kind}_jobs", consulted.plugin)
-            if of_jobs is not None:
-                found.append((consulted.plugin, self._of_jobs(of_jobs(self._claimant))))
-            of_tasks = self._session.hint(f"{self._kind}_tasks", consulted.plugin)
-            if of_tasks is not None:
-                found.append((consulted.plugin, of_tasks(self._claimant)))
-        return found
+            jobs = self._session.hint(f"{self._kind}_jobs", consulted.plugin)
+            if jobs is not None:
+                of_jobs.append((consulted.plugin, jobs(self._claimant)))
+            tasks = self._session.hint(f"{self._kind}_tasks", consulted.plugin)
+            if tasks is not None:
+                of_tasks.append((consulted.plugin, tasks(self._claimant)))
+        return of_jobs, of_tasks
 
     @cached_property
-    def _eligible(self) -> Ints:
-        """Tasks that no hint rules out."""
-        found = self._potential
-        for _, accepted in self._hints:
-            found = found & accepted
-        return np.flatnonzero(found)
-
-    def _per_node(self, tasks: Ints) -> Ints:
-        size = len(self._session.nodes.names)
-        return np.bincount(self._session.nodes.place[tasks], minlength=size)
+    def _eligible(self) -> Totals:
+        """The potential tasks that no hint rules out."""
+        of_jobs, of_tasks = self._hints
+        jobs, tasks = self._jobs, None
+        for _, accepted in of_jobs:
+            jobs = jobs & accepted
+        for _, accepted in of_tasks:
+            tasks = accepted if tasks is None else tasks & accepted
+        name = (self._kind, "eligible", *self._alike)
+        return self._session.running.totals(name, jobs, tasks)
 
     @cached_property
     def candidates(self) -> Ints:
         """Nodes that may yield enough, in name order."""
-        if not self._chain or not self._jobs.any():
+        if not self._chain or not self._potential.per_node.any():
             return np.zeros(0, dtype=np.int64)
-        tasks = self._eligible
-        if not tasks.size:
-            return tasks
-        found = self._passing & (self._per_node(tasks) > 0) & self._enough(tasks)
-        return np.flatnonzero(found)
+        return np.flatnonzero(self._passing & (self._eligible.per_node > 0) & self._enough())
 
-    def _enough(self, tasks: Ints) -> Bools:
-        """Nodes on which the tasks' requests in sum cover the need; shape (nodes,)."""
-        session, need = self._session, self._claimant.start_request
-        size = len(session.nodes.names)
-        place = session.nodes.place[tasks]
+    def _enough(self) -> Bools:
+        """Nodes on which the eligible tasks' requests in sum cover the need; shape (nodes,)."""
+        need, sums = self._claimant.start_request, self._eligible
+        size = self._passing.size
         room = Amounts.zeros(size, need.scalars or ()) if self._room is None else self._room
 
-        def missing(asked: float, column: Floats, extra: Floats) -> Floats:
-            return asked - (np.bincount(place, column[tasks], size) + extra)
+        def missing(asked: float, name: str, extra: Floats) -> Floats:
+            return asked - (sums.amount(name) + extra)
 
-        found = missing(need.cpu, session.task_amount(CPU), room.cpu) < CPU_EPSILON
-        found &= missing(need.memory, session.task_amount(MEMORY), room.memory) < MEMORY_EPSILON
+        found = missing(need.cpu, CPU, room.cpu) < CPU_EPSILON
+        found &= missing(need.memory, MEMORY, room.memory) < MEMORY_EPSILON
         for name, asked in (need.scalars or {}).items():
             if asked > SCALAR_EPSILON:
-                column = session.task_amount(name)
-                found &= missing(asked, column, room.scalars[name]) < SCALAR_EPSILON
+                found &= missing(asked, name, room.scalars[name]) < SCALAR_EPSILON
         return found
 
     # --- one node ------------------------------------------------------------------------------
@@ -219,15 +214,14 @@ class VictimSearch:
         session = self._session
         counts = dict(session.rejected(self._claimant))
         passing = np.flatnonzero(self._passing)
-        if not self._jobs.any() or not self._potential.any():
+        has_potential = self._potential.per_node > 0
+        if not has_potential.any():
             _count(counts, Reason.NO_POTENTIAL_VICTIMS, passing.size)
             return Rejection(nodes=counts)
-        potential = np.flatnonzero(self._potential)
-        has_potential = self._per_node(potential) > 0
-        has_eligible = self._per_node(self._eligible) > 0
+        has_eligible = self._eligible.per_node > 0
         for node in self._told(passing[has_potential[passing]], best):
             self.at(node)
-        known = np.zeros(len(session.nodes.names), dtype=np.bool_)
+        known = np.zeros(has_potential.size, dtype=np.bool_)
         for node, answer in self._exact.items():
             known[node] = True
             _count(counts, answer.verdict, 1)
@@ -235,12 +229,19 @@ class VictimSearch:
         _count(counts, Reason.NO_POTENTIAL_VICTIMS, int((rest & ~has_potential).sum()))
         _count(counts, Reason.VICTIMS_VETOED, int((rest & has_potential & ~has_eligible).sum()))
         _count(counts, Reason.NOT_ENOUGH_VICTIMS, int((rest & has_eligible).sum()))
-        vetoes: dict[str, int] = {}
-        for plugin, accepted in self._hints:
-            _count(vetoes, plugin, int((~accepted[potential]).sum()))
         answers = tuple(self._exact[node] for node in sorted(self._exact))
         wanted = session.recorded_nodes
-        return Rejection(nodes=counts, vetoes=vetoes, answers=answers[:wanted])
+        return Rejection(nodes=counts, vetoes=self._vetoes(), answers=answers[:wanted])
+
+    def _vetoes(self) -> dict[str, int]:
+        """Plugin -> potential tasks that its hints rule out."""
+        of_jobs, of_tasks = self._hints
+        found: dict[str, int] = {}
+        for plugin, accepted in of_jobs:
+            _count(found, plugin, int(np.dot(self._potential.per_job, ~accepted)))
+        for plugin, accepted in of_tasks:
+            _count(found, plugin, self._potential.counted(np.flatnonzero(~accepted)))
+        return found
 
     def _told(self, nodes: Ints, best: Callable[[Ints], Iterable[int]]) -> list[int]:
         missing = self._session.recorded_nodes - len(self._exact)

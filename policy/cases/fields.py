@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from policy.cluster import quantities
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
-from policy.rules.problems import Problem
+from policy.text.problems import Problem
 
 _AGO = re.compile(r"(?:[0-9]{1,6}[smhdw])+")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -36,7 +36,7 @@ class Fields:
         """None, and a problem, for what is no mapping."""
         if isinstance(item, Branch):
             return cls(item, path, problems)
-        if isinstance(item, Leaf) and item.value() is None:
+        if isinstance(item, Leaf) and item.value is None:
             return cls(Branch(item.place, {}, {}), path, problems)
         problems.append(item.place.problem(path, f"`{path}` must be a mapping of keys to values"))
         return None
@@ -89,7 +89,7 @@ class Fields:
         leaf = self._leaf(key, "a whole number")
         if leaf is None:
             return default
-        value = leaf.value()
+        value = leaf.value
         if isinstance(value, bool) or not isinstance(value, int):
             self.complain(leaf.place, key, f"`{key}` must be a whole number, not `{leaf.text}`")
             return default
@@ -111,7 +111,7 @@ class Fields:
         return None if leaf is None else self._quantity(leaf, key)
 
     def _quantity(self, leaf: Leaf, key: str) -> str | int | float | None:
-        value = leaf.value()
+        value = leaf.value
         try:
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 quantities.units(value)
@@ -137,7 +137,7 @@ class Fields:
     def numbers(self, key: str) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, leaf in self._leaves(key):
-            value = leaf.value()
+            value = leaf.value
             if isinstance(value, bool) or not isinstance(value, int):
                 message = f"`{name}` must be a whole number, not `{leaf.text}`"
                 self.complain(leaf.place, f"{key}.{name}", message)

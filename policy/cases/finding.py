@@ -23,7 +23,8 @@ from policy.rules.files import (
     shipped_rules,
     text_of,
 )
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
 
 _SUFFIX = ".cases.yaml"
 
@@ -77,9 +78,7 @@ def suites(targets: Sequence[str], *, within: Path | None = None) -> list[Suite]
         if not here:
             message = "there are no cases beside these rules"
             advice = f"write them to `{_expected(target)}`"
-            raise RulesError(
-                [Problem(file=target, line=0, column=0, path="", message=message, help=advice)]
-            )
+            raise RulesError([Problem(source=target, message=message, help=advice)])
         found |= {suite.shown: suite for suite in here}
     return list(found.values())
 

@@ -36,7 +36,8 @@ from policy.decision.model import Outcome
 from policy.preemption.columns import history_key
 from policy.rules.documents import Item, Leaf, Series, parse_any
 from policy.rules.expressions.variables import HISTORY_FUNCTIONS
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
 
 NOW: Final = "2026-01-01T00:00:00Z"
 """The time of a case that gives none."""
@@ -61,7 +62,7 @@ def read_cases(text: str, shown: str) -> tuple[Case, ...]:
 
 
 def _refused(shown: str, message: str) -> RulesError:
-    return RulesError([Problem(file=shown, line=0, column=0, path="", message=message)])
+    return RulesError([Problem(source=shown, message=message)])
 
 
 def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:
@@ -340,9 +341,9 @@ def _want(fields: Fields) -> Want | None:
     if want is None:
         return None
     node = want.get("node")
-    nowhere = node is None or (isinstance(node, Leaf) and node.value() is None)
+    nowhere = node is None or (isinstance(node, Leaf) and node.value is None)
     denied = {
-        pod_key(pod): None if leaf.value() is None else leaf.text
+        pod_key(pod): None if leaf.value is None else leaf.text
         for pod, leaf in want.leaves("denied").items()
     }
     found = Want(

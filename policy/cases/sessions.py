@@ -46,7 +46,8 @@ from policy.cluster.objects import (
 )
 from policy.cluster.snapshot import Snapshot
 from policy.rules.documents import Item, Series, parse_any
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
 
 NOW: Final = "2026-01-01T00:00:00Z"
 _CREATED: Final = "2025-12-31T00:00:00Z"

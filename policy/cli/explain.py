@@ -11,7 +11,6 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.rules import RuleSet
     from policy.store import Store, StoredDecision
 
 
@@ -50,7 +49,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             _print_answer(answer, form)
             return Exit.OK
         if form == "table":
-            _print(stored, _rule_set(store, stored))
+            _print(stored, _instants(store, stored))
         elif form in ("json", "yaml"):
             output.document(view.document(stored), form)
         else:
@@ -59,10 +58,13 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     return Exit.OK
 
 
-def _rule_set(store: Store, stored: StoredDecision) -> RuleSet:
-    from policy.rules import RuleSet
+def _instants(store: Store, stored: StoredDecision) -> frozenset[str]:
+    """Criteria whose values are instants."""
+    if not stored.record.candidates.best:
+        return frozenset()
+    from policy.rules.criteria import instant_criteria
 
-    return RuleSet.from_canonical(store.read.rule_set(stored.row.rule_set_digest))
+    return instant_criteria(store.read.rule_set(stored.row.rule_set_digest))
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
@@ -85,7 +87,7 @@ def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
 # --- for people --------------------------------------------------------------------------------
 
 
-def _print(stored: StoredDecision, rules: RuleSet) -> None:
+def _print(stored: StoredDecision, instants: frozenset[str]) -> None:
     from policy.cli import view
 
     row = stored.row
@@ -96,7 +98,7 @@ def _print(stored: StoredDecision, rules: RuleSet) -> None:
     _print_facts(stored)
     _print_rules(stored)
     _print_filters(stored)
-    _print_candidates(stored, rules)
+    _print_candidates(stored, instants)
     _print_victims(stored)
     _print_effects(stored)
 
@@ -179,25 +181,24 @@ def _print_filters(stored: StoredDecision) -> None:
             _section(title, rows, "nodes")
 
 
-def _print_candidates(stored: StoredDecision, rules: RuleSet) -> None:
+def _print_candidates(stored: StoredDecision, instants: frozenset[str]) -> None:
     found = stored.record.candidates
     if not found.best:
         return
     row = stored.row
-    times_of = _timestamps(rules)
     rows = [
         {
             "": candidate.position + 1,
             "node": candidate.node,
             **{
-                name: session.instant(value) if name in times_of and value is not None else value
+                name: session.instant(value) if name in instants and value is not None else value
                 for name, value in candidate.values.items()
             },
             "eliminated by": candidate.eliminated_by or "chosen",
         }
         for candidate in found.best
     ]
-    criteria = [name for name in found.criteria if name not in times_of]
+    criteria = [name for name in found.criteria if name not in instants]
     title = f"Candidates: {row.kept_candidates} kept of {row.candidate_count}"
     if row.decided_by:
         title += f", decided by {row.decided_by}"
@@ -210,15 +211,6 @@ def _print_candidates(stored: StoredDecision, rules: RuleSet) -> None:
             f"examined {sampling.examined} of {sampling.potential} potential nodes,"
             f" from the {_ordinal(sampling.offset + 1)} by name on"
         )
-
-
-def _timestamps(rules: RuleSet) -> set[str]:
-    """Criteria whose values are instants."""
-    return {
-        criterion.id
-        for criterion in rules.ranking
-        if criterion.expression is not None and criterion.expression.type == "timestamp"
-    }
 
 
 def _print_victims(stored: StoredDecision) -> None:

@@ -21,7 +21,12 @@ HistoryFigures: TypeAlias = Mapping[str, Mapping[str, int]]
 
 def object_digest(obj: ClusterObject) -> str:
     """SHA-256 (hex) of the object's canonical JSON."""
-    return hashlib.sha256(encode(obj)).hexdigest()
+    return encoded_digest(encode(obj))
+
+
+def encoded_digest(manifest: bytes) -> str:
+    """SHA-256 (hex) of an object's canonical JSON, where that is at hand."""
+    return hashlib.sha256(manifest).hexdigest()
 
 
 def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from policy.cluster import quantities
@@ -49,12 +50,20 @@ def is_scalar(name: str) -> bool:
     return "kubernetes.io/" in name or not name.startswith("requests.")
 
 
+@lru_cache(maxsize=4096)
 def counted(name: str) -> bool:
+    """Does the scheduler count a resource of that name at all?"""
     return name in {CPU, MEMORY, EPHEMERAL} or is_scalar(name)
 
 
 def to_base_units(*, name: str, nano: int) -> int:
     return quantities.nano_to_milli(nano) if name == CPU else quantities.nano_to_units(nano)
+
+
+@lru_cache(maxsize=65536)
+def _rounded(name: str, quantity: Quantity, /) -> int:
+    """One quantity alone in base units; a cluster repeats few distinct ones many times."""
+    return to_base_units(name=name, nano=quantities.nano(quantity))
 
 
 def _add(total: dict[str, int], requests: Mapping[str, int]) -> None:
@@ -117,6 +126,12 @@ def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> R
         statuses = _by_name(pod.status.container_statuses, pod.status.init_container_statuses)
         infeasible = _resize_infeasible(pod)
 
+    plain = not (use_status or spec.init_containers or spec.overhead or spec.resources)
+    if plain and spec.containers and len(spec.containers) == 1:
+        resources = spec.containers[0].resources
+        requests = (resources.requests if resources else None) or {}
+        return {name: _rounded(name, q) for name, q in requests.items() if counted(name)}
+
     total: dict[str, int] = {}
     for container in spec.containers or ():
         if use_status:
@@ -155,7 +170,7 @@ def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> R
 def amounts(resources: Mapping[str, Quantity] | None) -> Requests:
     """Base units of a resource list (a node's allocatable), `pods` included."""
     return {
-        name: to_base_units(name=name, nano=quantities.nano(q))
+        name: _rounded(name, q)
         for name, q in (resources or {}).items()
         if counted(name) or name == PODS
     }

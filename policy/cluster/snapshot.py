@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.cluster import collector
 from policy.cluster import digest as digests
 from policy.cluster.objects import (
     ClusterObject,
@@ -147,6 +148,7 @@ class Snapshot:
     # --- building ------------------------------------------------------------------------------
 
     @classmethod
+    @collector.paused()
     def from_objects(
         cls,
         objects: Iterable[ClusterObject],
@@ -161,21 +163,27 @@ class Snapshot:
         where it is None.
         """
         nodes: dict[str, Node] = {}
-        pods: dict[tuple[str, str], Pod] = {}
+        by_namespace: dict[str, dict[str, Pod]] = {}
         others: dict[str, dict[str, ClusterObject]] = {}
         for obj in objects:
             if isinstance(obj, Pod):
-                pods[obj.metadata.namespace or "default", obj.metadata.name] = obj
+                meta = obj.metadata
+                by_namespace.setdefault(meta.namespace or "default", {})[meta.name] = obj
             elif isinstance(obj, Node):
                 nodes[obj.metadata.name] = obj
             else:
                 others.setdefault(kind_of(obj), {})[key_of(obj)] = obj
-        place = {name: i for i, name in enumerate(sorted(pods))}
+        ordered = [
+            (f"{namespace}/{name}", pods[name])
+            for namespace, pods in sorted(by_namespace.items())
+            for name in sorted(pods)
+        ]
         # Node by node in memory: what belongs to a node then lies side by side.
-        order = sorted(place, key=lambda name: pods[name].spec.node_name)
-        rank = np.array([place[name] for name in order], dtype=np.int64)
-        rows = [pods[name] for name in order]
-        keys = name_array(f"{namespace}/{name}" for namespace, name in order)
+        node_names = [pod.spec.node_name for _, pod in ordered]
+        order = sorted(range(len(ordered)), key=node_names.__getitem__)
+        rank = np.array(order, dtype=np.int64)
+        rows = [ordered[i][1] for i in order]
+        keys = name_array(ordered[i][0] for i in order)
         pools = Pools()
         requests = request_matrix(rows, pools, rules=CURRENT)
         table = node_table(nodes.values(), pools)

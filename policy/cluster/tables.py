@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, cast
 
 import msgspec
@@ -117,6 +118,8 @@ class Column:
     of: Callable[[Pod, Pools], int]
     #: value in the row of a removed pod
     gone: int = NOWHERE
+    #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
+    part: Callable[[Pod], Hashable] | None = None
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -180,7 +183,9 @@ def _node_name(pod: Pod, pools: Pools) -> int:
     return pools.name(pod.spec.node_name) if occupies else NOWHERE
 
 
-NODE_NAME: Final = Column("node_name", np.int32, _node_name)
+NODE_NAME: Final = Column(
+    "node_name", np.int32, _node_name, part=attrgetter("spec.node_name", "status.phase")
+)
 NOMINATED_NAME: Final = Column("nominated_name", np.int32, _nominated)
 PRIORITY: Final = Column("priority", np.int64, lambda p, _: p.spec.priority or 0, gone=0)
 START: Final = Column(
@@ -189,14 +194,36 @@ START: Final = Column(
 TERMINATING: Final = Column(
     "terminating", np.bool_, lambda p, _: bool(p.metadata.deletion_timestamp), gone=0
 )
-PREEMPTED: Final = Column("preempted", np.bool_, lambda p, _: preempted(p), gone=0)
-LABELS: Final = Column("labels", np.int32, _label_id)
-ANTI_AFFINITY: Final = Column("anti_affinity", np.int32, _anti_affinity)
-HOST_PORTS: Final = Column("host_ports", np.int32, _ports_id)
+PREEMPTED: Final = Column(
+    "preempted",
+    np.bool_,
+    lambda p, _: preempted(p),
+    gone=0,
+    part=lambda p: id(p.status.conditions),
+)
+LABELS: Final = Column(
+    "labels",
+    np.int32,
+    _label_id,
+    part=lambda p: (p.metadata.namespace, id(p.metadata.labels)),
+)
+ANTI_AFFINITY: Final = Column(
+    "anti_affinity",
+    np.int32,
+    _anti_affinity,
+    part=lambda p: (p.metadata.namespace, id(p.spec.affinity)) if p.spec.affinity else None,
+)
+HOST_PORTS: Final = Column(
+    "host_ports",
+    np.int32,
+    _ports_id,
+    part=lambda p: (id(p.spec.containers), id(p.spec.init_containers)),
+)
 SCHEDULER: Final = Column(
     "scheduler",
     np.int32,
     lambda p, pools: pools.name(p.spec.scheduler_name or "default-scheduler"),
+    part=attrgetter("spec.scheduler_name"),
 )
 STANDARD: Final = (
     NODE_NAME,
@@ -215,6 +242,12 @@ STANDARD: Final = (
 def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
     """The column for the given pods; shape (pods,)."""
     of, gone = column.of, column.gone
+    if column.part is not None and all(pods):
+        living = cast("Sequence[Pod]", pods)
+        parts = [column.part(pod) for pod in living]
+        firsts = dict(zip(parts, living, strict=True))  # one pod for each part
+        values = {part: of(pod, pools) for part, pod in firsts.items()}
+        return np.array([values[part] for part in parts], dtype=column.dtype)
     return np.array([gone if p is None else of(p, pools) for p in pods], dtype=column.dtype)
 
 
@@ -223,43 +256,33 @@ def request_matrix(pods: Sequence[Pod | None], pools: Pools, *, rules: RequestRu
 
     Columns follow `pools.resources`, which grows with resources met for the first time.
     """
-    intern = pools.resources.intern
-    rows: list[dict[str, int]] = []
-    memo: dict[tuple[tuple[str, Any], ...], dict[str, int]] = {}
-    empty: dict[str, int] = {}
-    for pod in pods:
+    distinct: list[dict[str, int]] = [{}]  # the first is that of a removed pod
+    known: dict[int, int] = {}  # by the identity of the containers, where nothing else counts
+    codes = np.zeros(len(pods), dtype=np.intp)
+    for i, pod in enumerate(pods):
         if pod is None:
-            rows.append(empty)
             continue
         spec = pod.spec
-        containers = spec.containers
-        # One plain container is by far the most common pod: equal requests are added up once.
-        plain = (
-            containers is not None
-            and len(containers) == 1
-            and not spec.init_containers
-            and not spec.overhead
-            and spec.resources is None
-            and not pod.status.container_statuses
+        plain = not (
+            spec.init_containers or spec.overhead or spec.resources or pod.status.container_statuses
         )
-        if plain and containers is not None:
-            requests = containers[0].resources and containers[0].resources.requests
-            signature = tuple(requests.items()) if requests else ()
-            row = memo.get(signature)
-            if row is None:
-                row = memo[signature] = pod_requests(pod, on_node=True, rules=rules)
-        else:
-            row = pod_requests(pod, on_node=True, rules=rules)
-        rows.append(row)
+        code = known.get(id(spec.containers)) if plain else None
+        if code is None:
+            code = len(distinct)
+            distinct.append(pod_requests(pod, on_node=True, rules=rules))
+            if plain:
+                known[id(spec.containers)] = code
+        codes[i] = code
+    for row in distinct:
         for name in row:
-            intern(name, name)
+            pools.resources.intern(name, name)
     ids = pools.resources.ids
     # One resource after the other in memory: they are read one at a time.
-    matrix = np.zeros((len(pools.resources), len(rows)), dtype=np.int64).T
-    for i, row in enumerate(rows):
+    matrix = np.zeros((len(pools.resources), len(distinct)), dtype=np.int64)
+    for code, row in enumerate(distinct):
         for name, value in row.items():
-            matrix[i, ids[name]] = value
-    return matrix
+            matrix[ids[name], code] = value
+    return matrix.take(codes, axis=1).T
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -7,9 +7,10 @@ raise `ManifestError`, which names file, document, object and field of every pro
 
 from policy.manifests.collected import Place
 from policy.manifests.limits import Limits
-from policy.manifests.problems import ManifestError, Problem
+from policy.manifests.problems import ManifestError
 from policy.manifests.reader import ManifestSet, read, read_dicts
 from policy.manifests.resolve import default_classes, from_dicts, resolve
+from policy.text.problems import Problem
 
 __all__ = [
     "Limits",

@@ -12,7 +12,8 @@ from policy.cluster.objects import ClusterObject, key_of
 from policy.manifests import admission, checks, limits
 from policy.manifests.fields import Mismatch
 from policy.manifests.limits import Limits
-from policy.manifests.problems import Problem, shown
+from policy.manifests.problems import shown
+from policy.text.problems import Problem
 
 MOST_PROBLEMS: Final = 1000
 """Reading stops after so many: a file of another program can hold millions."""

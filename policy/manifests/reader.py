@@ -12,12 +12,15 @@ from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
 
+from policy.cluster import collector
 from policy.cluster.objects import KINDS, ClusterObject, key_of
-from policy.manifests import collector, fields, kinds, limits, odd, sources, yaml12
+from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
 from policy.manifests.collected import Collected, Place, Stop
 from policy.manifests.json_texts import EndOfList, JsonError, Part, Parts, TooLarge
 from policy.manifests.limits import Limits
-from policy.manifests.problems import ManifestError, Problem, shown
+from policy.manifests.problems import ManifestError, shown
+from policy.text.problems import Problem
+from policy.text.yaml12 import YamlError
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (bytes read so far, bytes in all); in all is 0 where it is unknown."""
@@ -300,14 +303,14 @@ class _Reader:
         self._yaml = True
         try:
             stream = cast("IO[bytes]", _Told(text, self._tell))
-            for number, (_, value) in enumerate(
-                yaml12.documents(stream, most=self._limits.object_bytes), start=1
+            for number, value in enumerate(
+                yaml_values.documents(stream, most=self._limits.object_bytes), start=1
             ):
                 self._begin(number)
                 self._value(value, None)
-        except yaml12.YamlError as exc:
+        except YamlError as exc:
             self._source_problem(exc.message, line=exc.line, column=exc.column, help=exc.help)
-        except yaml12.TooLarge:
+        except yaml_values.TooLarge:
             self._begin(number + 1)
             self._too_large("object")
         self._yaml = False

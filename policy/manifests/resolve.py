@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from policy.cluster import collector
 from policy.cluster.objects import (
     NAMESPACED,
     ClusterObject,
@@ -26,11 +27,11 @@ from policy.cluster.objects import (
     ResourceRequirements,
     key_of,
 )
-from policy.manifests import collector
 from policy.manifests.admission import SYSTEM_CLASSES
 from policy.manifests.collected import Place
-from policy.manifests.problems import ManifestError, Problem
+from policy.manifests.problems import ManifestError
 from policy.manifests.reader import read_dicts
+from policy.text.problems import Problem
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DEFAULT_POLICY: Final = "PreemptLowerPriority"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from policy.manifests.limits import Limits, too_much
-from policy.manifests.problems import Problem
+from policy.text.problems import Problem
 from policy.text.system import explained
 
 STDIN: Final = "<stdin>"

@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from policy.rules.problems import Problem, RulesError
+    from policy.rules.problems import RulesError
     from policy.rules.ruleset import RuleSet
+    from policy.text.problems import Problem
 
 __all__ = ["Problem", "RuleSet", "RulesError"]
 
 _HOMES = {
-    "Problem": "policy.rules.problems",
+    "Problem": "policy.text.problems",
     "RuleSet": "policy.rules.ruleset",
     "RulesError": "policy.rules.problems",
 }

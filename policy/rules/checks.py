@@ -22,7 +22,6 @@ from policy.rules.expressions import (
     compile_expression,
 )
 from policy.rules.overlays import implied_id
-from policy.rules.problems import Problem
 from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
 from policy.rules.shape import (
@@ -34,6 +33,7 @@ from policy.rules.shape import (
     show,
     suggest,
 )
+from policy.text.problems import Problem
 
 ELIGIBILITY: Path = ("spec", "eligibility")
 ELIGIBLE: Path = ("spec", "victims", "eligible")

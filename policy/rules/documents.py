@@ -1,7 +1,7 @@
 """A YAML document as a tree in which every value knows where it stands.
 
-Plain scalars are read as YAML 1.2 does, where that is what the author meant; where YAML 1.1
-tools would read something else (`on`, `010`, `1:30`), that is an error and not a guess.
+Where YAML 1.1 tools would read something else in a plain scalar than version 1.2 (`on`, `010`,
+`1:30`), that is an error and not a guess.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-import yaml
-
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
+from policy.text.yaml12 import Composer, YamlError, error_at, is_merge, scalar
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 30
@@ -22,6 +22,16 @@ MAX_VALUES = 100_000
 
 _LINE_BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
 _INT = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
+_OTHER_NUMBER = re.compile(
+    r"""(?: [-+]? (?: 0b[01_]+ | 0x[0-9a-fA-F_]+ | [0-9][0-9_]* | 0o[0-7]+ )
+      | [-+]? [1-9][0-9_]* (?: :[0-5]?[0-9] )+ (?: \.[0-9_]* )?
+      | [-+]? [0-9]* _ [0-9_]* \. [0-9_]*
+      | [-+]? \. (?: inf | Inf | INF | nan | NaN | NAN ) )\Z""",
+    re.VERBOSE,
+)
+"""Numbers of some version of YAML that are no plain decimals; whole numbers as well."""
+
+_OTHER_BOOLEAN = re.compile(r"(?:[Yy]es|YES|[Nn]o|NO|True|TRUE|False|FALSE|[Oo]n|ON|[Oo]ff|OFF)\Z")
 _QUOTE = "quote it, or use `>-` and put it on the next line"
 
 
@@ -49,13 +59,13 @@ class Place:
         """A problem at this place."""
         lines = self.source.lines
         return Problem(
-            file=self.source.file,
+            source=self.source.file,
             line=self.line + 1,
             column=self.column + 1,
-            path=path,
+            field=path,
             message=message,
             source_line=lines[self.line] if self.line < len(lines) else None,
-            help=help,
+            help=help or "",
             length=self.length,
         )
 
@@ -66,36 +76,14 @@ class Leaf:
 
     place: Place
     text: str
-    tag: str  #: as YAML 1.1 resolves it
     style: str | None  #: None: plain; otherwise ' " | or >
     end: Place
+    value: str | int | float | bool | None
 
     @property
     def plain(self) -> bool:
         """Written without quotes."""
         return self.style is None
-
-    def value(self) -> Any:
-        """The Python value."""
-        if not self.plain:
-            return self.text
-        if self.text in ("true", "false"):
-            return self.text == "true"
-        if self.text in ("", "~", "null"):
-            return None
-        if _INT.match(self.text):
-            return int(self.text)
-        if self.tag == "tag:yaml.org,2002:float":
-            return float(self.text.replace("_", "")) if _is_float(self.text) else self.text
-        return self.text
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text.replace("_", ""))
-    except ValueError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +113,7 @@ Item = Leaf | Series | Branch
 def plain(item: Item) -> Any:
     """The tree as ordinary Python values."""
     if isinstance(item, Leaf):
-        return item.value()
+        return item.value
     if isinstance(item, Series):
         return [plain(part) for part in item.items]
     return {key: plain(value) for key, value in item.entries.items()}
@@ -149,19 +137,18 @@ def parse_any(text: str, file: str, problems: list[Problem]) -> Item:
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         size = len(text.encode(errors="replace"))
         message = f"file of {size} bytes, more than {MAX_BYTES}"
-        problem = Problem(file=file, line=0, column=0, path="", message=message)
+        problem = Problem(source=file, message=message)
         raise RulesError([problem])
-    _check_depth(text, source)
     try:
-        nodes = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
-    except yaml.YAMLError as exc:
-        raise RulesError([_syntax_problem(exc, source)]) from exc
-    if len(nodes) > 1:
-        place = _place(nodes[1].start_mark, source)
+        documents = list(_Tree(source, problems).documents(text))
+    except YamlError as exc:
+        raise RulesError([_yaml_problem(exc, source)]) from exc
+    if len(documents) > 1:
+        place = _place(documents[1][0].start_mark, source)
         raise RulesError([place.problem("", "more than one document", "a file holds one rule set")])
-    if not nodes or nodes[0] is None:
+    if not documents:
         raise RulesError([start.problem("", "the file is empty")])
-    return _Builder(source, problems).item(nodes[0], "", 0)
+    return documents[0][1]
 
 
 def from_mapping(value: Mapping[str, Any], name: str, problems: list[Problem]) -> Branch:
@@ -170,7 +157,7 @@ def from_mapping(value: Mapping[str, Any], name: str, problems: list[Problem]) -
         text = json.dumps(dict(value), indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as exc:
         message = f"the value is no JSON: {exc}"
-        problem = Problem(file=name, line=0, column=0, path="", message=message)
+        problem = Problem(source=name, message=message)
         raise RulesError([problem]) from exc
     return parse(_UNPRINTABLE.sub(_escape, text), name, problems)
 
@@ -184,23 +171,6 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 
-def _check_depth(text: str, source: Source) -> None:
-    # Composing is recursive in C: a deep document has to be refused before.
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > MAX_DEPTH:
-                    place = _place(event.start_mark, source)
-                    message = f"values are nested more than {MAX_DEPTH} levels deep"
-                    raise RulesError([place.problem("", message)])
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-    except yaml.YAMLError as exc:
-        raise RulesError([_syntax_problem(exc, source)]) from exc
-
-
 def _place(mark: Any, source: Source, length: int = 1) -> Place:
     return Place(source, mark.line, mark.column, length)
 
@@ -210,106 +180,100 @@ _EXPRESSION_LINE = re.compile(
 )
 
 
-def _syntax_problem(exc: yaml.YAMLError, source: Source) -> Problem:
-    mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-    message = getattr(exc, "problem", None) or getattr(exc, "reason", None) or "not readable"
-    message = " ".join(str(message).split())
-    if mark is None:
-        position = getattr(exc, "position", None)
-        detail = f"{message} at character {position + 1}" if position is not None else message
-        text = f"not YAML: {detail}"
-        return Problem(file=source.file, line=0, column=0, path="", message=text)
-    place = _place(mark, source)
-    return place.problem("", f"not YAML: {message}", _syntax_help(source, mark.line, message))
-
-
-def _syntax_help(source: Source, line: int, message: str) -> str | None:
+def _yaml_problem(exc: YamlError, source: Source) -> Problem:
+    if not exc.line:
+        return Problem(source=source.file, message=exc.message, help=exc.help)
+    advice = exc.help
     # The scanner often notices only on the following line.
-    for number in (line, line - 1):
+    for number in (exc.line - 1, exc.line - 2):
         shown = source.lines[number] if 0 <= number < len(source.lines) else ""
         match = _EXPRESSION_LINE.search(shown)
         if match and not match["value"].startswith(("'", '"', "|", ">")):
-            return f"YAML reads parts of this expression as its own signs: {_QUOTE}"
-    if "\\t" in message or "tab" in message or "cannot start any token" in message:
-        return "indent with spaces, and quote values that start with a sign"
-    return None
+            advice = f"YAML reads parts of this expression as its own signs: {_QUOTE}"
+            break
+    return Place(source, exc.line - 1, exc.column - 1).problem("", exc.message, advice)
 
 
-@dataclass(slots=True)
-class _Builder:
-    source: Source
-    problems: list[Problem]
-    count: int = 0
+class _Tree(Composer[Item]):
+    """Sizes are numbers of values."""
 
-    def item(self, node: yaml.Node, path: str, depth: int) -> Item:
-        self.count += 1
-        place = _place(node.start_mark, self.source)
-        if self.count > MAX_VALUES or depth > MAX_DEPTH:
-            what = (
-                f"more than {MAX_VALUES} values after aliases are expanded"
-                if self.count > MAX_VALUES
-                else f"values are nested more than {MAX_DEPTH} levels deep"
-            )
-            raise RulesError([place.problem(path, what)])
-        if isinstance(node, yaml.ScalarNode):
-            return self._leaf(node, place, path)
-        if not node.tag.startswith("tag:yaml.org,2002:"):
-            self.problems.append(place.problem(path, f"YAML reads `{node.tag}` as a tag", _QUOTE))
-        if isinstance(node, yaml.SequenceNode):
-            items = [
-                self.item(part, f"{path}[{index}]", depth + 1)
-                for index, part in enumerate(node.value)
-            ]
-            return Series(place, tuple(items))
-        return self._branch(cast("yaml.MappingNode", node), place, path, depth)
+    def __init__(self, source: Source, problems: list[Problem]) -> None:
+        super().__init__(deepest=MAX_DEPTH)
+        self._source = source
+        self._problems = problems
 
-    def _leaf(self, node: yaml.ScalarNode, place: Place, path: str) -> Leaf:
-        end = _place(node.end_mark, self.source)
+    @property
+    def _path(self) -> str:
+        path = ""
+        for part in self.open:
+            if not part.is_mapping:
+                path += f"[{len(part.values)}]"
+            elif part.key is not None:
+                path = _below(path, part.key.value)
+        return path
+
+    def _problem(self, place: Place, message: str, advice: str) -> None:
+        self._problems.append(place.problem(self._path, message, advice))
+
+    def weight(self, event: Any, *, is_key: bool) -> int:
+        return 0 if is_key else 1
+
+    def check(self, event: Any) -> None:
+        if self.size > MAX_VALUES:
+            raise error_at(event, f"more than {MAX_VALUES} values after aliases are expanded")
+
+    def scalar(self, event: Any) -> Leaf:
+        place, end = (_place(mark, self._source) for mark in (event.start_mark, event.end_mark))
         width = end.column - place.column if end.line == place.line else 1
-        place = Place(self.source, place.line, place.column, max(width, 1))
-        leaf = Leaf(place, node.value, node.tag, node.style or None, end)
-        if not node.tag.startswith("tag:yaml.org,2002:"):
-            message = f"YAML reads `{node.tag}` as a tag"
-            self.problems.append(place.problem(path, message, _QUOTE))
-        elif leaf.plain:
-            self._check_plain(leaf, path)
-        return leaf
+        place = Place(self._source, place.line, place.column, max(width, 1))
+        self._check_tag(event, place)
+        if event.implicit[0]:
+            self._check_plain(event.value, place)
+        return Leaf(place, event.value, event.style or None, end, scalar(event))
 
-    def _check_plain(self, leaf: Leaf, path: str) -> None:
+    def _check_tag(self, event: Any, place: Place) -> None:
+        if (event.tag or "!") != "!" and not event.tag.startswith("tag:yaml.org,2002:"):
+            self._problem(place, f"YAML reads `{event.tag}` as a tag", _QUOTE)
+
+    def _check_plain(self, text: str, place: Place) -> None:
         """Refuse what YAML 1.1 and 1.2 read differently."""
-        kind = leaf.tag.rpartition(":")[2]
-        if kind == "bool" and leaf.text not in ("true", "false"):
-            truth = "true" if leaf.text.lower() in ("yes", "on", "true") else "false"
-            message = f"YAML reads `{leaf.text}` as {truth}"
+        if _OTHER_BOOLEAN.match(text):
+            truth = "true" if text.lower() in ("yes", "on", "true") else "false"
             advice = f"write `{truth}`, or quote it where text is meant"
-            self.problems.append(leaf.place.problem(path, message, advice))
-        elif kind == "int" and not _INT.match(leaf.text):
-            message = f"`{leaf.text}` is not a plain decimal number"
+            self._problem(place, f"YAML reads `{text}` as {truth}", advice)
+        elif _OTHER_NUMBER.match(text) and not _INT.match(text):
             advice = "write it with digits only, or quote it where text is meant"
-            self.problems.append(leaf.place.problem(path, message, advice))
+            self._problem(place, f"`{text}` is not a plain decimal number", advice)
 
-    def _branch(self, node: yaml.MappingNode, place: Place, path: str, depth: int) -> Branch:
+    def sequence(self, start: Any, items: list[Item]) -> Series:
+        place = _place(start.start_mark, self._source)
+        self._check_tag(start, place)
+        return Series(place, tuple(items))
+
+    def mapping(self, start: Any, pairs: list[tuple[Any, Item]]) -> Branch:
+        place = _place(start.start_mark, self._source)
+        self._check_tag(start, place)
         entries: dict[str, Item] = {}
         keys: dict[str, Place] = {}
-        for key_node, value_node in node.value:
-            where = _place(key_node.start_mark, self.source)
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(where.problem(path, "a key must be text"))
-                continue
-            key = key_node.value
-            where = _place(key_node.start_mark, self.source, max(len(key), 1))
-            inner = f"{path}.{key}" if path else key
-            if key_node.tag == "tag:yaml.org,2002:merge":
+        for event, value in pairs:
+            key = event.value
+            where = _place(event.start_mark, self._source, max(len(key), 1))
+            inner = _below(self._path, key)
+            if is_merge(event):
                 message = "merge keys (`<<`) are not supported"
-                self.problems.append(where.problem(inner, message, "use `extends` and overlays"))
+                self._problems.append(where.problem(inner, message, "use `extends` and overlays"))
             elif key in entries:
                 message = f"duplicate key `{key}`"
                 first = keys[key].line + 1
-                self.problems.append(where.problem(inner, message, f"first given in line {first}"))
+                self._problems.append(where.problem(inner, message, f"first given in line {first}"))
             else:
-                entries[key] = self.item(value_node, inner, depth + 1)
+                entries[key] = value
                 keys[key] = where
         return Branch(place, entries, keys)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
 
 
 # -- positions inside a scalar ---------------------------------------------------------------

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from policy.rules.documents import MAX_BYTES, Branch, Leaf, from_mapping, parse
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
 from policy.text.system import explained
 
 PREEMPTION_RULES: Final = "PreemptionRules"
@@ -252,7 +253,7 @@ def text_of(path: Path, shown: str, within: Path | None = None) -> str:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as exc:
         said = explained(exc)
-        raise _refusal(shown, said.message, said.help or None) from exc
+        raise _refusal(shown, said.message, said.help) from exc
     try:
         mode = os.fstat(opened).st_mode
         if stat.S_ISDIR(mode):
@@ -278,8 +279,8 @@ def text_of(path: Path, shown: str, within: Path | None = None) -> str:
 def _unquoted(problem: Problem) -> Problem:
     """The problem without a word of the file, which was not meant for our eyes."""
     message = "not YAML" if problem.message.startswith("not YAML") else problem.message
-    return replace(problem, message=message, source_line=None, help=None)
+    return replace(problem, message=message, source_line=None, help="")
 
 
-def _refusal(file: str, message: str, advice: str | None = None) -> RulesError:
-    return RulesError([Problem(file=file, line=0, column=0, path="", message=message, help=advice)])
+def _refusal(file: str, message: str, advice: str = "") -> RulesError:
+    return RulesError([Problem(source=file, message=message, help=advice)])

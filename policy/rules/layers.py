@@ -9,7 +9,8 @@ from typing import Final
 from policy.rules.documents import Branch, Leaf, Series
 from policy.rules.files import RuleFile, open_beside
 from policy.rules.overlays import normalised
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
+from policy.text.problems import Problem
 
 MAX_EXTENDS: Final = 10
 
@@ -116,7 +117,7 @@ def spec_of(file: RuleFile) -> Branch:
     spec = file.root.get("spec")
     if isinstance(spec, Branch):
         return normalised(spec)
-    nothing = spec is None or (isinstance(spec, Leaf) and spec.value() is None)
+    nothing = spec is None or (isinstance(spec, Leaf) and spec.value is None)
     if spec is not None and not nothing:
         file.problems.append(spec.place.problem("spec", "`spec` must be a mapping"))
     return Branch(file.root.place, {}, {})

@@ -14,10 +14,11 @@ from policy.rules.documents import Branch, Leaf, from_mapping
 from policy.rules.files import BATCH_RULES, PREEMPTION_RULES, RuleFile, open_source
 from policy.rules.layers import layers_of
 from policy.rules.overlays import Merger, needs_base, normalised
-from policy.rules.problems import Problem, RulesError
+from policy.rules.problems import RulesError
 from policy.rules.ruleset import RuleSet
 from policy.rules.stored import complete
 from policy.scoring.registry import SCORERS
+from policy.text.problems import Problem
 
 _LINKS = frozenset({"extends", "include"})
 
@@ -61,8 +62,8 @@ def _load(
     checker = Checker(merged, FILTERS, SCORERS)
     model = checker.run()
     # What could not be read as meant has other complaints in its train.
-    places = {(problem.file, problem.line, problem.column) for problem in problems}
-    problems += [p for p in checker.problems if (p.file, p.line, p.column) not in places]
+    places = {(problem.source, problem.line, problem.column) for problem in problems}
+    problems += [p for p in checker.problems if (p.source, p.line, p.column) not in places]
     if problems or model is None:
         raise RulesError(_ordered(problems, file))
     return build(checker, model, canonical)
@@ -71,7 +72,7 @@ def _load(
 def _ordered(problems: list[Problem], file: RuleFile) -> list[Problem]:
     """By file, the one that was asked for first, then by position."""
     own = file.root.place.source.file
-    return sorted(problems, key=lambda p: (p.file != own, p.file, p.line, p.column))
+    return sorted(problems, key=lambda p: (p.source != own, p.source, p.line, p.column))
 
 
 def load_rule_set(
@@ -96,7 +97,7 @@ def rule_set_from_canonical(text: str) -> RuleSet:
         value = None
     if not isinstance(value, dict):
         message = "not the canonical text of a rule set"
-        raise RulesError([Problem(file=name, line=0, column=0, path="", message=message)])
+        raise RulesError([Problem(source=name, message=message)])
     unknown = complete(value, {"filters": FILTERS, "scoring": SCORERS})
     if unknown:
         raise RulesError(unknown)

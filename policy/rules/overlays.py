@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
-from policy.rules.problems import Problem
 from policy.rules.schema import PATCHABLE, RULE_NAMES
+from policy.text.problems import Problem
 
 _OPERATIONS = ("remove", "replace", "insert")
 _POSITIONS = ("before", "after", "at")

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
-from policy.rules.problems import Problem
+from policy.text.problems import Problem
 
 Path: TypeAlias = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
@@ -125,7 +125,7 @@ def find(root: Item, path: Iterable[str | int]) -> Item | None:
 def _data(item: Item, key: str = "") -> Any:
     """Ordinary values; expressions stay the text that they are."""
     if isinstance(item, Leaf):
-        return item.text if key in EXPRESSION_KEYS else item.value()
+        return item.text if key in EXPRESSION_KEYS else item.value
     if isinstance(item, Series):
         return [_data(part) for part in item.items]
     return {name: _data(value, name) for name, value in item.entries.items()}
@@ -187,7 +187,7 @@ def found_in(item: Item | None) -> str:
         return "a mapping"
     if item is None:
         return "nothing"
-    value = item.value()
+    value = item.value
     if value is None:
         return "nothing"
     if isinstance(value, bool):

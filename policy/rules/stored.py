@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from policy.rules.canonical import EXPLANATIONS
 from policy.rules.checks import Registry
-from policy.rules.problems import Problem
 from policy.rules.schema import RULE_NAMES, RuleFileModel
+from policy.text.problems import Problem
 
 BEFORE: Final = "before"
 """Key of `json_schema_extra`: what a stored rule set without the field means."""
@@ -87,10 +87,8 @@ def _parameters(use: Any, key: str, registry: Registry, path: str) -> Iterator[P
 
 def _problem(path: str, name: str) -> Problem:
     return Problem(
-        file="<canonical>",
-        line=0,
-        column=0,
-        path=path,
+        source="<canonical>",
+        field=path,
         message=f"stored without `{name}`, by a release that did not know it",
         help="no value is known that means the same; load the rules from their file again",
     )

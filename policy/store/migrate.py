@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(

@@ -32,7 +32,11 @@ def _reader(table: Table, ledger_format: int) -> Callable[[Values], tuple[Any, .
 
 def line(table: Table, row: Values, *, ledger_format: int = LEDGER_FORMAT) -> bytes:
     """One row as entries of that format cover it."""
-    values = _reader(table, ledger_format)(row)
+    return line_of(table, _reader(table, ledger_format)(row))
+
+
+def line_of(table: Table, values: Iterable[Any]) -> bytes:
+    """One row as an entry covers it; values: of the covered columns, in their order."""
     return canonical.encode([str(table.name), *values])
 
 

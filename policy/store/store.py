@@ -4,27 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from policy.store import migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
 from policy.store.faces import OneView, Transactions
-from policy.store.ledger import LedgerFace
-from policy.store.read import ReadFace, sql
+from policy.store.read import sql
 from policy.store.read.sql import SqlResult
-from policy.store.record import RecordFace
-from policy.store.state import StateFace
+
+# A room is loaded when it is entered: who reads a list does not load what verifies or writes.
+if TYPE_CHECKING:
+    from policy.store.ledger.face import LedgerFace
+    from policy.store.read.face import ReadFace
+    from policy.store.record.face import RecordFace
+    from policy.store.state.face import StateFace
 
 
 class Rooms:
     """What can be done with a database, by topic."""
 
     def __init__(self, transactions: Transactions) -> None:
-        self.state = StateFace(transactions)
-        self.ledger = LedgerFace(transactions)
-        self.record = RecordFace(transactions)
-        self.read = ReadFace(transactions)
+        self._transactions = transactions
+
+    @cached_property
+    def state(self) -> StateFace:
+        from policy.store.state.face import StateFace
+
+        return StateFace(self._transactions)
+
+    @cached_property
+    def ledger(self) -> LedgerFace:
+        from policy.store.ledger.face import LedgerFace
+
+        return LedgerFace(self._transactions)
+
+    @cached_property
+    def record(self) -> RecordFace:
+        from policy.store.record.face import RecordFace
+
+        return RecordFace(self._transactions)
+
+    @cached_property
+    def read(self) -> ReadFace:
+        from policy.store.read.face import ReadFace
+
+        return ReadFace(self._transactions)
 
 
 class Store(Rooms):

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Dialect, Integer, Text
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 
@@ -60,7 +59,7 @@ class Str(TypeDecorator[str]):
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name == "postgresql":
-            return dialect.type_descriptor(postgresql.TEXT(collation="C"))
+            return dialect.type_descriptor(Text(collation="C"))
         return dialect.type_descriptor(Text())
 
 

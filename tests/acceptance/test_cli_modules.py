@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from policy.cli import app
-from policy.store import Store
+from tests.acceptance.commands import NOW, Policy
 
 HEAVY = {
     "alembic",
@@ -30,6 +30,7 @@ LOADED = COMMANDS | {
     "policy",
     "policy.cli",
     "policy.cli.app",
+    "policy.cli.audit_anchor",
     "policy.cli.exits",
     "policy.cli.options",
     "policy.cli.output",
@@ -37,19 +38,23 @@ LOADED = COMMANDS | {
     "policy.cli.session",
     "policy.cli.streams",
     "policy.cluster",
+    "policy.cluster.quantities",
     "policy.cluster.times",
     "policy.text",
     "policy.text.csv_cells",
     "policy.text.printable",
     "policy.text.system",
+    "policy.workers",
 }
 """Modules of ours that `policy --help` needs: each command's own, and what they share."""
 
 PROGRAM = """
 import json, sys
-from policy.cli.app import run
-run(sys.argv[1:])
-print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+from policy.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
 
@@ -83,13 +88,57 @@ def test_the_module_is_the_command(arguments: list[str]) -> None:
     assert "policy" in done.stdout
 
 
-def test_a_list_of_decisions_loads_no_columns(tmp_path: Path) -> None:
-    """Reading the record needs the database, not what decides."""
+DECIDES = {
+    "alembic",
+    "cel_expr_python",
+    "numpy",
+    "policy.cluster.snapshot",
+    "policy.preemption",
+    "policy.rules.loading",
+    "policy.rules.ruleset",
+    "policy.rules.schema",
+    "pydantic",
+    "yaml",
+}
+"""What decides, reads rule files or changes the schema."""
+
+OTHER_DATABASE = {"psycopg", "sqlalchemy.dialects.postgresql"}
+
+WRITES_OR_VERIFIES = {
+    "policy.store.ledger.checkpoints",
+    "policy.store.ledger.covering",
+    "policy.store.ledger.orphans",
+    "policy.store.ledger.pruning",
+    "policy.store.ledger.verify",
+    "policy.store.ledger.witnesses",
+    "policy.store.record.changing",
+    "policy.store.record.decisions",
+    "policy.store.record.importing",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("decisions",),
+        ("decisions", "--output", "json"),
+        ("explain", "1"),
+        ("explain", "1", "--output", "json"),
+        ("nominations",),
+        ("env", "list"),
+    ],
+    ids=" ".join,
+)
+def test_what_only_reads_loads_only_what_reads(
+    policy: Policy, dump: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Showing what is recorded needs the database, and neither what decides nor what writes."""
     database = str(tmp_path / "policy.db")
-    Store.open(database).close()
-    modules = loaded("decisions", "--db", database, "--output", "json")
+    assert policy("import", dump, "--db", database).status == 0
+    assert policy("preempt", "shop/high", "--now", NOW, "--db", database).status == 0
+    modules = loaded(*arguments, "--db", database)
     assert "sqlalchemy" in modules
-    assert not modules & {"cel_expr_python", "numpy", "policy.rules", "policy.cluster.snapshot"}
+    assert modules & (DECIDES | OTHER_DATABASE | WRITES_OR_VERIFIES) == set()
 
 
 def test_commands_print_through_one_module() -> None:

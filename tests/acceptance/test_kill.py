@@ -64,7 +64,7 @@ def test_sigkill_loses_no_commit_and_leaves_no_half(filled_url, processes, tmp_p
         assert len(kept - told) <= KILLS
         assert store.ledger.verify().findings == ()
         assert store.state.load("default").revision == 1 + len(kept)
-    assert len(told) > KILLS
+    assert len(told) >= KILLS
 
 
 def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_path, tried):

@@ -267,7 +267,7 @@ def test_what_volcano_has_beside_is_left_out_and_told() -> None:
         "15:11 plugin `binpack` of Volcano is left out",
         "18:1 unknown key `metrics`",
     ]
-    assert rules.notices[0].file == "<text>[volcano-scheduler.conf]"
+    assert rules.notices[0].source == "<text>[volcano-scheduler.conf]"
 
 
 def test_switches_of_the_first_versions_are_told_in_the_words_of_today() -> None:

@@ -139,13 +139,12 @@ dump.yaml: document 5: object: expected a Kubernetes object, got the text `just 
         ),
         (
             "a: [1\nb: 2",
-            "dump.json:2:2: did not find expected ',' or ']'",
+            "dump.json:2:2: not YAML: did not find expected ',' or ']'",
         ),
         (
             "a:\n\t- b",
-            "dump.json:2:1: found character that cannot start any token\n"
-            "  help: indent with blanks, not with tabs; quote a text that starts with `@`, `%`"
-            " or a tab",
+            "dump.json:2:1: not YAML: found character that cannot start any token\n"
+            "  help: indent with spaces, and quote values that start with a sign",
         ),
         (
             gzip.compress(b"{}" * 100, mtime=0)[:-9],

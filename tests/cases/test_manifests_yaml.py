@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from policy.manifests import yaml12
+from policy.manifests import ManifestError, read, yaml_values
+from policy.rules import RulesError, RuleSet
+from policy.text.yaml12 import YamlError
 
 
 def load(text: str) -> Any:
-    [(_, value)] = yaml12.documents(io.BytesIO(text.encode()))
+    [value] = yaml_values.documents(io.BytesIO(text.encode()))
     return value
 
 
@@ -69,10 +73,10 @@ def test_block_texts_keep_their_lines() -> None:
     assert load("a: |\n  1\nb: >-\n  2\n  3\n") == {"a": "1\n", "b": "2 3"}
 
 
-def test_documents_carry_their_line() -> None:
-    """Each document knows where it starts; empty ones are left out."""
+def test_empty_documents_are_left_out() -> None:
+    """A document with nothing in it is no value."""
     text = "a: 1\n---\n---\n# only a comment\n---\nb: 2\n"
-    assert list(yaml12.documents(io.BytesIO(text.encode()))) == [(1, {"a": 1}), (5, {"b": 2})]
+    assert list(yaml_values.documents(io.BytesIO(text.encode()))) == [{"a": 1}, {"b": 2}]
 
 
 def _laughs() -> str:
@@ -81,20 +85,49 @@ def _laughs() -> str:
     return "\n".join(lines)
 
 
+def _stairs() -> str:
+    """Each line is one level deeper than the one before, and none looks it."""
+    return "\n".join(["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 200))])
+
+
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [
-        ("a: [1, 2\nb: 3", "did not find expected ',' or ']'", 2),
-        ("a: b: c", "mapping values are not allowed in this context", 1),
-        ("a: *nowhere", "unknown alias `*nowhere`", 1),
-        ("? [a, b]\n: c", "a key must be a text, not a collection", 1),
-        ("a: &a [*a]", "unknown alias `*a`", 1),
-        ("[" * 100_000, "nested more than 100 levels deep", 1),
+        ("a: [1, 2\nb: 3", "not YAML: did not find expected ',' or ']'", 2),
+        ("a: b: c", "not YAML: mapping values are not allowed in this context", 1),
+        ("a: *nowhere", "not YAML: unknown alias `*nowhere`", 1),
+        ("? [a, b]\n: c", "a key must be text, not a collection", 1),
+        ("a: &a [*a]", "not YAML: unknown alias `*a`", 1),
+        ("[" * 100_000, "values are nested more than 100 levels deep", 1),
+        (_stairs(), "values are nested more than 100 levels deep", 100),
         (_laughs(), "aliases make the object larger than 3 MiB", 6),
     ],
 )
 def test_bad_texts_name_their_place(text: str, message: str, line: int) -> None:
     """A text that is no YAML, or that would fill the memory, is an error with its line."""
-    with pytest.raises(yaml12.YamlError) as caught:
+    with pytest.raises(YamlError) as caught:
         load(text)
     assert (caught.value.message, caught.value.line) == (message, line)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: {x: 1, x: 2}", "a: &a {x: 1, x: 2}", "- {<<: {x: 1}, x: 2, x: 3}"]
+)
+def test_a_key_that_stands_twice_is_kept_in_mind(text: str) -> None:
+    """A mapping in which a key stands more than once tells which."""
+    value = load(text)
+    [mapping] = value.values() if isinstance(value, dict) else value
+    assert (type(mapping).__name__, mapping.repeated) == ("Repeating", ["x"])
+
+
+def test_a_rule_file_and_a_manifest_refuse_the_same_text_alike(tmp_path: Path) -> None:
+    """What is no YAML is said in the same words, whichever of the two was meant to stand there."""
+    for text in ("kind: [\n", "kind: &a [*a]\n", "kind:\n\t- b", "kind: \a\n", "? [a]\n: b\n"):
+        file = tmp_path / "a.yaml"
+        file.write_text(text)
+        with pytest.raises(RulesError) as of_rules:
+            RuleSet.load(file)
+        with pytest.raises(ManifestError) as of_manifests:
+            read([file])
+        [rules], [manifests] = of_rules.value.problems, of_manifests.value.problems
+        assert replace(rules, source_line=None) == manifests

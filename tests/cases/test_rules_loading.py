@@ -442,13 +442,13 @@ def test_filter_parameters_get_their_defaults() -> None:
     [
         ({"mod": "hard"}, "`a-filter` has no parameter `mod`", "did you mean `mode`?"),
         ({"mode": "hrad"}, "unknown `mode` `hrad` of `a-filter`", "did you mean `hard`?"),
-        ({"limit": True}, "`limit` of `a-filter` must be a whole number", None),
-        ({"strict": 1}, "`strict` of `a-filter` must be true or false", None),
-        ({"mode": ["hard"]}, "`mode` of `a-filter` must be text, not a list", None),
+        ({"limit": True}, "`limit` of `a-filter` must be a whole number", ""),
+        ({"strict": 1}, "`strict` of `a-filter` must be true or false", ""),
+        ({"mode": ["hard"]}, "`mode` of `a-filter` must be text, not a list", ""),
     ],
 )
 def test_filter_parameters_are_checked(
-    parameters: dict[str, Any], expected: str, advice: str | None
+    parameters: dict[str, Any], expected: str, advice: str
 ) -> None:
     """A parameter that the filter does not know, or of another type, is refused."""
     with pytest.raises(RulesError) as refused:

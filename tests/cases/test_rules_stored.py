@@ -71,7 +71,7 @@ def test_a_parameter_whose_old_meaning_nobody_named_is_refused(
     monkeypatch.setattr(loading, "FILTERS", later(Parameter(doc="d", default="all")))
     with pytest.raises(RulesError) as caught:
         RuleSet.from_canonical(text)
-    assert [(p.path, p.message) for p in caught.value.problems] == [
+    assert [(p.field, p.message) for p in caught.value.problems] == [
         ("spec.filters[2].effects", "stored without `effects`, by a release that did not know it")
     ]
 

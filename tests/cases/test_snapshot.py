@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import numpy as np
 import pytest
 
 from policy import Snapshot
 from policy.cluster import times
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Pod, encode
 from policy.cluster.occupancy import Occupancy
+from policy.cluster.sharing import Sharing
+from policy.cluster.tables import STANDARD
 from policy.preemption.decide import decide
 from tests.support.builders import (
     NOW,
@@ -287,3 +290,21 @@ def test_the_last_values_of_a_name_are_remembered() -> None:
     for number in (0, 8, 2, 1):
         remembered(after, number)
     assert built == [0, 1, 2, 3, 4, 5, 6, 7, 8, 1]
+
+
+def test_shared_parts_leave_every_column_as_it_is() -> None:
+    """A snapshot of pods that share equal parts reads like one of pods that share nothing."""
+    running = [a_pod(f"p{i}").priority(i % 3).cpu(1 + i % 2).started(i) for i in range(20)]
+    made = objects(*PARTS[1:], a_node("n1").cpu(40).running(*running))
+    sharing = Sharing()
+    shared = [msgspec.json.decode(encode(obj), type=type(obj)) for obj in made]
+    for obj in shared:
+        if isinstance(obj, Pod):
+            sharing.pod(obj)
+    one, other = (Snapshot.from_objects(found, now_ms=1) for found in (made, shared))
+    assert tuple(shared) == tuple(made)
+    assert {c.name: one.column(c).tolist() for c in STANDARD} == {
+        c.name: other.column(c).tolist() for c in STANDARD
+    }
+    assert one.requests().tolist() == other.requests().tolist()
+    assert (one.keys.tolist(), one.rank.tolist()) == (other.keys.tolist(), other.rank.tolist())

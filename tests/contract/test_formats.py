@@ -140,7 +140,8 @@ def test_its_decisions_are_what_they_were(upgraded: Released) -> None:
 def test_its_decisions_are_made_again(upgraded: Released, tried: Tried) -> None:
     """Every replay is equal: not a key of what is hashed was renamed."""
     golden = upgraded.golden
-    tried(Kind.OLD_FORMAT, len(golden["decisions"]) + len(golden["sessions"]))
+    real = [d for d in golden["decisions"] if not d["hypothetical"]]
+    tried(Kind.OLD_FORMAT, len(real) + len(golden["sessions"]))
     with Store.open(upgraded.url) as store:
         found = verdicts(store, golden)
     assert found == [

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
+from sqlalchemy.exc import IntegrityError
 
 from policy.cluster.objects import Container, ResourceRequirements, key_of, kind_of
-from policy.store import Counts, ImportConflict, PruneScope, Store, StoreError
+from policy.store import Counts, ImportConflict, PruneScope, Store, StoreError, bulk
+from policy.store.connection import Database, parse_url
+from policy.store.tables import CLUSTERS
 from tests.contract.builders import NOW, a_budget, a_cluster, a_node, a_pod
 
 
@@ -157,3 +161,44 @@ def test_typed_columns_say_what_the_manifest_says(store):
         110,
         True,
     )
+
+
+def test_a_row_written_in_bulk_is_the_row_that_a_statement_writes(store):
+    """Many objects at once, and the same ones by one, give the same rows in the same words."""
+    pods = [a_pod(f"a/p-{i:04d}", priority=i) for i in range(600)]
+    odd = a_pod("a/odd")
+    odd = replace(odd, metadata=replace(odd.metadata, labels={"t": "a\tb\\n\u00e9 \\N \"'"}))
+    imported(store, [*pods, odd])
+    for pod in (pods[0], pods[599], odd):
+        store.record.import_objects("single", [pod], at_ms=NOW, source="dump.json")
+    query = (
+        "SELECT v.* FROM pods v JOIN clusters c ON c.id = v.cluster_id"
+        " WHERE c.name = '{}' AND v.key IN ('a/odd', 'a/p-0000', 'a/p-0599') ORDER BY v.key"
+    )
+    rows = []
+    for cluster in ("default", "single"):
+        with store.sql(query.format(cluster), trust_connection=True) as found:
+            names = found.columns
+            rows.append([dict(zip(names, row, strict=True)) for row in found])
+    for row in [*rows[0], *rows[1]]:
+        del row["cluster_id"], row["valid_from"]
+    assert rows[0] == rows[1]
+
+
+def test_rows_that_are_refused_in_bulk_are_refused_like_a_statement(database_url):
+    """Whatever way the rows take, a broken constraint is SQLAlchemy's error with its statement."""
+    database = Database(parse_url(database_url))
+    names, row = ("id", "name"), (1, "twice")
+    for count in (2, 1000):
+        with pytest.raises(IntegrityError), database.engine.begin() as connection:
+            bulk.insert_rows(connection, CLUSTERS, names, [row] * count, count=count)
+    database.close()
+
+
+def test_pods_from_the_store_share_what_is_equal(store):
+    """Equal containers and names of two pods come back as one object."""
+    imported(store, [a_pod("a/one"), a_pod("a/two")])
+    one, two = store.state.load("default").objects
+    assert one.spec == two.spec
+    assert (one.spec.containers is two.spec.containers, one.metadata.name) == (True, "one")
+    assert one.metadata.namespace is two.metadata.namespace

@@ -32,7 +32,7 @@ A kill comes at a chance moment of a fixed series; a killed process is a real on
 databases. Fuzzing is counted by its entry points, since the number of inputs depends on the
 machine. Beyond what is counted here, the laws in `tests/property` are tried on generated clusters,
 and decisions are compared with recordings of the real schedulers
-([generations](generated/generations.md)).
+([generated/generations.md](generated/generations.md)).
 """
 
 
@@ -48,8 +48,8 @@ def page(folder: Path) -> tuple[str, bool]:
         held[kind] += line["tries"] if line["held"] else 0
         tests[kind].add(line["by"])
     rows = "".join(
-        f"| {kind.what} | {kind.expected} | {tries[kind]:,}"
-        f" | {_result(tries[kind], held[kind])} |\n"
+        f"| {kind.what} | {kind.expected} | {tries[kind]:,} |"
+        f" {_result(tries[kind], held[kind])} |\n"
         for kind in Kind
     )
     where = "".join(

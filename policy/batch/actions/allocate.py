@@ -6,14 +6,13 @@ that is not goes on until it is, or until a task finds no node.
 
 from __future__ import annotations
 
-import numpy as np
-
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
 from policy.batch.model import BatchQueue, Job, Status, Task
 from policy.batch.recording import Reason, Rejection
 from policy.batch.safe import roll_back
 from policy.batch.views import ActionView
+from policy.cluster.tables import NOWHERE
 
 
 class Allocate(Action):
@@ -21,12 +20,12 @@ class Allocate(Action):
     doc = "Gives waiting tasks idle room; promises them room that is being released."
 
     def run(self, session: ActionView) -> None:
-        queues: Heap[BatchQueue] = Heap(session.queue_less)
+        queues: Heap[BatchQueue] = Heap(session.queue_order.key)
         jobs: dict[str, Heap[Job]] = {}
         for job in session.jobs.values():
             # One entry per job: a queue is visited as often as it has jobs.
             queues.push(session.queue_of(job))
-            jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
+            jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
         waiting: dict[str, Heap[Task]] = {}
         while queues:
             queue = queues.pop()
@@ -47,7 +46,7 @@ class Allocate(Action):
 
 
 def _waiting(session: ActionView, job: Job) -> Heap[Task]:
-    tasks: Heap[Task] = Heap(session.task_less)
+    tasks: Heap[Task] = Heap(session.task_order.key)
     for task in job.having(Status.PENDING):
         if not task.best_effort:
             tasks.push(task)
@@ -66,18 +65,11 @@ def _turn(session: ActionView, job: Job, tasks: Heap[Task]) -> bool:
 
 def _place(session: ActionView, task: Task) -> bool:
     """Finds the task a node; False where there is none."""
-    nodes, need = session.nodes, task.start_request
-    idle = nodes.idle.covering(need)
-    # Either is enough alone; their sum is not asked for.
-    room = idle | nodes.releasing.covering(need)
-    room &= session.passing(task)
-    candidates = np.flatnonzero(room)
-    if not candidates.size:
+    best = session.best_with_room(task)
+    if best == NOWHERE:
         session.recorder.reject(task, _rejection(session, task))
         return False
-    # Idle and released room compete on score alone.
-    best = session.best(candidates, session.scores(task, candidates))
-    if idle[best]:
+    if session.nodes.idle.covers(best, task.start_request):
         session.allocate(task, best)
     else:
         session.pipeline(task, best)
@@ -85,9 +77,8 @@ def _place(session: ActionView, task: Task) -> bool:
 
 
 def _rejection(session: ActionView, task: Task) -> Rejection:
-    nodes, need = session.nodes, task.start_request
-    room = nodes.idle.covering(need) | nodes.releasing.covering(need)
-    full = int((nodes.present & ~room).sum())
+    room = session.nodes.room_for(task.start_request)
+    full = int((session.nodes.present & ~room).sum())
     counts = session.rejected(task, among=room)
     if full:
         counts[Reason.NO_ROOM.value] = full

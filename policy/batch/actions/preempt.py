@@ -7,7 +7,7 @@ already is not looked at, unless the rules count it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -38,8 +38,8 @@ class _Preemption:
         self._jobs: dict[str, Heap[Job]] = {}
         self._tasks: dict[str, Heap[Task]] = {}
         for job in self._waiting:
-            self._jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
-            tasks: Heap[Task] = Heap(session.task_less)
+            self._jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
+            tasks: Heap[Task] = Heap(session.task_order.key)
             for task in job.having(Status.PENDING):
                 tasks.push(task)
             self._tasks[job.uid] = tasks
@@ -62,9 +62,10 @@ class _Preemption:
         statement = Statement(session, job)
         others = session.job_queue == session.queue_of(job).index
         others[job.index] = False
+        alike = ("same queue", job.queue, job.priority)
         assigned = committed = False
         while tasks:
-            assigned |= self._try(statement, tasks.pop(), others)
+            assigned |= self._try(statement, tasks.pop(), others, alike=alike)
             if session.pipelined(job):
                 statement.commit()
                 committed = True
@@ -80,7 +81,7 @@ class _Preemption:
         own[job.index] = True
         while tasks:
             statement = Statement(session, job)
-            found = self._try(statement, tasks.pop(), own)
+            found = self._try(statement, tasks.pop(), own, alike=("own job",))
             statement.commit()
             if not found:
                 break
@@ -88,7 +89,9 @@ class _Preemption:
 
     # --- one task ------------------------------------------------------------------------------
 
-    def _try(self, statement: Statement, task: Task, jobs: Bools) -> bool:
+    def _try(
+        self, statement: Statement, task: Task, jobs: Bools, *, alike: tuple[Hashable, ...]
+    ) -> bool:
         """Looks for a node on which evicting tasks of the given jobs makes room for the task."""
         session = self._session
         passing = session.passing(task)
@@ -104,18 +107,19 @@ class _Preemption:
             passing=passing,
             order=self._least_important_first,
             room=room,
+            alike=alike,
         )
-        scores = None
+
+        def by_score(nodes: Ints) -> Iterable[int]:
+            # Scores are relative to all nodes that pass, not only to those with victims.
+            return session.by_score(nodes, session.scores(task, nodes, among=passing))
+
         candidates = search.candidates
         if room is not None:
             covering = passing & room.covering(task.start_request)
             candidates = np.union1d(candidates, np.flatnonzero(covering))
         if candidates.size:
-            # Scores are relative to all nodes that pass, not only to those with victims.
-            nodes = np.flatnonzero(passing)
-            scores = np.zeros(passing.size)
-            scores[nodes] = session.scores(task, nodes)
-            for node in session.by_score(candidates, scores[candidates]):
+            for node in by_score(candidates):
                 if room is not None and self._needs_nobody(statement, task, search, node):
                     return True
                 found = search.at(node)
@@ -128,22 +132,11 @@ class _Preemption:
                             break
                     statement.pipeline(task, node, found.answer)
                     return True
-        statement.reject(task, search.rejection(lambda nodes: self._by_score(task, passing, nodes)))
+        statement.reject(task, search.rejection(by_score))
         return False
 
-    def _by_score(self, task: Task, passing: Bools, nodes: Ints) -> Iterable[int]:
-        every = np.flatnonzero(passing)
-        scores = np.zeros(passing.size)
-        scores[every] = self._session.scores(task, every)
-        return self._session.by_score(nodes, scores[nodes])
-
     def _least_important_first(self, victims: list[Task]) -> Iterable[Task]:
-        less = self._session.task_less
-        heap: Heap[Task] = Heap(lambda left, right: not less(left, right))
-        for victim in victims:
-            heap.push(victim)
-        while heap:
-            yield heap.pop()
+        return sorted(victims, key=self._session.task_order.key, reverse=True)
 
     # --- what rules may ask for beside ---------------------------------------------------------
 

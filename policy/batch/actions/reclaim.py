@@ -23,7 +23,7 @@ class Reclaim(Action):
     doc = "Evicts tasks of other queues for one task of each job that waits."
 
     def run(self, session: ActionView) -> None:
-        queues: Heap[BatchQueue] = Heap(session.queue_less)
+        queues: Heap[BatchQueue] = Heap(session.queue_order.key)
         jobs: dict[str, Heap[Job]] = {}
         tasks: dict[str, Heap[Task]] = {}
         seen: set[str] = set()
@@ -32,8 +32,8 @@ class Reclaim(Action):
                 seen.add(job.queue)
                 queues.push(session.queue_of(job))
             if job.count(Status.PENDING):
-                jobs.setdefault(job.queue, Heap(session.job_less)).push(job)
-                of_job = tasks[job.uid] = Heap(session.task_less)
+                jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
+                of_job = tasks[job.uid] = Heap(session.task_order.key)
                 for task in job.having(Status.PENDING):
                     of_job.push(task)
         while queues:
@@ -66,12 +66,13 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
         passing=passing,
         order=lambda victims: victims,
         room=room,
+        alike=("other queues", queue.index),
     )
     candidates = search.candidates
     if room is not None:
         covering = np.flatnonzero(passing & room.covering(task.start_request))
         candidates = np.union1d(candidates, covering)
-    for node in candidates.tolist():
+    for node in map(int, candidates):
         if room is not None and task.start_request.less_equal(search.room_at(node)):
             session.pipeline(task, node)
             return True

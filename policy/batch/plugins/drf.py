@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from policy.batch.cache import allocated
-from policy.batch.model import Job, Task
+from policy.batch.model import HOLDING, Job, Task
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, dominant_share
@@ -30,7 +29,7 @@ class Drf(Plugin):
     def open(self, session: PluginView) -> None:
         self._session = session
         self._total = session.nodes.total
-        self._allocated = allocated(session.jobs.values())
+        self._allocated = session.requests_of(HOLDING)
         self._shares = {uid: self._share(of_job) for uid, of_job in self._allocated.items()}
         self._by_index = np.array(list(self._shares.values()))
         #: per resource that is shared out, what each job has; shape (jobs,)
@@ -53,9 +52,8 @@ class Drf(Plugin):
     def shares(self) -> Mapping[str, float]:
         return dict(self._shares)
 
-    def job_order(self, left: Job, right: Job) -> int:
-        one, other = self._shares[left.uid], self._shares[right.uid]
-        return -1 if one < other else 1 if one > other else 0
+    def job_order(self, job: Job) -> float:
+        return self._shares[job.uid]
 
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
         own = self._claimed(preemptor)

@@ -25,6 +25,7 @@ class Gang(Plugin):
     def open(self, session: PluginView) -> None:
         self._session = session
         self._minimum = np.array([j.minimum for j in session.jobs.values()], dtype=np.int64)
+        self._single = self._minimum == 1
         session.register(
             self.name,
             job_order=self.job_order,
@@ -44,16 +45,15 @@ class Gang(Plugin):
             if not job.has_group:
                 session.nodes.crashes.append(Crash(kind=CrashKind.NO_GROUP, subject=job.uid))
 
-    def job_order(self, left: Job, right: Job) -> int:
-        return int(left.is_ready) - int(right.is_ready)
+    def job_order(self, job: Job) -> bool:
+        return job.is_ready
 
     def evictable(self, claimant: Task, tasks: Sequence[Task]) -> list[Task]:
         jobs = self._session.jobs
         return [t for t in tasks if _spares_one(jobs[t.job])]
 
     def evictable_jobs(self, claimant: Task) -> Bools:
-        spare = self._session.job_ready - 1
-        return np.asarray((self._minimum <= spare) | (self._minimum == 1))
+        return np.asarray((self._minimum < self._session.job_ready) | self._single)
 
 
 def _spares_one(job: Job) -> bool:

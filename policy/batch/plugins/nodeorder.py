@@ -23,7 +23,7 @@ from policy.cluster import quantities
 from policy.cluster.objects import NodeSelectorTerm, Pod
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.selectors import RequiredNodes, compile_node_term
-from policy.cluster.tables import Ints
+from policy.cluster.tables import NOWHERE, Ints
 from policy.filters.node_affinity import matching_nodes
 
 MAX = 10
@@ -54,14 +54,17 @@ class NodeOrder(Plugin):
         allocatable = session.nodes.allocatable
         self._capacity = (allocatable.cpu.astype(np.int64), allocatable.memory.astype(np.int64))
         self._requested = (np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
-        self._asked: dict[object, tuple[int, int]] = {}  #: equal requests are added up once
         self._preferred: dict[bytes, Ints | None] = {}
-        for i, held in enumerate(session.nodes.held):
-            for entry in held.values():
-                self._count(i, entry.task, 1)
+        self._asked = [nonzero_requests(pod) for pod in session.shapes.pods]  #: by shape
+        held = np.flatnonzero(session.nodes.place != NOWHERE)
+        asked = np.array(self._asked, dtype=np.int64).reshape(-1, 2)[session.task_shape[held]]
+        for column, requested in enumerate(self._requested):
+            np.add.at(requested, session.nodes.place[held], asked[:, column])
         session.nodes.watchers.append(self._count)
         self._pod_affinity = PodAffinityScores(session)
-        session.register(self.name, node_order=self.node_order)
+        session.register(
+            self.name, node_order=self.node_order, node_order_class=self.node_order_class
+        )
 
     def node_order(self, task: Task, nodes: Ints) -> Scores:
         weight = self._weight
@@ -93,16 +96,16 @@ class NodeOrder(Plugin):
                 found += weight["podaffinity"] * scored
         return found.astype(np.float64)
 
+    def node_order_class(self, task: Task) -> tuple[int, int] | None:
+        """None where affinity makes a node's score depend on the other nodes that are scored."""
+        if self._weight["nodeaffinity"] and self._node_affinity(task) is not None:
+            return None
+        if self._weight["podaffinity"] and self._pod_affinity.counts(task):
+            return None
+        return self._asks(task)
+
     def _asks(self, task: Task) -> tuple[int, int]:
-        containers = task.pod.spec.containers or ()
-        key = tuple(
-            tuple(c.resources.requests.items()) if c.resources and c.resources.requests else ()
-            for c in containers
-        )
-        found = self._asked.get(key)
-        if found is None:
-            found = self._asked[key] = nonzero_requests(task.pod)
-        return found
+        return self._asked[task.shape]
 
     def _count(self, node: int, task: Task, sign: int) -> None:
         cpu, memory = self._asks(task)

@@ -51,11 +51,14 @@ class PodAffinityScores:
         self._named = np.array([bool(t.pod.spec.node_name) for t in session.tasks], dtype=np.bool_)
         self._groups = _group(session.tasks)
 
+    def counts(self, task: Task) -> bool:
+        """May any node have a score other than 0? Not where no pod says anything of others."""
+        return bool(self._groups) or _asks(task.pod)
+
     def scores(self, task: Task, nodes: Ints) -> Ints | None:
         """0 to 10 for each of the nodes; None where nothing counts."""
         own = _preferred(task.pod)
-        asks = _asks(task.pod)
-        if not asks and not self._groups:
+        if not self.counts(task):
             return None
         scored = np.zeros(len(self._nodes), dtype=np.bool_)
         scored[nodes] = True

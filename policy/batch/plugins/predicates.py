@@ -18,7 +18,7 @@ from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.views import PluginView
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import NodeIndex, Snapshot
-from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, host_ports
+from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, host_ports
 from policy.filters.affinity_terms import required_terms
 from policy.filters.base import Incoming
 from policy.filters.registry import FILTERS
@@ -73,13 +73,30 @@ class Predicates(Plugin):
         anti = session.snapshot.column(ANTI_AFFINITY)
         self._anti_rows = np.flatnonzero(anti >= 0)
         session.register(
-            self.name, predicate=self.predicate, predicate_reasons=self.predicate_reasons
+            self.name,
+            predicate=self.predicate,
+            predicate_class=self.predicate_class,
+            predicate_at=self.predicate_at,
+            predicate_reasons=self.predicate_reasons,
         )
 
     def predicate(self, task: Task) -> Bools:
         found = self._session.nodes.pods < self._session.nodes.allowed_pods
         for passes in self._checks(task).values():
             found &= passes
+        return found
+
+    def predicate_class(self, task: Task) -> bytes | None:
+        """None where ports or affinity make a node's answer depend on other pods."""
+        if host_ports(task.pod) or self._looks_at_pods(task):
+            return None
+        return self._signature_of(task)
+
+    def predicate_at(self, task: Task, nodes: Ints) -> Bools:
+        """Of tasks with a class."""
+        found = self._session.nodes.pods[nodes] < self._session.nodes.allowed_pods[nodes]
+        for passes in self._fixed_checks(task).values():
+            found &= passes[nodes]
         return found
 
     def predicate_reasons(self, task: Task) -> dict[str, Bools]:
@@ -105,12 +122,16 @@ class Predicates(Plugin):
 
     def _fixed_checks(self, task: Task) -> dict[str, Bools]:
         """Checks of the nodes alone; pods that ask for the same share their answers."""
-        signature = self._signatures.get(task.index)
-        if signature is None:
-            signature = self._signatures[task.index] = _signature(task.pod)
+        signature = self._signature_of(task)
         found = self._fixed.get(signature)
         if found is None:
             found = self._fixed[signature] = self._judge_nodes(task)
+        return found
+
+    def _signature_of(self, task: Task) -> bytes:
+        found = self._signatures.get(task.index)
+        if found is None:
+            found = self._signatures[task.index] = _signature(task.pod)
         return found
 
     def _judge_nodes(self, task: Task) -> dict[str, Bools]:
@@ -149,10 +170,9 @@ class Predicates(Plugin):
 
     def _pod_affinity(self, task: Task) -> Bools | None:
         """Affinity sees tasks in allocated statuses of the session's jobs, where they are."""
-        own = required_terms(task.pod, anti=False) or required_terms(task.pod, anti=True)
-        if not own and not (self._session.existing[self._anti_rows] >= 0).any():
+        if not self._looks_at_pods(task):
             return None
-        version = (self._session.existing_version, self._session.nodes.version)
+        version = (self._session.existing_version, len(self._session.nodes.changed))
         if version != self._affinity_version:
             self._affinity_version = version
             self._affinity.clear()
@@ -162,6 +182,11 @@ class Predicates(Plugin):
         if key not in self._affinity:
             self._affinity[key] = self._judge_affinity(task)
         return self._affinity[key]
+
+    def _looks_at_pods(self, task: Task) -> bool:
+        """Has the task required terms, or a pod that is there a required anti-affinity?"""
+        own = required_terms(task.pod, anti=False) or required_terms(task.pod, anti=True)
+        return bool(own) or bool((self._session.existing[self._anti_rows] >= 0).any())
 
     def _judge_affinity(self, task: Task) -> Bools | None:
         existing = self._session.existing

@@ -27,11 +27,11 @@ class Priority(Plugin):
             preemptable_jobs=self.preemptable_jobs,
         )
 
-    def task_order(self, left: Task, right: Task) -> int:
-        return right.priority - left.priority
+    def task_order(self, task: Task) -> int:
+        return -task.priority
 
-    def job_order(self, left: Job, right: Job) -> int:
-        return right.priority - left.priority
+    def job_order(self, job: Job) -> int:
+        return -job.priority
 
     def preemptable(self, preemptor: Task, tasks: Sequence[Task]) -> list[Task]:
         own = self._jobs[preemptor.job].priority

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from policy.batch.cache import allocated
 from policy.batch.figures import QueueFigures
-from policy.batch.model import BatchQueue, Status, Task
+from policy.batch.model import HOLDING, BatchQueue, Status, Task
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
-from policy.batch.resources import Resource, difference, minimum, share, total
+from policy.batch.resources import Resource, difference, minimum, share
 from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
 
@@ -75,14 +74,15 @@ class Proportion(Plugin):
     def _open_accounts(self) -> dict[str, _Account]:
         """One account per queue that has a job in the session, in order of name."""
         accounts: dict[str, _Account] = {}
-        jobs = self._session.jobs
-        of_jobs = allocated(jobs.values())
-        for job in jobs.values():
+        holding = self._session.requests_of(HOLDING)
+        pending = self._session.requests_of({Status.PENDING})
+        for job in self._session.jobs.values():
             queue = self._session.queue_of(job)
-            account = accounts.setdefault(queue.name, _Account(queue))
-            account.allocated.add(of_jobs[job.uid])
-            account.request.add(of_jobs[job.uid])
-            account.request.add(total(t.request for t in job.having(Status.PENDING)))
+            account = accounts.get(queue.name)
+            if account is None:
+                account = accounts[queue.name] = _Account(queue)
+            account.allocated.add(holding[job.uid])
+            account.request.add(holding[job.uid]).add(pending[job.uid])
         return dict(sorted(accounts.items()))
 
     def _divide(self, remaining: Resource) -> None:
@@ -116,9 +116,8 @@ class Proportion(Plugin):
 
     # --- deciding ------------------------------------------------------------------------------
 
-    def queue_order(self, left: BatchQueue, right: BatchQueue) -> int:
-        one, other = self._accounts[left.name].share, self._accounts[right.name].share
-        return -1 if one < other else 1 if one > other else 0
+    def queue_order(self, queue: BatchQueue) -> float:
+        return self._accounts[queue.name].share
 
     def overused(self, queue: BatchQueue) -> bool:
         account = self._accounts[queue.name]

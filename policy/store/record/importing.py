@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from sqlalchemy import Connection
 
 from policy.cluster.digest import GENESIS
-from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
+from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_of
 from policy.store.errors import ImportConflict
 from policy.store.ledger import entries
 from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
@@ -104,8 +104,9 @@ def write(
     for kind in sorted(incoming.puts.keys() | pruned):
         given = incoming.puts.get(kind, {})
         have = live[kind] = live_versions(connection, head, kind)
-        added = [given[key] for key in sorted(given) if key not in have]
-        known = [one for key, one in sorted(given.items()) if key in have]
+        ordered = [given[key] for key in sorted(given)]
+        added = [one for one in ordered if one.key not in have]
+        known = [one for one in ordered if one.key in have]
         changed = [one for one in known if one.digest != have[one.key].digest]
         removed = sorted(_to_prune(kind, have, incoming, scope))
         puts += [*added, *changed]
@@ -137,7 +138,7 @@ def _stray(
     stray = [
         (key, node)
         for key, pod in incoming.puts.get("Pod", {}).items()
-        if (node := pod.columns["node"]) and node not in nodes
+        if (node := cast("Pod", pod.obj).spec.node_name) and node not in nodes
     ]
     if stray:
         known = live if live is not None else live_versions(connection, head, "Node")

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
 
+from policy.cluster import collector
 from policy.cluster.digest import GENESIS, Change
-from policy.cluster.objects import KINDS, ClusterObject
+from policy.cluster.objects import KINDS, ClusterObject, Pod
+from policy.cluster.sharing import Sharing
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
 
-_DECODERS: Final = {kind: msgspec.json.Decoder(of) for kind, of in KINDS.items()}
 _BATCH: Final = 10_000
+
+
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[ClusterObject]:
+    """Made when the first object of its kind is read: that takes as long as a short command."""
+    return msgspec.json.Decoder(KINDS[kind])
 
 
 def decode(kind: str, manifest: str) -> ClusterObject:
     """The object of a stored manifest."""
     try:
-        found: ClusterObject = _DECODERS[kind].decode(manifest)
+        return _decoder(kind).decode(manifest)
     except msgspec.DecodeError as exc:
         raise StoreError(
             f"a stored {kind} cannot be read: {exc}",
             help="run `policy audit verify` to find what was changed",
         ) from exc
-    return found
 
 
 def require_head(connection: Connection, cluster: str) -> Head:
@@ -93,9 +100,13 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
     found = connection.execute(
         select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
     )
+    sharing = Sharing()
     for part in found.scalars().partitions():
         for manifest in part:
-            yield decode(kind, manifest)
+            obj = decode(kind, manifest)
+            if type(obj) is Pod:
+                sharing.pod(obj)
+            yield obj
 
 
 def head_revision(connection: Connection, cluster: str) -> int:
@@ -103,6 +114,7 @@ def head_revision(connection: Connection, cluster: str) -> int:
     return require_head(connection, cluster).number
 
 
+@collector.paused()
 def load(connection: Connection, cluster: str, *, at: int | None = None) -> LoadedState:
     """The cluster at a revision, the newest by default. Raises NotFound."""
     head = require_head(connection, cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from sqlalchemy import (
     Connection,
@@ -24,18 +24,25 @@ from sqlalchemy import (
 )
 
 from policy.cluster import digest
-from policy.cluster.objects import ClusterObject, encode
-from policy.store import rows
+from policy.cluster.objects import ClusterObject, Pod, encode
+from policy.store import bulk, rows
 from policy.store.errors import StoreError
 from policy.store.model import Cause, NominationEnd
-from policy.store.state.columns import columns_of
-from policy.store.tables import CLUSTERS, NOMINATION_ENDS, NOMINATIONS, REVISIONS, VERSIONS
+from policy.store.state.columns import Columns, columns_of
+from policy.store.tables import (
+    CLUSTERS,
+    NOMINATION_ENDS,
+    NOMINATIONS,
+    REVISIONS,
+    VERSIONS,
+    covered,
+)
+from policy.store.tables.base import LEDGER_FORMAT
 
 T = TypeVar("T")
 
 CHUNK: Final = 500
 """Keys per IN list."""
-ROWS_PER_INSERT: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +55,21 @@ class Head:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """A new version of an object, ready to be written."""
 
     kind: str
     key: str
     digest: str
-    manifest: str
-    columns: Mapping[str, Any]
+    manifest: bytes
+    obj: ClusterObject
+
+    def columns(self) -> Columns:
+        """Raises StoreError for an object whose quantities or times are none."""
+        return columns_of(self.kind, self.key, self.obj)
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """What is known of the version that is true now."""
 
     valid_from: int
@@ -90,22 +99,22 @@ def inserting(table: Table) -> Insert:
 
 
 def put(kind: str, key: str, obj: ClusterObject) -> Put:
-    """Raises StoreError for an object whose quantities or times are none."""
+    """The object as a version; its columns are made where it is written."""
     manifest = encode(obj)
-    return Put(
-        kind=kind,
-        key=key,
-        digest=digest.object_digest(obj),
-        manifest=manifest.decode(),
-        columns=columns_of(kind, key, obj),
-    )
+    return Put(kind, key, digest.encoded_digest(manifest), manifest, obj)
 
 
-def _waiting_nomination(columns: Mapping[str, Any]) -> str:
+def _waiting_nomination(node: str, phase: str, nominated: str) -> str:
     """The nomination that the scheduler counts: of a pod that is neither placed nor finished."""
-    if columns["node"] or columns["phase"] in {"Succeeded", "Failed"}:
-        return ""
-    return cast("str", columns["nominated_node"])
+    return "" if node or phase in _FINISHED else nominated
+
+
+def _nomination_of(pod: Pod) -> str:
+    status = pod.status
+    return _waiting_nomination(pod.spec.node_name, status.phase, status.nominated_node_name)
+
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 # --- reading the head ----------------------------------------------------------------------------
@@ -187,21 +196,12 @@ def live_versions(
             connection.execute(query, {**of_cluster, "keys": list(part)})
             for part in chunks(list(keys), CHUNK)
         ]
+    found = (row for result in results for row in result.all())
     if kind != "Pod":
-        return {
-            row.key: Live(valid_from=row.valid_from, digest=row.digest)
-            for result in results
-            for row in result
-        }
+        return {key: Live(valid_from, of) for key, valid_from, of in found}
     return {
-        row.key: Live(
-            valid_from=row.valid_from,
-            digest=row.digest,
-            uid=row.uid,
-            nominated=_waiting_nomination(dict(row._mapping)) if row.nominated_node else "",
-        )
-        for result in results
-        for row in result
+        key: Live(valid_from, of, uid, _waiting_nomination(node, phase, nominated))
+        for key, valid_from, of, uid, node, phase, nominated in found
     }
 
 
@@ -264,7 +264,8 @@ def write_revision(
             lines += _follow_nominations(
                 connection,
                 head,
-                {p.key: p.columns for p in new} | dict.fromkeys(removed),
+                new,
+                removed,
                 known,
                 number=number,
                 at_ms=at_ms,
@@ -315,33 +316,35 @@ def _write_kind(
         rows.closed_line(table.name, key=key, valid_from=version.valid_from, valid_to=number)
         for key, version in ending
     ]
-    for part in chunks(new, ROWS_PER_INSERT):
-        values = [
-            {
-                "cluster_id": head.cluster_id,
-                "key": one.key,
-                "valid_from": number,
-                "valid_to": None,
-                **one.columns,
-                "digest": one.digest,
-                "manifest": one.manifest,
-            }
-            for one in part
-        ]
-        connection.execute(inserting(table), values)
-        lines += [rows.line(table, row) for row in values]
+    names = covered(table, LEDGER_FORMAT)
+    typed = names[_BEFORE:_BEHIND]
+
+    def versions() -> Iterator[bulk.Row]:
+        for one in new:
+            columns = one.columns()
+            values = (head.cluster_id, one.key, number, *[columns[n] for n in typed], one.digest)
+            lines.append(rows.line_of(table, values))
+            yield (*values, one.manifest.decode())
+
+    bulk.insert_rows(connection, table, (*names, "manifest"), versions(), count=len(new))
     return lines
 
 
+_BEFORE: Final = 3
+"""Columns of a version before those of its kind: cluster, key, first revision."""
+_BEHIND: Final = -1
+"""And behind them, as far as the ledger covers it: the digest."""
+
+
 def _end_cause(
-    key: str, after: Mapping[str, Any] | None, was: Live, taken_away: Collection[str]
+    key: str, after: Pod | None, was: Live, taken_away: Collection[str]
 ) -> NominationEnd:
-    if after is None or after["uid"] != was.uid or after["phase"] in {"Succeeded", "Failed"}:
+    if after is None or after.metadata.uid != was.uid or after.status.phase in _FINISHED:
         return NominationEnd.POD_GONE
-    if after["node"]:
-        same = after["node"] == was.nominated
+    if after.spec.node_name:
+        same = after.spec.node_name == was.nominated
         return NominationEnd.BOUND if same else NominationEnd.BOUND_ELSEWHERE
-    if after["nominated_node"]:
+    if after.status.nominated_node_name:
         return NominationEnd.SUPERSEDED
     return NominationEnd.TAKEN_AWAY if key in taken_away else NominationEnd.CLEARED
 
@@ -349,7 +352,8 @@ def _end_cause(
 def _follow_nominations(
     connection: Connection,
     head: Head,
-    after: Mapping[str, Mapping[str, Any] | None],
+    new: Sequence[Put],
+    removed: Sequence[str],
     before: Mapping[str, Live],
     *,
     number: int,
@@ -360,22 +364,24 @@ def _follow_nominations(
     """Rows for the nominations that the changed pods begin or end."""
     ended: dict[str, NominationEnd] = {}
     made: list[dict[str, Any]] = []
-    for key, columns in after.items():
+    after: dict[str, Pod | None] = {one.key: cast("Pod", one.obj) for one in new}
+    after |= dict.fromkeys(removed)
+    for key, pod in after.items():
         was = before.get(key)
-        now = _waiting_nomination(columns) if columns is not None else ""
+        now = _nomination_of(pod) if pod is not None else ""
         if was is not None and was.nominated:
-            same_pod = columns is not None and columns["uid"] == was.uid
+            same_pod = pod is not None and pod.metadata.uid == was.uid
             if same_pod and was.nominated == now:
                 continue
-            ended[key] = _end_cause(key, columns, was, taken_away)
-        if now and columns is not None:
+            ended[key] = _end_cause(key, pod, was, taken_away)
+        if now and pod is not None:
             made.append(
                 {
                     "cluster_id": head.cluster_id,
                     "made_revision": number,
                     "pod": key,
-                    "uid": columns["uid"],
-                    "priority": columns["priority"],
+                    "uid": pod.metadata.uid,
+                    "priority": pod.spec.priority or 0,
                     "node": now,
                     "made_decision": decision_id,
                     "made_ms": at_ms,

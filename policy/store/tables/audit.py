@@ -7,7 +7,16 @@ from typing import Final
 from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint
 from sqlalchemy import text as sql
 
-from policy.store.tables.base import identity, int64, json, millis, table, text, written_by
+from policy.store.tables.base import (
+    identity,
+    int64,
+    json,
+    millis,
+    partial,
+    table,
+    text,
+    written_by,
+)
 
 ENVIRONMENTS: Final = table(
     "environments",
@@ -83,15 +92,14 @@ SESSION_STEPS: Final = table(
     PrimaryKeyConstraint("session_id", "position"),
     # The evictions that took effect, for the views, and covering for the figures of the past:
     # SQLite would else read all steps of a session, of which those in vain are by far the most.
-    Index(
+    partial(
         "ix_session_steps_evictions",
         "session_id",
         "for_task",
         "task",
         "operation",
         "reason",
-        sqlite_where=STEP_EVICTED,
-        postgresql_where=STEP_EVICTED,
+        where=STEP_EVICTED,
     ),
     clustered=True,
 )

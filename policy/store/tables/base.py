@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Column, Identity, MetaData, Table
+from sqlalchemy import Column, Identity, Index, MetaData, Table, TextClause
 from sqlalchemy.schema import SchemaItem
 
 from policy.store.types import Bool, Int64, Json, Millis, Str
@@ -45,6 +45,23 @@ def table(
         sqlite_with_rowid=not clustered,
         sqlite_autoincrement=unique_for_ever,
     )
+
+
+def partial(name: str, *columns: str, where: TextClause, unique: bool = False) -> Index:
+    """An index of the rows that meet a condition, on both databases."""
+    # The argument for Postgres would load all of SQLAlchemy's code for it with the tables.
+    return Index(name, *columns, unique=unique, sqlite_where=where, info={_WHERE: where})
+
+
+_WHERE: Final = "where"
+
+
+def name_conditions_for_postgres() -> None:
+    """Give partial indexes their condition for Postgres too, for whoever writes DDL from them."""
+    for of in METADATA.tables.values():
+        for index in of.indexes:
+            if _WHERE in index.info:
+                index.dialect_kwargs["postgresql_where"] = index.info[_WHERE]
 
 
 def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:

@@ -13,6 +13,7 @@ from policy.store.tables.base import (
     int64,
     json,
     millis,
+    partial,
     table,
     text,
     written_by,
@@ -77,7 +78,6 @@ DECISIONS: Final = table(
     Index(None, "digest"),
     Index(None, "cluster_id", "id"),
     Index(None, "cluster_id", "now_ms"),
-    Index(None, "cluster_id", "preemptor"),
     Index(None, "cluster_id", "preemptor_namespace"),
     Index(None, "cluster_id", "node"),
     Index(None, "rule_set_id"),
@@ -98,13 +98,27 @@ DECISIONS: Final = table(
         "decided_by",
         "outcome",
         "hypothetical",
+        "now_ms",
+        "preemptor_namespace",
+    ),
+    # Finds the decisions for a pod, and covers who preempted most.
+    Index(
+        "ix_decisions_preemptors",
+        "cluster_id",
+        "preemptor",
+        "preemptor_priority",
+        "outcome",
+        "hypothetical",
+        "now_ms",
+        "victim_count",
+        "pdb_violations",
+        "preemptor_namespace",
     ),
     # For the view of preemptions by time, of all clusters.
-    Index(
+    partial(
         "ix_decisions_preempted",
         "now_ms",
-        sqlite_where=sql("outcome = 'preempt' AND NOT hypothetical"),
-        postgresql_where=sql("outcome = 'preempt' AND NOT hypothetical"),
+        where=sql("outcome = 'preempt' AND NOT hypothetical"),
     ),
 )
 
@@ -193,23 +207,34 @@ VICTIMS: Final = table(
     PrimaryKeyConstraint("decision_id", "position"),
     Index(None, "now_ms"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
-    Index(None, "cluster_id", "namespace", "owner", "now_ms"),
-    # Covers the view of who preempts whom.
+    # Finds the victims of a workload, and covers what workloads and namespaces lost.
+    Index(
+        "ix_victims_workloads",
+        "cluster_id",
+        "namespace",
+        "owner",
+        "now_ms",
+        "evicted",
+        "run_seconds",
+        "pdb_violating",
+        "pod",
+    ),
+    # Covers the view of who preempts whom, and the same by workload.
     Index(
         "ix_victims_who_preempts_whom",
         "cluster_id",
         "preemptor_namespace",
         "namespace",
+        "owner",
         "evicted",
         "now_ms",
         "run_seconds",
     ),
-    Index(
+    partial(
         "ix_victims_pdb_violating",
         "cluster_id",
         "now_ms",
-        sqlite_where=sql("pdb_violating"),
-        postgresql_where=sql("pdb_violating"),
+        where=sql("pdb_violating"),
     ),
     clustered=True,
 )

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql
 
-from policy.store.tables.base import boolean, identity, int64, json, millis, table, text
+from policy.store.tables.base import boolean, identity, int64, json, millis, partial, table, text
 
 CLUSTERS: Final = table("clusters", identity(), text("name"), UniqueConstraint("name"))
 
@@ -51,14 +51,7 @@ def _versions(name: str, *columns: Column[Any]) -> Table:
         json("manifest", info={"elsewhere": True}),
         PrimaryKeyConstraint("cluster_id", "key", "valid_from"),
         # One version of an object is true at a time.
-        Index(
-            f"uq_{name}_live",
-            "cluster_id",
-            "key",
-            unique=True,
-            sqlite_where=sql("valid_to IS NULL"),
-            postgresql_where=sql("valid_to IS NULL"),
-        ),
+        partial(f"uq_{name}_live", "cluster_id", "key", unique=True, where=sql("valid_to IS NULL")),
         Index(None, "cluster_id", "valid_to", "valid_from"),
         Index(None, "cluster_id", "valid_from"),
     )

@@ -1,8 +1,18 @@
 -- Victims whose eviction violated a pod disruption budget, the newest first.
-SELECT decision_id, decided_at, victim, victim_owner, victim_priority, node, preemptor,
-       preemptor_priority, rule_set
-FROM v_pdb_violations
-WHERE now_ms >= :since AND now_ms < :until AND (:cluster = '' OR cluster = :cluster)
-      AND (:namespace = '' OR victim_namespace = :namespace)
-ORDER BY decision_id DESC, victim
-LIMIT :limit
+SELECT v.decision_id, v.decided_at, v.victim, v.victim_owner, v.victim_priority, v.node,
+       v.preemptor, v.preemptor_priority, v.rule_set
+FROM (
+    SELECT f.decision_id, f.pod
+    FROM clusters c
+    CROSS JOIN victims f
+    CROSS JOIN decisions d
+    WHERE f.cluster_id = c.id AND d.id = f.decision_id
+          AND f.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
+          AND f.now_ms >= :since AND f.now_ms < :until
+          AND (:cluster = '' OR c.name = :cluster)
+          AND (:namespace = '' OR f.namespace = :namespace)
+    ORDER BY f.decision_id DESC, f.pod
+    LIMIT :limit
+) newest
+JOIN v_pdb_violations v ON v.decision_id = newest.decision_id AND v.victim = newest.pod
+ORDER BY v.decision_id DESC, v.victim

@@ -1,11 +1,16 @@
 -- Which ranking criterion decided how many preemptions; '' where there was one candidate only.
-SELECT r.name AS rule_set, d.decided_by AS criterion, count(*) AS decisions
-FROM clusters c
-JOIN decisions d ON d.cluster_id = c.id
+SELECT r.name AS rule_set, d.criterion, CAST(sum(d.decisions) AS BIGINT) AS decisions
+FROM (
+    -- `+` lets SQLite walk the criteria in the order of their index, instead of sorting by time.
+    SELECT d.rule_set_id, d.decided_by AS criterion, count(*) AS decisions
+    FROM clusters c
+    CROSS JOIN decisions d
+    WHERE d.cluster_id = c.id AND d.outcome = 'preempt' AND NOT d.hypothetical
+          AND +d.now_ms >= :since AND +d.now_ms < :until
+          AND (:cluster = '' OR c.name = :cluster)
+    GROUP BY c.id, d.rule_set_id, d.decided_by
+) d
 JOIN rule_sets r ON r.id = d.rule_set_id
-WHERE d.outcome = 'preempt' AND NOT d.hypothetical
-      AND d.now_ms >= :since AND d.now_ms < :until
-      AND (:cluster = '' OR c.name = :cluster)
-GROUP BY r.name, d.decided_by
-ORDER BY decisions DESC, r.name, d.decided_by
+GROUP BY r.name, d.criterion
+ORDER BY decisions DESC, rule_set, d.criterion
 LIMIT :limit

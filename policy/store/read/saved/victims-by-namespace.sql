@@ -1,10 +1,35 @@
 -- What each namespace lost by preemption: pods, run time, violated budgets.
-SELECT victim_namespace, count(*) AS evictions, count(DISTINCT victim) AS pods,
-       CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
-       CAST(sum(CASE WHEN pdb_violating THEN 1 ELSE 0 END) AS BIGINT) AS pdb_violations
-FROM v_victims
-WHERE evicted AND now_ms >= :since AND now_ms < :until
-      AND (:cluster = '' OR cluster = :cluster)
-GROUP BY victim_namespace
+WITH lost AS (
+    -- `+` lets SQLite walk the workloads in the order of their index, instead of sorting by time.
+    SELECT v.namespace, count(*) AS evictions, count(DISTINCT v.pod) AS pods,
+           sum(v.run_seconds) AS run_seconds,
+           sum(CASE WHEN v.pdb_violating THEN 1 ELSE 0 END) AS pdb_violations
+    FROM clusters c
+    CROSS JOIN victims v
+    WHERE v.cluster_id = c.id AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+          AND (:cluster = '' OR c.name = :cluster)
+    GROUP BY c.id, v.namespace, v.owner
+    UNION ALL
+    SELECT s.victim_namespace, count(*), count(DISTINCT s.new_pod), sum(s.run_seconds), 0
+    FROM (
+        SELECT t.cluster, t.victim_namespace, t.victim_owner, t.run_seconds,
+               CASE WHEN NOT EXISTS (
+                   SELECT 1 FROM clusters c
+                   JOIN victims v ON v.cluster_id = c.id
+                   WHERE c.name = t.cluster AND v.namespace = t.victim_namespace
+                         AND v.owner = t.victim_owner AND v.pod = t.victim
+                         AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+               ) THEN t.victim END AS new_pod
+        FROM v_victims t
+        WHERE t.session_id IS NOT NULL AND t.now_ms >= :since AND t.now_ms < :until
+              AND (:cluster = '' OR t.cluster = :cluster)
+    ) s
+    GROUP BY s.cluster, s.victim_namespace, s.victim_owner
+)
+SELECT namespace AS victim_namespace, CAST(sum(evictions) AS BIGINT) AS evictions,
+       CAST(sum(pods) AS BIGINT) AS pods, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+       CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
+FROM lost
+GROUP BY namespace
 ORDER BY evictions DESC, victim_namespace
 LIMIT :limit

@@ -1,0 +1,57 @@
+"""Reading the record: queries, history figures, reports, SQL of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from policy.store.faces import Face, reads, streams
+from policy.store.read import evictions, queries, reports, tables
+from policy.store.record import environments, sessions
+
+if TYPE_CHECKING:
+    from policy.store.read.history import Moment
+
+
+class ReadFace(Face):
+    """What was recorded: single decisions and sessions, lists, and what reports are made of."""
+
+    decision = reads(queries.decision)
+    decisions = reads(queries.decisions)
+    decision_ids = reads(queries.decision_ids)
+    decisions_by_id = reads(queries.decisions_by_id)
+    frozen = reads(queries.frozen)
+    victims_of = reads(queries.victims_of)
+    rule_set = reads(queries.rule_set)
+    nominations = reads(queries.nominations)
+    session = reads(sessions.session)
+    sessions = reads(sessions.sessions)
+    environment = reads(environments.environment)
+    active_rule_set = reads(environments.active)
+    activations = reads(environments.activations)
+    environments = reads(environments.environments)
+    past_preemptions = streams(evictions.past_preemptions)
+    evictions = reads(evictions.evictions)
+    past_nominations = reads(reports.past_nominations)
+    tries_while_nominated = reads(reports.tries_while_nominated)
+    rule_sets_used = reads(reports.rule_sets_used)
+    rule_uses = reads(reports.rule_uses)
+    rows = streams(tables.rows)
+
+    def history(
+        self,
+        cluster: str,
+        needs: Collection[tuple[str, int | None]],
+        *,
+        now_ms: int,
+        before: Moment | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """Figures of the past for (function, window in seconds) pairs, as snapshots carry them.
+
+        before: only what had been recorded then.
+        """
+        # It reads rules, and with them columns: nothing that a list of decisions should wait for.
+        from policy.store.read.history import figures
+
+        with self._transactions.reading() as connection:
+            return figures(connection, cluster, needs, now_ms=now_ms, before=before)

@@ -1,0 +1,52 @@
+"""What is kept of imports, changes, decisions, sessions, rule sets and environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from policy.cluster import collector
+from policy.cluster.objects import ClusterObject
+from policy.store.faces import Face, writes
+from policy.store.model import ImportResult, PruneScope
+from policy.store.record import changing, decisions, environments, importing, sessions
+
+
+class RecordFace(Face):
+    """Everything that is written: each call is one transaction with one entry in the ledger."""
+
+    decision = writes(decisions.record)
+    hypothetical = writes(decisions.record_hypothetical)
+    session = writes(sessions.record)
+    change = writes(changing.change)
+    create_environment = writes(environments.create)
+    activate = writes(environments.activate)
+    roll_back = writes(environments.roll_back)
+
+    @collector.paused()
+    def import_objects(
+        self,
+        cluster: str,
+        objects: Iterable[ClusterObject],
+        *,
+        at_ms: int,
+        source: str,
+        actor: str = "",
+        prune: PruneScope | None = None,
+        progress: importing.Progress | None = None,
+    ) -> ImportResult:
+        """Make the stored objects equal to the given ones: all of it or nothing of it.
+
+        Objects that the import lacks stay, unless `prune` covers them. Raises ImportConflict
+        where it holds two different objects under one key, StoreError for values that are none.
+        """
+        incoming = importing.read(objects, progress)  # before the database is locked
+        with self._transactions.writing() as connection:
+            return importing.write(
+                connection,
+                cluster,
+                incoming,
+                at_ms=at_ms,
+                source=source,
+                actor=actor,
+                scope=prune,
+            )

@@ -1,0 +1,22 @@
+"""Cluster state: the versions of every object, and how they are read."""
+
+from __future__ import annotations
+
+from policy.store.faces import Face, reads
+from policy.store.state import loading, past
+
+
+class StateFace(Face):
+    """Cluster state out: as it is, as it was, and what changed in between."""
+
+    clusters = reads(loading.clusters)
+    load = reads(loading.load)
+    changes_since = reads(loading.changes_since)
+    head_revision = reads(loading.head_revision)
+    revision_at = reads(loading.revision_at)
+    revisions = reads(loading.revisions)
+    oldest_revision = reads(past.oldest_revision)
+    steps = reads(past.steps)
+    load_checked = reads(past.load_checked)
+    objects_at = reads(past.objects_at)
+    counts_at = reads(past.counts_at)

@@ -1,0 +1,167 @@
+"""Saved queries read the tables; each answers what the plain query over a view would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policy.store import SessionRecord, SessionStep, Store
+from policy.store.read.saved_queries import DEFAULTS, saved_queries
+from tests.contract.builders import BY_HAND, NOW, a_pod, made_on
+from tests.contract.filled import fill
+
+IN_TIME = """now_ms >= :since AND now_ms < :until AND (:cluster = '' OR cluster = :cluster)"""
+
+OVER_VIEWS = {
+    "most-preempted-workloads": f"""
+        SELECT victim_namespace, victim_owner, count(*) AS evictions,
+               count(DISTINCT preemptor) AS preemptors,
+               CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+               min(decided_at) AS first_at, max(decided_at) AS last_at
+        FROM v_victims
+        WHERE evicted AND {IN_TIME} AND (:namespace = '' OR victim_namespace = :namespace)
+        GROUP BY victim_namespace, victim_owner
+        ORDER BY evictions DESC, victim_namespace, victim_owner
+        LIMIT :limit
+    """,
+    "most-preempting-pods": f"""
+        SELECT preemptor, preemptor_priority, count(*) AS preemptions,
+               CAST(sum(victim_count) AS BIGINT) AS victims,
+               CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
+        FROM v_preemptions
+        WHERE {IN_TIME} AND (:namespace = '' OR preemptor_namespace = :namespace)
+        GROUP BY preemptor, preemptor_priority
+        ORDER BY victims DESC, preemptor
+        LIMIT :limit
+    """,
+    "pdb-violations": f"""
+        SELECT decision_id, decided_at, victim, victim_owner, victim_priority, node, preemptor,
+               preemptor_priority, rule_set
+        FROM v_pdb_violations
+        WHERE {IN_TIME} AND (:namespace = '' OR victim_namespace = :namespace)
+        ORDER BY decision_id DESC, victim
+        LIMIT :limit
+    """,
+    "rule-usage": """
+        SELECT r.name AS rule_set, f.section, f.rule, f.verdict, count(*) AS decisions
+        FROM clusters c
+        JOIN decisions d ON d.cluster_id = c.id
+        JOIN decision_rules f ON f.decision_id = d.id
+        JOIN rule_sets r ON r.id = d.rule_set_id
+        WHERE NOT d.hypothetical AND d.now_ms >= :since AND d.now_ms < :until
+              AND (:cluster = '' OR c.name = :cluster)
+        GROUP BY r.name, f.section, f.rule, f.verdict
+        ORDER BY r.name, f.section, decisions DESC, f.rule
+        LIMIT :limit
+    """,
+    "tie-breakers": f"""
+        SELECT rule_set, decided_by AS criterion, count(*) AS decisions
+        FROM v_preemptions
+        WHERE {IN_TIME} AND session_id IS NULL
+        GROUP BY rule_set, decided_by
+        ORDER BY decisions DESC, rule_set, criterion
+        LIMIT :limit
+    """,
+    "victims-by-namespace": f"""
+        SELECT victim_namespace, count(*) AS evictions, count(DISTINCT pod) AS pods,
+               CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+               CAST(sum(CASE WHEN pdb_violating THEN 1 ELSE 0 END) AS BIGINT) AS pdb_violations
+        FROM (
+            SELECT victim_namespace, run_seconds, pdb_violating,
+                   cluster || ' ' || victim_owner || ' ' || victim AS pod
+            FROM v_victims
+            WHERE evicted AND {IN_TIME}
+        ) v
+        GROUP BY victim_namespace
+        ORDER BY evictions DESC, victim_namespace
+        LIMIT :limit
+    """,
+    "victims-by-priority": f"""
+        SELECT preemptor_priority, victim_priority, count(*) AS evictions,
+               CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost
+        FROM v_victims
+        WHERE evicted AND {IN_TIME} AND (:namespace = '' OR victim_namespace = :namespace)
+        GROUP BY preemptor_priority, victim_priority
+        ORDER BY preemptor_priority DESC, victim_priority DESC
+        LIMIT :limit
+    """,
+    "who-preempts-whom": f"""
+        SELECT preemptor_namespace, victim_namespace, victim_owner, count(*) AS evictions,
+               CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost, max(decided_at) AS last_at
+        FROM v_victims
+        WHERE evicted AND {IN_TIME}
+              AND (:namespace = '' OR preemptor_namespace = :namespace
+                   OR victim_namespace = :namespace)
+        GROUP BY preemptor_namespace, victim_namespace, victim_owner
+        ORDER BY evictions DESC, preemptor_namespace, victim_namespace, victim_owner
+        LIMIT :limit
+    """,
+}
+
+ASKED: tuple[dict[str, Any], ...] = (
+    {},
+    {"since": NOW + 1},
+    {"until": NOW + 1},
+    {"since": NOW + 6_000, "until": NOW + 7_000},
+    {"cluster": "other"},
+    {"namespace": "shop"},
+    {"cluster": "default", "namespace": "team", "limit": 1},
+)
+
+
+def evicting_session(store: Store, cluster: str) -> None:
+    """A session some time later, which evicts again what a decision evicted before."""
+    steps = (("jobs/other", "lab/next"), ("shop/web-9", "lab/next"), ("shop/web-9", "lab/next"))
+    pods = [a_pod("jobs/other", node="n1"), a_pod("shop/web-9", node="n1", owner="ReplicaSet/web")]
+    store.record.import_objects(cluster, pods, at_ms=NOW + 5_000, source="dump3.json")
+    session = SessionRecord(
+        digest="sha256:" + 64 * "9",
+        now_ms=NOW + 6_500,
+        snapshot_digest="sha256:" + 64 * "6",
+        seed=1,
+        engine_version="1",
+        bound_count=0,
+        evicted_count=len(steps),
+        steps=tuple(
+            SessionStep(action="preempt", operation="evict", task=task, for_task=pod, node="n1")
+            for task, pod in steps
+        ),
+        document={},
+    )
+    store.record.session(
+        cluster,
+        made_on(store, session, cluster),
+        [],
+        expected_revision=store.state.head_revision(cluster),
+        at_ms=NOW + 6_600,
+        rules=BY_HAND,
+        actor="carl",
+    )
+
+
+def test_a_saved_query_answers_what_the_view_says(database_url: str) -> None:
+    """For each span of time, cluster and namespace the rows are those of the query over a view."""
+    with Store.open(database_url) as store:
+        for cluster in ("default", "other"):
+            fill(store, cluster)
+            evicting_session(store, cluster)
+
+        def answered(query: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
+            given = {name: value for name, value in asked.items() if f":{name}" in query}
+            with store.sql(query, given, trust_connection=True) as found:
+                return [tuple(found.columns), *map(tuple, found)]
+
+        saved = saved_queries()
+        asked = [DEFAULTS | given for given in ASKED]
+        expected = {name: [answered(q, a) for a in asked] for name, q in OVER_VIEWS.items()}
+        actual = {name: [answered(saved[name].sql, a) for a in asked] for name in OVER_VIEWS}
+        assert actual == expected
+        assert all(len(answers[0]) > 1 for answers in expected.values())
+
+
+@pytest.mark.parametrize("name", OVER_VIEWS)
+def test_the_query_over_a_view_has_the_parameters_of_the_saved_one(name: str) -> None:
+    """Both answer the same questions."""
+    named = tuple(p for p in DEFAULTS if f":{p}" in OVER_VIEWS[name])
+    assert saved_queries()[name].parameters == named
