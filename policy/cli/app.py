@@ -232,6 +232,7 @@ _KNOWN: Final = (
     ("policy.store.errors", "StoreError"),
     ("policy.conformance.run", "RecordingError"),
     ("policy.preemption.decide", "DecisionError"),
+    ("policy.scheduling.second_look", "DecisionsDiffer"),
     ("policy.scheduling.state", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
     ("policy.audit.processes", "WorkerLost"),

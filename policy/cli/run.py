@@ -60,6 +60,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --watch: how often to look where nothing is to be decided.",
 )
+@click.option(
+    "--paranoid",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Make every N-th decision again on the state put together anew, and stop with an error "
+    "where the two differ. Each takes as long as to load the cluster.",
+)
 @options.output_option
 def command(
     db: str,
@@ -74,6 +81,7 @@ def command(
     max_cycles: int,
     watch: bool,
     interval: float,
+    paranoid: int | None,
     form: str,
 ) -> int:
     """Decide for all pending pods, in the order of the queue.
@@ -94,6 +102,7 @@ def command(
       policy run
       policy run --dry-run --output csv > decisions.csv
       policy run --settle --dry-run
+      policy run --dry-run --paranoid 100
     """
     if watch and (settle or dry_run):
         raise options.Misused(
@@ -123,7 +132,14 @@ def command(
         if watch:
             from policy.cli.run_watch import watching
 
-            cycle = Scheduler(journal, rule_set, clock=clock, seed=seed, extenders=HttpExtenders())
+            cycle = Scheduler(
+                journal,
+                rule_set,
+                clock=clock,
+                seed=seed,
+                extenders=HttpExtenders(),
+                paranoid=paranoid,
+            )
             steps = watching(cycle, interval=interval, name=scheduler)
             _print_as_they_come(_counted(steps, outcomes), form)
         elif settle:
@@ -136,6 +152,7 @@ def command(
                 seed=seed,
                 dry_run=dry_run,
                 extenders=HttpExtenders(),
+                paranoid=paranoid,
             )
             settler = Settler(cycle, rule_set, virtual, name=scheduler, max_cycles=max_cycles)
             _print(_counted(settler, outcomes), form)
@@ -148,6 +165,7 @@ def command(
                 seed=seed,
                 dry_run=dry_run,
                 extenders=HttpExtenders(),
+                paranoid=paranoid,
             )
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))

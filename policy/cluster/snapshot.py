@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -50,6 +51,8 @@ from policy.cluster.tables import (
 Rows = NDArray[np.int64]
 NodeIndex = NDArray[np.int32]
 
+_NO_OBJECTS: Final[Mapping[str, ClusterObject]] = MappingProxyType({})
+
 _CHANGES: Final = 20_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
 
@@ -80,19 +83,33 @@ D = TypeVar("D", bound=Derived)
 V = TypeVar("V")
 
 
+_KEPT: Final = 8
+"""Values of one name that are remembered: as many priorities may take turns."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Remembered:
-    """A value with what it was computed from."""
+    """Values with what each was computed from, the one that was used last at the end."""
 
-    inputs: tuple[object, ...]
-    value: Any
+    entries: tuple[tuple[tuple[object, ...], Any], ...] = ()
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Remembered:
-        # Whether it still holds is checked when it is read.
+        # Whether one still holds is checked when it is read.
         return self
 
-    def holds_for(self, inputs: tuple[object, ...]) -> bool:
-        return len(inputs) == len(self.inputs) and all(map(_same, inputs, self.inputs))
+    def used(self, inputs: tuple[object, ...], build: Callable[[], Any]) -> _Remembered:
+        """With the value for these inputs at the end."""
+        for place in reversed(range(len(self.entries))):
+            entry = self.entries[place]
+            if _holds_for(entry[0], inputs):
+                if place == len(self.entries) - 1:
+                    return self
+                return _Remembered((*self.entries[:place], *self.entries[place + 1 :], entry))
+        return _Remembered((*self.entries[1 - _KEPT :], (inputs, build())))
+
+
+def _holds_for(known: tuple[object, ...], inputs: tuple[object, ...]) -> bool:
+    return len(inputs) == len(known) and all(map(_same, inputs, known))
 
 
 def _same(one: object, other: object) -> bool:
@@ -281,20 +298,20 @@ class Snapshot:
         inputs: everything that `build` reads, the snapshot's own columns too: the value outlives
         deltas without being told of them, so whatever is not an input must not matter. Arrays are
         compared by content, other objects as they compare themselves (those made with `eq=False`
-        by identity). One value is kept for each name, the last one; other inputs replace it.
-        The value is never changed, or an array that was an input.
+        by identity). The last few values of each name are kept: pods of different priorities take
+        turns. The value is never changed, or an array that was an input.
         """
-        found = self._derived.get(name)
-        if not isinstance(found, _Remembered) or not found.holds_for(inputs):
-            found = self._derived[name] = _Remembered(inputs, build())
-        return cast("V", found.value)
+        known = self._derived.get(name)
+        found = (known if isinstance(known, _Remembered) else _Remembered()).used(inputs, build)
+        self._derived[name] = found
+        return cast("V", found.entries[-1][1])
 
     def kept(self) -> Iterable[Derived]:
         """The derived values that this snapshot holds."""
         return self._derived.values()
 
     def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
-        return self.others.get(kind, {})
+        return self.others.get(kind, _NO_OBJECTS)
 
     @cached_property
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:

@@ -378,6 +378,11 @@ def distinct(values: Ints, *, below: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(place), (np.cumsum(place) - 1)[values]
 
 
+def taken(matrix: Ints, rows: Ints) -> Ints:
+    """Rows of a matrix that lies column by column in memory, and so does the result."""
+    return matrix.T.take(rows, axis=1).T
+
+
 def widen(matrix: Ints, width: int) -> Ints:
     """The matrix with columns of zeros added up to the width."""
     missing = width - matrix.shape[1]

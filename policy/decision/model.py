@@ -8,11 +8,11 @@ because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from policy.cluster import canonical
 
@@ -22,6 +22,8 @@ from policy.cluster.digest import HistoryFigures
 if TYPE_CHECKING:
     # Who reads decisions from a store needs no columns.
     from policy.cluster.tables import Names
+
+_T = TypeVar("_T")
 
 ENGINE_VERSION: Final = "3"
 """Version of the decision procedure and of the canonical decision.
@@ -120,6 +122,52 @@ class Texts(Sequence[str]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A whole cluster's table stays behind where the names travel.
+        return tuple, (tuple(self),)
+
+
+class Deferred(Sequence[_T]):
+    """A column that is computed when it is read: of most decisions only the best is looked at.
+
+    Equal to any sequence of the same values.
+    """
+
+    __slots__ = ("_compute", "_found", "_size")
+
+    def __init__(self, size: int, compute: Callable[[], Sequence[_T]]) -> None:
+        """compute: gives `size` values; it is called once."""
+        self._size = size
+        self._compute: Callable[[], Sequence[_T]] | None = compute
+        self._found: Sequence[_T] = ()
+
+    def values(self) -> Sequence[_T]:
+        if self._compute is not None:
+            self._found, self._compute = self._compute(), None
+        return self._found
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, at: int) -> _T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_T]: ...
+    def __getitem__(self, at: int | slice) -> _T | Sequence[_T]:
+        return self.values()[at]
+
+    def __iter__(self) -> Iterator[_T]:
+        return iter(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(self.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What it is computed from stays behind where the values travel.
         return tuple, (tuple(self),)
 
 
@@ -440,6 +488,8 @@ def document_of(value: Any) -> Any:
     match value:
         case Texts():
             return value.texts()
+        case Deferred():
+            return document_of(value.values())
         case NodeStatuses():
             statuses = [[int(s.code), s.filter, s.reasons] for s in value.statuses]
             return {
@@ -447,7 +497,7 @@ def document_of(value: Any) -> Any:
                 "index": value.index,
                 "statuses": statuses,
             }
-        case tuple() if value and is_dataclass(value[0]):
+        case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):
             kind: type = type(value)

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct
+from policy.cluster.marked import nominated
+from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
 from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
@@ -56,35 +57,35 @@ class Pipeline:
                 self._filters.append((use.info.name, built, slice(width, width + built.width)))
                 width += built.width
         self.width = width
+        self._loaded = [(built, columns) for _, built, columns in self._filters if built.width]
 
     @cached_property
     def base(self) -> Ints:
         """Load of every node with all its pods; shape (nodes, width)."""
-        size = len(self.incoming.snapshot.nodes)
-        load = np.zeros((size, self.width), dtype=np.int64)
-        for _, built, columns in self._filters:
-            if built.width:
-                load[:, columns] = built.base()
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].base()
+        # Column by column in memory, as all that is added to it and compared with it.
+        load = np.zeros((self.width, len(self.incoming.snapshot.nodes)), dtype=np.int64).T
+        for built, columns in self._loaded:
+            load[:, columns] = built.base()
         return load
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
         """What each pod adds to the load of its node; shape (rows, width)."""
-        loaded = [built for _, built, _ in self._filters if built.width]
-        if len(loaded) == 1:
-            return loaded[0].demand(rows, nodes)
-        # Column by column in memory: the reprieve goes through one column at a time.
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].demand(rows, nodes)
         demand = np.empty((self.width, rows.size), dtype=np.int64).T
-        for _, built, columns in self._filters:
-            if built.width:
-                demand[:, columns] = built.demand(rows, nodes)
+        for built, columns in self._loaded:
+            demand[:, columns] = built.demand(rows, nodes)
         return demand
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         """The load after pods with this demand in sum were taken away."""
+        if len(self._loaded) == 1:
+            return self._loaded[0][0].without(load, removed)
         left = np.empty_like(load)
-        for _, built, columns in self._filters:
-            if built.width:
-                left[:, columns] = built.without(load[:, columns], removed[:, columns])
+        for built, columns in self._loaded:
+            left[:, columns] = built.without(load[:, columns], removed[:, columns])
         return left
 
     @cached_property
@@ -96,7 +97,7 @@ class Pipeline:
         """
         incoming = self.incoming
         snapshot = incoming.snapshot
-        rows = np.flatnonzero(snapshot.nominated >= 0)
+        rows = nominated(snapshot)
         if rows.size:
             rows = rows[
                 (rows != incoming.row)
@@ -116,13 +117,16 @@ class Pipeline:
         nominated = self.nominated
         if nominated is None:
             return np.zeros(len(self.incoming.snapshot.nodes), dtype=np.bool_)
-        return np.asarray((nominated != 0).any(axis=1))
+        found = np.zeros(nominated.shape[0], dtype=np.bool_)
+        for column in range(self.width):
+            found |= nominated[:, column] != 0
+        return found
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
         passes = self._passes(load, nodes)
         if self.nominated is not None:
-            twice = np.flatnonzero(passes & self.has_nominated[nodes])
+            twice = np.flatnonzero(passes & self.has_nominated.take(nodes))
             if twice.size:
                 where = nodes[twice]
                 passes[twice] = self._passes(load[twice] + self.nominated[where], where)
@@ -146,21 +150,21 @@ class Pipeline:
                 return None
             limits[:, columns] = found
         if self.nominated is not None:
-            limits -= self.nominated[nodes]
+            limits -= taken(self.nominated, nodes)
         return limits
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
-        if self.nominated is None or not self.has_nominated[nodes].any():
+        if self.nominated is None or not self.has_nominated.take(nodes).any():
             return self._judge(load, nodes)
-        first = self._judge(load + self.nominated[nodes], nodes)
-        second = self._judge(load, nodes)
-        failed = first.codes != SUCCESS
-        return Judged(
-            codes=np.where(failed, first.codes, second.codes),
-            index=np.where(failed, first.index, second.index + len(first.statuses)),
-            statuses=first.statuses + second.statuses,
-        )
+        found = self._judge(load + taken(self.nominated, nodes), nodes)
+        passed = np.flatnonzero(found.codes == SUCCESS)
+        if not passed.size:
+            return found
+        alone = self._judge(taken(load, passed), nodes.take(passed))
+        codes, index = found.codes.copy(), found.index.copy()
+        codes[passed], index[passed] = alone.codes, alone.index + len(found.statuses)
+        return Judged(codes=codes, index=index, statuses=found.statuses + alone.statuses)
 
     def _judge(self, load: Ints, nodes: Nodes) -> Judged:
         codes = np.zeros(nodes.size, dtype=np.int8)

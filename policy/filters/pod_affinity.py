@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from policy.cluster.marked import with_anti_affinity
 from policy.cluster.objects import PodAffinityTerm
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, LabelSet, TermSet
@@ -278,7 +279,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     ]
     existing_terms = _existing_terms(incoming, namespace_selectors=selectors)
     column = snapshot.column(ANTI_AFFINITY)
-    carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
+    carriers = with_anti_affinity(snapshot)
     if not own[0] and not own[1]:
         seen = any(
             _Topology(incoming, (key,))

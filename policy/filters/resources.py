@@ -10,7 +10,7 @@ import numpy as np
 
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, EPHEMERAL, MEMORY, RequestRules
-from policy.cluster.tables import Bools, Ints, distinct
+from policy.cluster.tables import Bools, Ints, distinct, taken
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
@@ -51,27 +51,30 @@ class Resources(LinearFilter):
         self._columns = np.array([ids.get(n, -1) for n in names], dtype=np.int64)
         self._known = self._columns >= 0
         request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)
-        allocatable = np.zeros((len(snapshot.nodes), len(names)), dtype=np.int64)
-        allocatable[:, self._known] = snapshot.allocatable[:, self._columns[self._known]]
-        self._room = np.concatenate(
-            [(snapshot.nodes.allowed_pods - 1)[:, None], allocatable - request], axis=1
-        )
-        self._hopeless = (
-            (request > allocatable).any(axis=1)
-            if parameters["aboveAllocatable"] == "unresolvable"
-            else np.zeros(len(snapshot.nodes), dtype=np.bool_)
-        )
+        self.width = 1 + len(names)
+        # Room and load lie column by column in memory, and are read that way.
+        room = np.zeros((self.width, len(snapshot.nodes)), dtype=np.int64)
+        np.subtract(snapshot.nodes.allowed_pods, 1, out=room[0])
+        if self._known.any():
+            room[1:][self._known] = snapshot.allocatable.T[self._columns[self._known]]
+        hopeless = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        for position, wanted_here in enumerate(request.tolist(), start=1):
+            if parameters["aboveAllocatable"] == "unresolvable":
+                hopeless |= room[position] < wanted_here
+            room[position] -= wanted_here
+        self._room: Ints = room.T
+        self._hopeless: Bools = hopeless
         self._reasons = (
             TOO_MANY_PODS[parameters["podCountWording"]],
             *(f"Insufficient {name}" for name in names),
         )
-        self.width = 1 + len(names)
 
     def base(self) -> Ints:
-        load = np.zeros((len(self._snapshot.nodes), self.width), dtype=np.int64)
-        load[:, 0] = self._occupancy.pods
-        load[:, 1:][:, self._known] = self._occupancy.requested[:, self._columns[self._known]]
-        return load
+        load = np.zeros((self.width, len(self._snapshot.nodes)), dtype=np.int64)
+        load[0] = self._occupancy.pods
+        if self._known.any():
+            load[1:][self._known] = self._occupancy.requested.T[self._columns[self._known]]
+        return load.T
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
         requests = self._snapshot.requests(self._rules)
@@ -95,18 +98,23 @@ class Resources(LinearFilter):
         return demand
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
-        return np.asarray((load <= self._room[nodes]).all(axis=1))
+        passes = np.ones(nodes.size, dtype=np.bool_)
+        for column in range(self.width):
+            passes &= load[:, column] <= self._room[:, column].take(nodes)
+        return passes
 
     def ceiling(self, nodes: Nodes) -> Ints | None:
-        return np.asarray(self._room[nodes])
+        return taken(self._room, nodes)
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        short: Bools = np.asarray(load > self._room[nodes])
-        failed: Bools = np.asarray(short.any(axis=1))
+        bits = np.zeros(nodes.size, dtype=np.int64)
+        for column in range(self.width):
+            short = load[:, column] > self._room[:, column].take(nodes)
+            bits |= short.astype(np.int64) << column
+        failed: Bools = bits > 0
         # Too many pods alone is resolvable even on a node that allows none.
         codes = np.where(failed, UNSCHEDULABLE, 0)
-        codes[failed & np.asarray(self._hopeless)[nodes]] = UNRESOLVABLE
-        bits = short @ (1 << np.arange(self.width, dtype=np.int64))
+        codes[failed & self._hopeless[nodes]] = UNRESOLVABLE
         patterns, reasons = distinct(bits, below=1 << self.width)
         texts = tuple(
             tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)

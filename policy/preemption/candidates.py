@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, START, TERMINATING, Bools, Ints
+from policy.cluster.tables import NOWHERE, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
     Candidates,
     Code,
+    Deferred,
     NodeStatuses,
     PodCheck,
     RankingStep,
     RuleFired,
     Sampling,
-    Texts,
     Victim,
 )
 from policy.extenders.evaluate import ExtenderFailed
@@ -32,11 +35,13 @@ from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.ranking import Field, Ranked, draw, rank
+from policy.preemption.segments import gathered
 from policy.preemption.victims import (
     Attempt,
     DryRun,
     attempts,
     dry_run,
+    joined,
 )
 from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
 
@@ -48,6 +53,7 @@ class SearchResult:
     potential: Rows
     sampling: Sampling | None = None
     candidates: Candidates = NO_CANDIDATES
+    node: str = ""  #: of the best candidate, "" without any
     statuses: NodeStatuses = NO_STATUSES
     ranking: tuple[RankingStep, ...] = ()
     decided_by: str = ""
@@ -80,7 +86,8 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
     fired = (
         *_victim_rules(context, examined),
         *_forbidding_rules(context, found),
-        *conditions_without_value(context, examined, found.potential),
+        # Where several dry runs were joined nothing that they left is without a value.
+        *conditions_without_value(context, examined, found.potentials[0]),
     )
     if not found.nodes.size:
         return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
@@ -112,14 +119,15 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         failed_nodes=filtered.failed_count,
         seed=context.seed,
     )
-    best = int(ranked.order[0])
+    best = ranked.best
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
-    here = found.potential.at(int(found.nodes[best]))
+    here = found.potential_on(int(found.nodes[best]))
     told = attempts(context.pipeline, here, rows)
     return SearchResult(
         potential=potential,
         sampling=sampling,
         candidates=_candidates(context, found, ranked),
+        node=context.names[int(found.nodes[best])],
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
@@ -154,19 +162,30 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     if rules.start is StartAt.RANDOM:
         offset = draw(context.incoming, seed=context.seed, purpose="candidates", size=size)
     walk = np.concatenate([potential[offset:], potential[:offset]])
-    examined = min(size, max(1, wanted))
-    while True:
-        nodes = walk[:examined]
-        found = _dry_run(context, np.sort(nodes))
-        enough = _enough(nodes, found, wanted=wanted)
-        if enough is not None or examined == size:
-            break
-        examined = min(size, examined * 2)
-    if enough is not None and enough < examined:
-        nodes = walk[:enough]
-        found = _dry_run(context, np.sort(nodes))
-    sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=nodes.size)
-    return found, np.sort(nodes), sampling
+    parts: list[DryRun] = []
+    seen = 0
+    enough: int | None = None
+    # Mostly the wanted number of nodes gives as many candidates; where it does not, the walk goes
+    # on by what has been walked so far.
+    while enough is None and seen < size:
+        nodes = walk[seen : seen + max(1, wanted, seen)]
+        parts.append(_dry_run(context, np.sort(nodes)))
+        seen += nodes.size
+        enough = _enough(walk[:seen], parts, nodes=len(context.names), wanted=wanted)
+    examined = np.sort(walk[: seen if enough is None else enough])
+    if len(parts) == 1 and examined.size == seen:
+        found = parts[0]
+    elif context.rules.victims.forbid or not all(
+        key.expression.total for key in context.rules.victims.importance
+    ):
+        # How many pods these held back or had no value for is told of the examined nodes alone.
+        found = _dry_run(context, examined)
+    else:
+        looked_at = np.zeros(len(context.names), dtype=np.bool_)
+        looked_at[examined] = True
+        found = joined(parts).only(looked_at)
+    sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=examined.size)
+    return found, examined, sampling
 
 
 def _dry_run(context: Context, nodes: Rows) -> DryRun:
@@ -176,8 +195,9 @@ def _dry_run(context: Context, nodes: Rows) -> DryRun:
 
 def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
-    statuses = list(found.failed_status.statuses)
-    parts = [(found.failed, found.failed_status.index)]
+    failed = context.pipeline.judge(found.failed_load, found.failed)
+    statuses = list(failed.statuses)
+    parts = [(found.failed, failed.index)]
     for nodes, text in (
         (found.without_victims, messages.NO_VICTIMS),
         (found.over_limit, messages.TOO_MANY_VICTIMS),
@@ -246,39 +266,51 @@ def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
             reason=rule.reason,
             inputs={"pods": n},
         )
-        for rule, n in zip(context.rules.victims.forbid, found.potential.held, strict=True)
+        for rule, n in zip(context.rules.victims.forbid, found.held, strict=True)
         if n
     )
 
 
 def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
-    order = ranked.order
-    starts, counts = found.offsets[order], np.diff(found.offsets)[order]
-    offsets = np.zeros(order.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    flat = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
     snapshot = context.snapshot
     behind = np.array(
         [*(criterion.id for criterion in context.rules.ranking), ""], dtype=np.object_
     )
+    size = found.nodes.size
+    names, keys = snapshot.nodes.name_array, snapshot.keys
+
+    @cache
+    def listed() -> tuple[Rows, Rows]:
+        return gathered(found.offsets, ranked.order)
+
+    def victims() -> list[str]:
+        return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
+
+    def offsets() -> list[int]:
+        return cast("list[int]", listed()[1].tolist())
+
+    def in_order(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
+        return Deferred(size, lambda: cast("list[Any]", column()[ranked.order].tolist()))
+
     return Candidates(
-        nodes=Texts(table=snapshot.nodes.name_array, index=found.nodes[order]),
-        victims=Texts(table=snapshot.keys, index=found.victims[flat]),
-        offsets=offsets.tolist(),
-        pdb_violations=found.pdb_violations[order].tolist(),
+        nodes=in_order(lambda: names[found.nodes]),
+        victims=Deferred(found.victims.size, victims),
+        offsets=Deferred(size + 1, offsets),
+        pdb_violations=in_order(lambda: found.pdb_violations),
         criteria=ranked.criteria,
         values=tuple(
-            _told_values(values[order], None if missing is None else missing[order])
-            for values, missing in zip(ranked.values, ranked.missing, strict=True)
+            Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
-        eliminated_by=behind[ranked.eliminated_at[order]].tolist(),
+        eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
     )
 
 
-def _told_values(values: Ints, missing: Bools | None) -> Sequence[int | None]:
-    plain: list[int | None] = values.tolist()
+def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
+    """What the criterion says of the candidates, best first; None where it has no value."""
+    values, missing = ranked.values(criterion)
+    plain: list[int | None] = values[ranked.order].tolist()
     if missing is not None:
-        for i in np.flatnonzero(missing).tolist():
+        for i in np.flatnonzero(missing[ranked.order]).tolist():
             plain[i] = None
     return plain
 
@@ -320,15 +352,15 @@ def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Vic
     return tuple(victims)
 
 
-def _enough(walk: Rows, found: DryRun, *, wanted: int) -> int | None:
-    """How many nodes of the walk give enough candidates; None where all of them do not."""
-    position = {node: i for i, node in enumerate(found.nodes.tolist())}
-    candidates = clean = 0
-    for i, node in enumerate(walk.tolist()):
-        at = position.get(node)
-        if at is not None:
-            candidates += 1
-            clean += not found.pdb_violations[at]
-        if clean and candidates >= wanted:
-            return i + 1
-    return None
+def _enough(walk: Rows, parts: Sequence[DryRun], *, nodes: int, wanted: int) -> int | None:
+    """How many nodes of the walk give enough candidates; None where all of them do not.
+
+    nodes: in the cluster.
+    """
+    candidate, clean = np.zeros((2, nodes), dtype=np.bool_)
+    for part in parts:
+        candidate[part.nodes] = True
+        clean[part.nodes] = part.pdb_violations == 0
+    both = (np.cumsum(candidate[walk]) >= wanted) & (np.cumsum(clean[walk]) > 0)
+    # Where nothing is wanted, the first clean candidate is enough.
+    return int(np.argmax(both)) + 1 if both.any() else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from policy.rules.expressions import (
     BoolColumn,
     IntColumn,
     InternedColumn,
+    RowByRow,
     Scalar,
     TimestampColumn,
     ValueTable,
@@ -40,11 +42,17 @@ from policy.rules.expressions import Column as Values
 Provider = Callable[[], Values]
 
 
-class Lazy(Mapping[str, Values]):
+class Lazy(RowByRow):
     """Variables by name, each computed at its first use."""
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        at_rows: Mapping[str, Callable[[Rows], Values]] = MappingProxyType({}),
+    ) -> None:
+        """at_rows: how to compute some of them for a few rows, without computing all."""
         self._providers = providers
+        self._at_rows = at_rows
         self._found: dict[str, Values] = {}
 
     def __getitem__(self, name: str) -> Values:
@@ -59,9 +67,14 @@ class Lazy(Mapping[str, Values]):
     def __len__(self) -> int:
         return len(self._providers)
 
+    def at(self, name: str, rows: NDArray[np.intp]) -> Values | None:
+        """A variable at a few rows, where that is less work than all of them; None otherwise."""
+        of = None if name in self._found else self._at_rows.get(name)
+        return None if of is None else of(rows)
+
     def also(self, providers: Mapping[str, Provider]) -> Lazy:
         """These variables and others; what is computed already is kept."""
-        merged = Lazy({**self._providers, **providers})
+        merged = Lazy({**self._providers, **providers}, self._at_rows)
         merged._found.update(self._found)
         return merged
 
@@ -147,13 +160,19 @@ _TEXT_COLUMNS: Final = {field: _text_column(field) for field in _TEXTS}
 _MAP_COLUMNS: Final = {field: _map_column(field) for field in _MAPS}
 
 
+def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
+    """Codes of an interned column; a removed pod has any: no rule is asked about it."""
+    codes = snapshot.column(column)
+    return snapshot.remembered(
+        f"codes of {column.name}", (codes,), lambda: np.maximum(codes, 0).astype(np.intp)
+    )
+
+
 def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
-    codes = snapshot.column(column).astype(np.intp, copy=False)
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
-    # A removed pod has no value (-1); any will do, because no rule looks at it.
-    return InternedColumn(np.maximum(codes, 0), table if len(table) else [""])
+    return InternedColumn(_codes(snapshot, column), table if len(table) else [""])
 
 
 # --- variables that are the same for all rows --------------------------------------------------
@@ -244,17 +263,17 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
 
     def label_sets() -> Values:
         labels = [s.labels for s in names.labels.values]
-        return InternedColumn(np.maximum(column(LABELS), 0).astype(np.intp), labels or [{}])
+        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
 
     def namespaces() -> Values:
         known = snapshot.namespace_labels
         labels = [known.get(s.namespace, {}) for s in names.labels.values]
-        return InternedColumn(np.maximum(column(LABELS), 0).astype(np.intp), labels or [{}])
+        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
 
     def class_notes() -> Values:
-        codes = column(_TEXT_COLUMNS["priorityClassName"]).astype(np.intp)
+        codes = _codes(snapshot, _TEXT_COLUMNS["priorityClassName"])
         found = [class_annotations(snapshot, n) for n in names.named("priorityClassName").values]
-        return InternedColumn(np.maximum(codes, 0), found or [{}])
+        return InternedColumn(codes, found or [{}])
 
     providers: dict[str, Provider] = {
         "victim.key": lambda: InternedColumn(np.arange(len(snapshot.keys)), snapshot.keys.tolist()),
@@ -281,6 +300,57 @@ def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
         snapshot, cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
     )
     return providers
+
+
+def pod_variables(incoming: Incoming) -> Lazy:
+    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now."""
+    snapshot = incoming.snapshot
+    return Lazy(
+        {**victim_variables(snapshot), **preemptor_variables(incoming)},
+        {
+            "victim.startTime": lambda rows: TimestampColumn(starts_or_now(snapshot, rows)),
+            "victim.runtimeSeconds": lambda rows: IntColumn(run_seconds(snapshot, rows)),
+        },
+    )
+
+
+def lasting_inputs(
+    snapshot: Snapshot, variables: Mapping[str, Values], names: Iterable[str]
+) -> tuple[object, ...] | None:
+    """Everything that the named variables are computed from; None where the instant is part of it.
+
+    Equal inputs mean equal columns (`Snapshot.remembered`).
+    """
+    inputs: list[object] = []
+    for name in names:
+        group, _, field = name.partition(".")
+        if group == "preemptor":
+            value = variables[name]
+            assert isinstance(value, Scalar)
+            inputs.append(value.value)
+        elif group == "victim" and field in _LASTING:
+            inputs += _LASTING[field](snapshot)
+        else:
+            return None
+    return tuple(inputs)
+
+
+def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
+    return lambda snapshot: [snapshot.column(column) for column in columns]
+
+
+_LASTING: Final[Mapping[str, Callable[[Snapshot], list[object]]]] = {
+    **{field: _backed(column) for field, column in _TEXT_COLUMNS.items()},
+    "annotations": _backed(_MAP_COLUMNS["annotations"]),
+    "priority": _backed(PRIORITY),
+    "labels": _backed(LABELS),
+    "namespaceLabels": lambda s: [s.column(LABELS), s.of_kind("Namespace")],
+    "started": _backed(START),
+    "terminating": _backed(TERMINATING),
+    "terminatingByPreemption": _backed(TERMINATING, PREEMPTED),
+    "cpuMilli": lambda s: [s.requests()],
+    "memoryBytes": lambda s: [s.requests()],
+}
 
 
 # --- variables with one row per node -----------------------------------------------------------

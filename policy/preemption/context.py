@@ -13,12 +13,7 @@ from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
 from policy.filters.registry import FILTERS
-from policy.preemption.columns import (
-    FrozenHistory,
-    Lazy,
-    preemptor_variables,
-    victim_variables,
-)
+from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
@@ -54,7 +49,7 @@ class Context:
         self.consultation = consultation
         self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
         self.history = FrozenHistory(self.snapshot.history or {})
-        self.variables = Lazy({**victim_variables(self.snapshot), **preemptor_variables(incoming)})
+        self.variables = pod_variables(incoming)
         self.importance = importance(
             self.snapshot, rules.victims.importance, self.variables, self.history
         )
@@ -106,7 +101,7 @@ class Context:
 
         if rules.forbid:  # these may read anything
             return build()
-        inputs = (self.order, allowed, violating, nodes, rules.reprieve)
+        inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:

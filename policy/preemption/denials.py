@@ -9,7 +9,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
-from policy.preemption.columns import FrozenHistory, Lazy, preemptor_variables, victim_variables
+from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
 from policy.preemption.victims import allowed_victims, budget_violations
 from policy.rules.expressions import BoolColumn, Columns
@@ -36,7 +36,7 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
         raise KeyError(preemptor)
     incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
     history = FrozenHistory(snapshot.history or {})
-    variables = Lazy({**victim_variables(snapshot), **preemptor_variables(incoming)})
+    variables = pod_variables(incoming)
     victims = rules.victims
     allowed = allowed_victims(victims.eligible, snapshot, variables, history)
     found: dict[str, Denial] = {}

@@ -65,6 +65,11 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
     def by_preemption() -> Bools:
         return np.asarray(snapshot.column(PREEMPTED)[terminating()])
 
+    def preempted() -> int:
+        # Who may be a victim is a question about the whole cluster: not asked for an empty node.
+        rows = terminating()
+        return int((by_preemption() & context.allowed.pods[rows]).sum()) if rows.size else 0
+
     def status() -> str:
         if node == NOWHERE or name not in filtered.statuses:
             return ""
@@ -75,9 +80,7 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
         "nominated.exists": lambda: node != NOWHERE,
         "nominated.status": status,
         "nominated.lowerPriorityTerminating": lambda: int(lower().sum()),
-        "nominated.preemptedPodsTerminating": lambda: int(
-            (by_preemption() & context.allowed.pods[terminating()]).sum()
-        ),
+        "nominated.preemptedPodsTerminating": preempted,
         "nominated.preemptedLowerPriorityTerminating": lambda: int(
             (by_preemption() & lower()).sum()
         ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from policy.cluster.marked import nominated
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import PREEMPTED, PRIORITY, SCHEDULER
 from policy.decision.model import (
@@ -63,8 +64,8 @@ def conclude(
             bind="", mark_disrupted=(), evict=(), clear_nominations=(), nomination=change
         )
         return outcome, None, effects, _told(context, message)
-    node = found.candidates.nodes[0]
-    return Outcome.PREEMPT, node, _preempt(context, node, found.victims), ""
+    effects = _preempt(context, found.node, found.victims)
+    return Outcome.PREEMPT, found.node, effects, ""
 
 
 def _told(context: Context, message: str) -> str:
@@ -98,7 +99,8 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
         marked = tuple(pod for pod in marked if not preempted[snapshot.row(pod)])
     cleared: tuple[str, ...] = ()
     if rules.clear_lower_nominations and (deleted or rules.clear_without_eviction):
-        rows = np.flatnonzero(snapshot.nominated == snapshot.nodes.index[node])
+        rows = nominated(snapshot)
+        rows = rows[snapshot.nominated[rows] == snapshot.nodes.index[node]]
         scheduler = snapshot.column(SCHEDULER)
         rows = rows[
             (snapshot.column(PRIORITY)[rows] < context.incoming.priority)

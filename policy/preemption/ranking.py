@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 
 import msgspec
 import numpy as np
@@ -23,10 +23,11 @@ from policy.preemption.columns import (
     starts_or_now,
 )
 from policy.preemption.no_value import criterion_without_value
-from policy.preemption.segments import saturated_sums
+from policy.preemption.segments import gathered, saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
     Columns,
+    Expression,
     IntColumn,
     InternedColumn,
     Scalar,
@@ -60,6 +61,16 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
+
+    def only(self, candidates: Rows) -> Field:
+        """Some of them, ascending."""
+        flat, offsets = gathered(self.offsets, candidates)
+        return Field(
+            nodes=self.nodes[candidates],
+            victims=self.victims[flat],
+            offsets=offsets,
+            pdb_violations=self.pdb_violations[candidates],
+        )
 
 
 def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
@@ -124,18 +135,73 @@ def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ranked:
-    """The field put in order."""
+    """The best of the field; the order of all others is found when it is read."""
 
-    order: Rows  #: candidates, best first
+    best: int
     criteria: tuple[str, ...]
-    values: tuple[Ints, ...]  #: per criterion, in the order of the field
-    missing: tuple[Bools | None, ...]  #: per criterion: who has no value and counts as the worst
-    eliminated_at: Rows  #: (candidates,) step that eliminated each; -1 for the best
     steps: tuple[RankingStep, ...]
     decided_by: str  #: the criterion that left one; "" for fewer than two candidates
     without_value: tuple[RuleFired, ...]  #: what the trace says of criteria without a value
+    _size: int
+    _measures: tuple[_Measure, ...]
+    _survivors: tuple[Rows, ...]  #: who was left after each step, picks included
+
+    def values(self, criterion: int) -> tuple[Ints, Bools | None]:
+        """Of one of `criteria`, in the order of the field, and who has none (the worst then)."""
+        return self._measures[criterion].values
+
+    @cached_property
+    def order(self) -> Rows:
+        """Candidates, best first."""
+        order = np.arange(self._size)
+        keys = [m.values[0] if m.lowest else ~m.values[0] for m in reversed(self._measures)]
+        if keys:
+            order = np.lexsort((order, *keys))
+        # A seeded pick may prefer another of the equals than name order does.
+        return np.concatenate([[self.best], order[order != self.best]])
+
+    @cached_property
+    def eliminated_at(self) -> Rows:
+        """(candidates,) step that eliminated each; -1 for the best."""
+        step = np.zeros(self._size, dtype=np.int64)
+        for i, kept in enumerate(self._survivors):
+            step[kept] = i + 1
+        step[self.best] = -1
+        return step
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Measure:
+    """One criterion's value of the candidates."""
+
+    expression: Expression
+    lowest: bool
+    columns: Columns
+
+    @property
+    def total(self) -> bool:
+        """Every candidate has a value; figures of the past may not have been given."""
+        return self.expression.total and not self.expression.history_needs
+
+    @cached_property
+    def values(self) -> tuple[Ints, Bools | None]:
+        """Of every candidate, and who has none."""
+        return self._over(self.columns)
+
+    def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
+        """Of some candidates; columns: of these alone."""
+        # Who has no value is told of every candidate.
+        if 2 * alive.size > self.columns.size or not self.total:
+            values, missing = self.values
+            return values[alive], None if missing is None else missing[alive]
+        return self._over(columns())
+
+    def _over(self, columns: Columns) -> tuple[Ints, Bools | None]:
+        found = self.expression.evaluate(columns).broadcast(columns.size)
+        # Fails closed: who has no value comes last.
+        return found.order_keys(errors_as=_INT64.max if self.lowest else _INT64.min), found.errors
 
 
 def rank(
@@ -148,85 +214,86 @@ def rank(
 ) -> Ranked:
     """Apply the criteria in order; each keeps only the best. The field must not be empty."""
     snapshot = incoming.snapshot
-    size = field.nodes.size
     shared = {
         **preemptor_variables(incoming),
         "cluster.failedNodeCount": lambda: Scalar(failed_nodes),
     }
-    variables = candidate_variables(snapshot, field).also(shared)
-    columns = Columns(size, variables, FrozenHistory(snapshot.history or {}))
-    alive = np.ones(size, dtype=np.bool_)
-    eliminated_at = np.full(size, -1, dtype=np.int64)
-    names, values, missing, sort_keys, steps = [], [], [], [], []
+    history = FrozenHistory(snapshot.history or {})
+
+    def columns_of(part: Field) -> Columns:
+        variables = candidate_variables(snapshot, part).also(shared)
+        return Columns(part.nodes.size, variables, history)
+
+    def columns_at(candidates: Rows) -> Columns:
+        return columns_of(field.only(candidates))
+
+    columns = columns_of(field)
+    alive = np.arange(field.nodes.size)
+    measures: list[_Measure] = []
+    survivors: list[Rows] = []
+    steps: list[RankingStep] = []
     without_value: list[RuleFired] = []
     decided_by = ""
-    best_first = np.arange(size)
-    for step, criterion in enumerate(criteria):
-        before = int(alive.sum())
+    for criterion in criteria:
+        before = alive.size
+        best = None
         if criterion.direction is Direction.PICK:
-            kept = _pick(criterion, alive, incoming, seed=seed)
-            best = None
+            alive = _pick(criterion, alive, incoming, seed=seed)
         else:
             assert criterion.expression is not None
             lowest = criterion.direction is Direction.MINIMIZE
-            evaluated = criterion.expression.evaluate(columns).broadcast(size)
-            # Fails closed: who has no value comes last.
-            found = evaluated.order_keys(errors_as=_INT64.max if lowest else _INT64.min)
-            errors = evaluated.errors
-            if errors is not None and errors.any():
-                nodes = [snapshot.nodes.names[node] for node in field.nodes.tolist()]
-                told = criterion_without_value(
-                    criterion.id, criterion.expression, columns, errors, nodes
-                )
-                without_value.append(told)
-            names.append(criterion.id)
-            values.append(found)
-            missing.append(errors)
-            sort_keys.append(found if lowest else ~found)
-            best = int(found[alive].min() if lowest else found[alive].max())
-            kept = alive & (found == best)
-            if errors is not None and errors[kept].all():
-                best = None
-        eliminated_at[alive & ~kept] = step
-        alive = kept
-        after = int(alive.sum())
+            measure = _Measure(expression=criterion.expression, lowest=lowest, columns=columns)
+            measures.append(measure)
+            without_value.extend(_without_value(criterion.id, measure, field, snapshot))
+            if before > 1:
+                found, missing = measure.among(alive, partial(columns_at, alive))
+                best = int(found.min() if lowest else found.max())
+                kept = found == best
+                if missing is not None and missing[kept].all():
+                    best = None
+                alive = alive[kept]
+        survivors.append(alive)
         if before > 1:
             steps.append(
                 RankingStep(
                     criterion=criterion.id,
                     direction=criterion.direction.value,
                     before=before,
-                    after=after,
+                    after=alive.size,
                     best=best,
                 )
             )
-            if after == 1:
+            if alive.size == 1:
                 decided_by = criterion.id
-    if sort_keys:
-        best_first = np.lexsort((best_first, *reversed(sort_keys)))
-    # A seeded pick may prefer another of the equals than name order does.
-    winner = int(np.flatnonzero(alive)[0])
-    best_first = np.concatenate([[winner], best_first[best_first != winner]])
     return Ranked(
-        order=best_first,
-        criteria=tuple(names),
-        values=tuple(values),
-        missing=tuple(missing),
-        eliminated_at=eliminated_at,
+        best=int(alive[0]),
+        criteria=tuple(c.id for c in criteria if c.direction is not Direction.PICK),
         steps=tuple(steps),
         decided_by=decided_by,
         without_value=tuple(without_value),
+        _size=field.nodes.size,
+        _measures=tuple(measures),
+        _survivors=tuple(survivors),
     )
 
 
-def _pick(criterion: RankingCriterion, alive: Bools, incoming: Incoming, *, seed: int) -> Bools:
-    left = np.flatnonzero(alive)
-    chosen = left[0]
+def _without_value(
+    criterion: str, measure: _Measure, field: Field, snapshot: Snapshot
+) -> Iterator[RuleFired]:
+    """What the trace says of a criterion that has no value for some candidates."""
+    if measure.total:
+        return
+    _, errors = measure.values
+    if errors is not None and errors.any():
+        nodes = [snapshot.nodes.names[node] for node in field.nodes.tolist()]
+        yield criterion_without_value(criterion, measure.expression, measure.columns, errors, nodes)
+
+
+def _pick(criterion: RankingCriterion, left: Rows, incoming: Incoming, *, seed: int) -> Rows:
+    chosen = 0
     if criterion.pick is Pick.SEEDED and left.size > 1:
-        chosen = left[draw(incoming, seed=seed, purpose=criterion.id, size=left.size)]
-    kept = np.zeros(alive.size, dtype=np.bool_)
-    kept[chosen] = True
-    return kept
+        chosen = draw(incoming, seed=seed, purpose=criterion.id, size=left.size)
+    return left[chosen : chosen + 1]
 
 
 def rank_recorded(
@@ -267,4 +334,4 @@ def rank_recorded(
         failed_nodes=len(snapshot.nodes),
         seed=0,
     )
-    return ordered[int(ranked.order[0])]
+    return ordered[ranked.best]

@@ -31,6 +31,18 @@ def starts_of(counts: Rows) -> Rows:
     return np.asarray(np.cumsum(counts) - counts)
 
 
+def gathered(offsets: Rows, segments: Rows) -> tuple[Rows, Rows]:
+    """Positions of everything in some segments, one after the other, and their offsets there.
+
+    offsets: (all segments + 1,) where each begins and the last one ends.
+    """
+    starts = offsets[segments]
+    counts = offsets[segments + 1] - starts
+    new = np.zeros(segments.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=new[1:])
+    return np.arange(new[-1]) + np.repeat(starts - new[:-1], counts), new
+
+
 def segment_sums(values: Ints | Bools, counts: Rows) -> Ints:
     """Sum of each segment, 0 of an empty one; shape (segments,).
 

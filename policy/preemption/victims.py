@@ -7,7 +7,9 @@ k-th potential victims of all nodes are put back in one step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,13 @@ from numpy.typing import NDArray
 from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import Bools, Ints
-from policy.filters.pipeline import Judged, Pipeline
-from policy.preemption.columns import Lazy
+from policy.cluster.tables import Bools, Ints, taken
+from policy.filters.pipeline import Pipeline
+from policy.preemption.columns import Lazy, lasting_inputs
 from policy.preemption.importance import Importance
-from policy.preemption.segments import SAFE, segment_sums, starts_of, sums_safely
-from policy.rules.expressions import BoolColumn, Columns, History
+from policy.preemption.running_totals import RunningTotals
+from policy.preemption.segments import gathered, starts_of
+from policy.rules.expressions import BoolColumn, Columns, Evaluated, Expression, History
 from policy.rules.ruleset import (
     BudgetRules,
     NoneEligible,
@@ -50,6 +53,30 @@ def allowed_victims(
 
     A condition without a value counts as the rule's `on_error` says.
     """
+    names = sorted({name for rule in rules if rule.when for name in rule.when.variables})
+    inputs = lasting_inputs(snapshot, variables, names)
+    if inputs is None or any(rule.when and rule.when.history_needs for rule in rules):
+        return _allowed_victims(rules, snapshot, variables, history)
+    # Pods that wait together mostly have one of a few priorities.
+    return snapshot.remembered(
+        "allowed",
+        (rules, snapshot.node, *inputs),
+        lambda: _allowed_victims(rules, snapshot, variables, history),
+    )
+
+
+def _holding(when: Expression, snapshot: Snapshot, variables: Lazy, columns: Columns) -> Evaluated:
+    """The condition of every pod, kept where it does not depend on the instant."""
+    inputs = lasting_inputs(snapshot, variables, when.variables)
+    if inputs is None or when.history_needs:
+        return when.evaluate(columns)
+    name = f"{when.context.value} {when.source}"
+    return snapshot.remembered(name, inputs, lambda: when.evaluate(columns))
+
+
+def _allowed_victims(
+    rules: tuple[Rule, ...], snapshot: Snapshot, variables: Lazy, history: History
+) -> Allowed:
     size = len(snapshot.pods)
     columns = Columns(size, variables, history)
     decided = np.full(size, _NO_RULE, dtype=np.int16)
@@ -58,7 +85,7 @@ def allowed_victims(
     for i, rule in enumerate(rules):
         matched = decided == _NO_RULE
         if rule.when is not None:
-            found = rule.when.evaluate(columns)
+            found = _holding(rule.when, snapshot, variables, columns)
             if found.errors is not None:
                 without_value.append((i, matched & found.errors))
             matched &= found.holds(size, rule.on_error)
@@ -83,7 +110,7 @@ def budget_violations(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Potential:
     """Potential victims of some nodes, in importance order within each node."""
 
@@ -97,6 +124,15 @@ class Potential:
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
     #: rules of `victims.forbid` whose condition had no value, with the pods (rows)
     without_value: tuple[tuple[int, Rows], ...]
+
+    @cached_property
+    def on(self) -> Rows:
+        """(rows,) the node of each."""
+        return self.nodes.take(self.group)
+
+    def has(self, node: int) -> bool:
+        place = int(np.searchsorted(self.nodes, node))
+        return place < self.nodes.size and int(self.nodes[place]) == node
 
     def at(self, node: int) -> Potential:
         """Those of one of the nodes."""
@@ -122,17 +158,68 @@ class DryRun:
     Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order ranking reads.
     """
 
-    potential: Potential  #: on all nodes that were looked at
+    potentials: tuple[Potential, ...]  #: on all nodes that were looked at, each on one of them
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     violating: Bools  #: parallel to `victims`
     pdb_violations: Ints  #: (candidates,)
     failed: Rows  #: node indexes that are no candidate although pods may be evicted there
-    failed_status: Judged  #: parallel to `failed`
+    failed_load: Ints  #: parallel to `failed`: without their potential victims
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
     needless: Rows  #: node indexes on which everybody could come back
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Pods that each rule of `victims.forbid` held back, the first of them."""
+        return tuple(map(sum, zip(*(p.held for p in self.potentials), strict=True)))
+
+    def potential_on(self, node: int) -> Potential:
+        """Potential victims of one of the nodes."""
+        return next(p.at(node) for p in self.potentials if p.has(node))
+
+    def only(self, nodes: Bools) -> DryRun:
+        """What was found on some of the nodes; nodes: (all nodes,) bool."""
+        candidates = np.flatnonzero(nodes.take(self.nodes))
+        flat, offsets = gathered(self.offsets, candidates)
+        failed = np.flatnonzero(nodes.take(self.failed))
+        return DryRun(
+            potentials=self.potentials,
+            nodes=self.nodes[candidates],
+            victims=self.victims[flat],
+            offsets=offsets,
+            violating=self.violating[flat],
+            pdb_violations=self.pdb_violations[candidates],
+            failed=self.failed[failed],
+            failed_load=taken(self.failed_load, failed),
+            without_victims=self.without_victims[nodes.take(self.without_victims)],
+            over_limit=self.over_limit[nodes.take(self.over_limit)],
+            needless=self.needless[nodes.take(self.needless)],
+        )
+
+
+def joined(parts: Sequence[DryRun]) -> DryRun:
+    """What several dry runs of different nodes found; what is on a node depends on no other."""
+    nodes = np.concatenate([part.nodes for part in parts])
+    by_name = np.argsort(nodes)
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    flat, offsets = gathered(np.concatenate([[0], np.cumsum(counts)]), by_name)
+    failed = np.concatenate([part.failed for part in parts])
+    failed_by_name = np.argsort(failed)
+    return DryRun(
+        potentials=tuple(potential for part in parts for potential in part.potentials),
+        nodes=nodes[by_name],
+        victims=np.concatenate([part.victims for part in parts])[flat],
+        offsets=offsets,
+        violating=np.concatenate([part.violating for part in parts])[flat],
+        pdb_violations=np.concatenate([part.pdb_violations for part in parts])[by_name],
+        failed=failed[failed_by_name],
+        failed_load=taken(np.concatenate([p.failed_load for p in parts]), failed_by_name),
+        without_victims=np.sort(np.concatenate([part.without_victims for part in parts])),
+        over_limit=np.sort(np.concatenate([part.over_limit for part in parts])),
+        needless=np.sort(np.concatenate([part.needless for part in parts])),
+    )
 
 
 def potential_victims(
@@ -151,9 +238,9 @@ def potential_victims(
     allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
     """
     rows, group = order.on(nodes)
-    may = allowed[rows]
-    if not may.all():
-        rows, group = rows[may], group[may]
+    may = np.flatnonzero(allowed.take(rows))
+    if may.size < rows.size:
+        rows, group = rows.take(may), group.take(may)
     held = [0] * len(rules.forbid)
     without_value = []
     if rules.forbid and rows.size:
@@ -169,9 +256,10 @@ def potential_victims(
                 holds &= found.holds(rows.size, rule.on_error)
             held[i] = int(holds.sum())
             forbidden |= holds
-        rows, group = rows[~forbidden], group[~forbidden]
+        kept = np.flatnonzero(~forbidden)
+        rows, group = rows.take(kept), group.take(kept)
     counts = np.bincount(group, minlength=nodes.size)
-    broken = violating[rows]
+    broken = violating.take(rows)
     reprieve_order = _reprieve_order(group, counts, broken, rules.reprieve)
     return Potential(
         rows=rows,
@@ -219,13 +307,13 @@ def dry_run(
     #    find the first pod of each node that cannot come back.
     # 4. List: who could not come back is a victim, in reprieve order or by importance again.
     # 5. Judge: a node without victims or with too many is no candidate; the others are told with
-    #    the budgets that they violate, and the nodes that failed with the reason.
+    #    the budgets that they violate, and the nodes that failed with what is still on them.
     nodes, counts = potential.nodes, potential.counts
-    demand = pipeline.demand(potential.reprieved, nodes[potential.group])
-    leaving = np.zeros((demand.shape[1], counts.size), dtype=np.int64).T
-    for column in range(demand.shape[1]):
-        leaving[:, column] = segment_sums(demand[:, column], counts)
-    load = pipeline.without(pipeline.base[nodes], leaving)
+    demand = pipeline.demand(potential.reprieved, potential.on)
+    totals = pipeline.incoming.snapshot.remembered(
+        "running-totals", (demand, counts), lambda: RunningTotals.of(demand, counts)
+    )
+    load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
     tried = counts > 0
     if rules.none_eligible is NoneEligible.CANDIDATE:
         tried = np.ones(nodes.size, dtype=np.bool_)
@@ -233,28 +321,32 @@ def dry_run(
 
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
-    adds_up = all(sums_safely(demand[:, column]) for column in range(demand.shape[1]))
-    if ceiling is not None and adds_up:
-        evicted = _reprieve_within(ceiling - load[active], demand, leaving, counts, active)
+    if ceiling is not None and totals.limited:
+        evicted = totals.evicted(ceiling - taken(load, active), active)
     else:
-        evicted = _reprieve(pipeline, load, demand, nodes, counts, active)
-    listed = potential.reprieve_order[np.flatnonzero(evicted)]
+        evicted = np.flatnonzero(_reprieve(pipeline, load, demand, nodes, counts, active))
+    listed = potential.reprieve_order.take(evicted)
+    # The reprieve goes node by node: whoever is listed in its order is on the same node.
+    group = potential.group.take(evicted)
     if rules.relist:
-        again = (
-            np.arange(listed.size) if importance.relists_all else _crossed(listed, potential.group)
-        )
-        some = listed[again]
-        listed[again] = some[importance.listed(potential.rows[some], potential.group[some])]
-    return _listed(pipeline, potential, rules, load, tried=tried, fits=fits, listed=listed)
+        again = np.arange(listed.size) if importance.relists_all else _crossed(listed, group)
+        if again.size:
+            some = listed[again]
+            listed[again] = some[importance.listed(potential.rows[some], group[again])]
+    return _listed(potential, rules, load, tried=tried, fits=fits, listed=listed, group=group)
 
 
 def _crossed(listed: Rows, group: Rows) -> Rows:
-    """Positions of victims on nodes where they do not stand in importance order already."""
-    node = group[listed]
-    falls = np.flatnonzero((listed[1:] < listed[:-1]) & (node[1:] == node[:-1]))
-    crossed = np.zeros(int(node[-1]) + 1 if node.size else 0, dtype=np.bool_)
-    crossed[node[falls]] = True
-    return np.flatnonzero(crossed[node])
+    """Positions of victims on nodes where they do not stand in importance order already.
+
+    group: (listed,) ascending, the node of each.
+    """
+    falls = np.flatnonzero((listed[1:] < listed[:-1]) & (group[1:] == group[:-1]))
+    if not falls.size:
+        return falls
+    crossed = np.zeros(int(group[-1]) + 1, dtype=np.bool_)
+    crossed[group[falls]] = True
+    return np.flatnonzero(crossed.take(group))
 
 
 def _reprieve(
@@ -286,54 +378,7 @@ def _reprieve(
     return evicted
 
 
-def _reprieve_within(slack: Ints, demand: Ints, leaving: Ints, counts: Rows, active: Rows) -> Bools:
-    """`_reprieve` where staying means no more than keeping every load within `slack`.
-
-    slack: (active, width); leaving: (nodes, width), the demand of all pods of a node. Loads only
-    grow, so the pods up to the first that does not fit all stay: running sums tell who that is
-    for all nodes at once, and only what comes after is tried one by one. The sums run on over all
-    nodes: they must add up safely (`sums_safely`).
-    """
-    evicted = np.zeros(demand.shape[0], dtype=np.bool_)
-    some = counts[active] > 0
-    active, slack = active[some], slack[some]
-    # A load that stays within its limits with every pod back in place stands in no way.
-    binding = np.flatnonzero((leaving[active] > slack).any(axis=0)).tolist()
-    first = starts_of(counts)[active]
-    within = np.ones(demand.shape[0], dtype=np.bool_)
-    limits = np.zeros(counts.size, dtype=np.int64)
-    rooms = []
-    for column in binding:
-        wanted = demand[:, column]
-        running = np.cumsum(wanted)
-        # More room than all pods want together is as good as that.
-        room = np.minimum(slack[:, column], SAFE)
-        limits[active] = room + running[first] - wanted[first]
-        within &= running <= np.repeat(limits, counts)
-        rooms.append((wanted, running, limits[active]))
-    stay = segment_sums(within, counts)[active]
-    rest = counts[active] - stay
-    more = np.flatnonzero(rest)
-    more = more[np.argsort(-rest[more], kind="stable")]
-    rest, next_ = rest[more], first[more] + stay[more]
-    left = [limit[more] - running[next_] + wanted[next_] for wanted, running, limit in rooms]
-    longest = int(rest[0]) if more.size else 0
-    ends = np.searchsorted(-rest, -np.arange(longest), side="left")
-    for k in range(longest):
-        n = int(ends[k])
-        position = next_[:n] + k
-        asked = [wanted[position] for wanted, _, _ in rooms]
-        stays = np.ones(n, dtype=np.bool_)
-        for free, want in zip(left, asked, strict=True):
-            stays &= want <= free[:n]
-        for free, want in zip(left, asked, strict=True):
-            free[:n] -= want * stays
-        evicted[position] = ~stays
-    return evicted
-
-
 def _listed(
-    pipeline: Pipeline,
     potential: Potential,
     rules: VictimRules,
     load: Ints,
@@ -341,32 +386,37 @@ def _listed(
     tried: Bools,
     fits: Bools,
     listed: Rows,
+    group: Rows,
 ) -> DryRun:
-    """The result for each node from the positions of all victims in the order of their listing."""
+    """The result for each node from the positions of all victims in the order of their listing.
+
+    group: (listed,) ascending, the node of each.
+    """
     nodes = potential.nodes
-    group = potential.group[listed]
     victim_counts = np.bincount(group, minlength=nodes.size)
-    broken = np.bincount(group[potential.violating[listed]], minlength=nodes.size)
+    violating = potential.violating.take(listed)
+    broken = np.bincount(group.take(np.flatnonzero(violating)), minlength=nodes.size)
     needless = np.zeros(nodes.size, dtype=np.bool_)
     if rules.none_eligible is NoneEligible.NO_CANDIDATE:
         needless = fits & (victim_counts == 0)
     over = np.zeros(nodes.size, dtype=np.bool_)
     if rules.max_victims is not None:
         over = fits & (victim_counts > rules.max_victims)
-        listed = listed[~over[group]]
+        within = np.flatnonzero(~over.take(group))
+        listed, violating = listed.take(within), violating.take(within)
     chosen = np.flatnonzero(fits & ~needless & ~over)
     offsets = np.zeros(chosen.size + 1, dtype=np.int64)
     np.cumsum(victim_counts[chosen], out=offsets[1:])
     failing = np.flatnonzero(tried & ~fits)
     return DryRun(
-        potential=potential,
+        potentials=(potential,),
         nodes=nodes[chosen],
-        victims=potential.rows[listed],
+        victims=potential.rows.take(listed),
         offsets=offsets,
-        violating=potential.violating[listed],
+        violating=violating,
         pdb_violations=broken[chosen].astype(np.int64),
         failed=nodes[failing],
-        failed_status=pipeline.judge(load[failing], nodes[failing]),
+        failed_load=taken(load, failing),
         without_victims=nodes[~tried],
         over_limit=nodes[over],
         needless=nodes[needless],
@@ -396,17 +446,21 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     left = np.isin(potential.reprieved, victims)
     kept = np.where(left[:, None], 0, demand)
     before = load + np.cumsum(kept, axis=0) - kept
-    judged = pipeline.judge(before + demand, node)
+    failing = np.flatnonzero(left)
+    judged = pipeline.judge((before + demand)[failing], node[failing])
+    why = dict(zip(failing.tolist(), judged.index.tolist(), strict=True))
     told = []
-    for i, position in enumerate(potential.reprieve_order.tolist()):
-        _, name, reasons = judged.statuses[int(judged.index[i])]
+    for i, (row, violating) in enumerate(
+        zip(
+            potential.reprieved.tolist(),
+            potential.violating[potential.reprieve_order].tolist(),
+            strict=True,
+        )
+    ):
+        _, name, reasons = judged.statuses[why[i]] if i in why else (0, "", ())
         told.append(
             Attempt(
-                row=int(potential.rows[position]),
-                violating=bool(potential.violating[position]),
-                reprieved=not bool(left[i]),
-                filter=name if left[i] else "",
-                reasons=reasons if left[i] else (),
+                row=row, violating=violating, reprieved=i not in why, filter=name, reasons=reasons
             )
         )
     return told

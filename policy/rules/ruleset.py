@@ -247,6 +247,14 @@ class RuleSet:
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False, hash=False
     )
     """Rule id to `file:line`; filters and scorers as `filters/NAME` and `scoring/NAME`."""
+    history_needs: frozenset[tuple[str, int | None]] = field(init=False, compare=False, repr=False)
+    """The (function, window in seconds) pairs whose figures a decision reads."""
+
+    def __post_init__(self) -> None:
+        needs = frozenset[tuple[str, int | None]]().union(
+            *(e.history_needs for e in self.expressions())
+        )
+        object.__setattr__(self, "history_needs", needs)
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -293,11 +301,6 @@ class RuleSet:
         found += [key.expression for key in self.victims.importance]
         found += [criterion.expression for criterion in self.ranking]
         return tuple(expression for expression in found if expression is not None)
-
-    @property
-    def history_needs(self) -> frozenset[tuple[str, int | None]]:
-        """The (function, window in seconds) pairs whose figures a decision reads."""
-        return frozenset().union(*(e.history_needs for e in self.expressions()))
 
 
 def _unpickle(

@@ -21,6 +21,7 @@ from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
+from policy.scheduling.second_look import look_again
 from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
 
 
@@ -73,10 +74,14 @@ class Scheduler:
         seed: int,
         dry_run: bool = False,
         extenders: Extenders | None = None,
+        paranoid: int | None = None,
     ) -> None:
         """clock: milliseconds since 1970 UTC, read once per decision.
 
         extenders: queries the extenders that a rule set names.
+
+        paranoid: every so many decisions one is made again on the state put together anew; where
+        it differs, `DecisionsDiffer` is raised and nothing recorded.
 
         rules: what decides where the journal has no active rule set of its own.
         """
@@ -86,6 +91,8 @@ class Scheduler:
         self._seed = seed
         self._dry_run = dry_run
         self._extenders = extenders
+        self._paranoid = paranoid
+        self._made = 0
         self._unrecorded = Tally()
         self._tracker = StateTracker(journal, clock=clock, dry_run=dry_run)
 
@@ -151,6 +158,9 @@ class Scheduler:
             history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
         base = state.at(now_ms, history=history)
         decision = decide(base.snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
+        self._made += 1
+        if self._paranoid and self._made % self._paranoid == 0:
+            look_again(base.snapshot, rules, decision)
         return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
 
     def _record(self, proposal: Proposal[Decision]) -> Recording:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from dataclasses import fields
 
 import pytest
 from sqlalchemy import Table
 
-from policy.decision.model import Candidate, RuleFired, StatusCount, Victim
+from policy.decision.model import Candidate, Deferred, RuleFired, StatusCount, Victim
 from policy.decision.record import record_of
 from policy.store.decision_rows import Place, rows_of
 from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
@@ -82,3 +83,23 @@ def test_the_decision_by_hand_has_something_in_every_field() -> None:
         if getattr(part, field.name) in (field.default, (), None) and field.name != "engine_version"
     ]
     assert default == []
+
+
+def test_a_column_that_waits_is_computed_once_and_equals_its_values() -> None:
+    """Also after it has travelled to another process, where it is a plain tuple."""
+    computed: list[str] = []
+
+    def compute() -> list[int]:
+        computed.append("now")
+        return [3, 1, 2]
+
+    column = Deferred(3, compute)
+    before = (len(column), list(computed))
+    read = (column[0], column[1:], list(column), column == (3, 1, 2), column == [3])
+    travelled = pickle.loads(pickle.dumps(column))
+    assert (before, read, travelled, computed) == (
+        (3, []),
+        (3, [1, 2], [3, 1, 2], True, False),
+        (3, 1, 2),
+        ["now"],
+    )

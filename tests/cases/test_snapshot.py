@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
+import numpy as np
 import pytest
 
 from policy import Snapshot
@@ -271,6 +272,24 @@ def test_a_snapshot_with_few_changes_is_not_packed() -> None:
     """Packing costs as much as building: it is worth it after many changes only."""
     found = snapshot(*PARTS).apply([("Pod", "default/low", None)])
     assert found.packed() is found
+
+
+def test_the_last_values_of_a_name_are_remembered() -> None:
+    """Eight of them, through changes, too; the one that was not used for longest is lost first."""
+    built: list[int] = []
+
+    def remembered(found: Snapshot, number: int) -> None:
+        found.remembered("squares", (np.array([number]),), lambda: built.append(number))
+
+    first = snapshot(*PARTS)
+    for number in range(8):
+        remembered(first, number)
+    remembered(first, 0)
+    after = first.apply([("Pod", "default/low", None)])
+    remembered(after, 8)
+    for number in (0, 8, 2, 1):
+        remembered(after, number)
+    assert built == [0, 1, 2, 3, 4, 5, 6, 7, 8, 1]
 
 
 def test_shared_parts_leave_every_column_as_it_is() -> None:

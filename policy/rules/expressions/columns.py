@@ -6,6 +6,7 @@ milliseconds since 1970-01-01T00:00:00Z, later than the first instant of the yea
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -130,6 +131,14 @@ class Columns:
         return self.take(np.array([row], np.intp))
 
 
+class RowByRow(Mapping[str, Column]):
+    """Columns of which some can be computed for a few rows alone."""
+
+    @abstractmethod
+    def at(self, name: str, rows: CodeArray) -> Column | None:
+        """The column at these rows; None where it is computed as a whole."""
+
+
 class _Rows(Mapping[str, Column]):
     """Columns at a few rows, taken when asked for."""
 
@@ -137,6 +146,10 @@ class _Rows(Mapping[str, Column]):
         self._columns, self._rows = columns, rows
 
     def __getitem__(self, name: str) -> Column:
+        if isinstance(self._columns, RowByRow):
+            some = self._columns.at(name, self._rows)
+            if some is not None:
+                return some
         column = self._columns[name]
         if isinstance(column, Scalar):
             return column

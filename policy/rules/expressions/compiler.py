@@ -287,8 +287,15 @@ class Compiler:
             figures = frame.columns.history.figures(function.name, window)
             if figures is None:
                 return Vec(np.zeros(1, np.int64), np.ones(1, np.bool_))
-            found = [figures.get(key, function.missing) for key in keys.data]
-            return Vec(np.array(found, np.int64), keys.errors, keys.axis)
+            if not figures:
+                found = np.full(len(keys.data), function.missing, np.int64)
+                return Vec(found, keys.errors, keys.axis)
+            get, missing = figures.get, function.missing
+            return Vec(
+                np.array([get(key, missing) for key in keys.data], np.int64),
+                keys.errors,
+                keys.axis,
+            )
 
         return evaluate
 
@@ -417,8 +424,9 @@ def _logic(left: Evaluator, right: Evaluator, *, conjunction: bool) -> Evaluator
 
     def evaluate(frame: Frame) -> Vec:
         first = left(frame)
-        if first.axis is None and first.errors is None and bool(first.data[0]) != conjunction:
-            return first  # false && anything, true || anything: the other side is absorbed
+        absorbed = not first.data.any() if conjunction else first.data.all()
+        if absorbed and first.errors is None:
+            return first  # false && anything, true || anything: the other side is not looked at
         (a, b), axis = frame.align(first, right(frame))
         data, errors = combine(a.data, a.errors, b.data, b.errors)
         return Vec(data, errors, axis)

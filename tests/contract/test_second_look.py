@@ -1,0 +1,74 @@
+"""`--paranoid`: decisions made again on the state put together anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import PRIORITY
+from policy.preemption.decide import decide
+from policy.preemption.victims import Allowed
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.scheduling.second_look import DecisionsDiffer, look_again
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.contract.builders import a_node, a_pod
+
+NOW = 10**12
+"""An instant of 2001: behind the clock of every machine that runs the tests."""
+RULES = RuleSet.load("kube-1.35")
+CLUSTER = (
+    a_node("n1", cpu="2"),
+    a_pod("shop/low", node="n1", priority=1, cpu="2"),
+    a_pod("shop/high", priority=10, cpu="2"),
+    a_pod("shop/higher", priority=20, cpu="2"),
+)
+
+
+def forgetful(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with a wrong answer among what it remembers: no pod may be a victim."""
+    none = Allowed(
+        pods=np.zeros(len(snapshot.pods), dtype=np.bool_),
+        rule=np.full(len(snapshot.pods), -1, dtype=np.int16),
+        without_value=(),
+    )
+    inputs = (RULES.victims.eligible, snapshot.node, 10, snapshot.column(PRIORITY))
+    snapshot.remembered("allowed", inputs, lambda: none)
+    return snapshot
+
+
+def test_an_equal_decision_is_let_through() -> None:
+    """The second decision is compared, and nothing else happens."""
+    snapshot = Snapshot.from_objects(CLUSTER, now_ms=NOW)
+    look_again(snapshot, RULES, decide(snapshot, RULES, "shop/high"))
+
+
+def test_a_wrong_answer_that_was_kept_is_found() -> None:
+    """The message names the pod and what is different."""
+    snapshot = forgetful(Snapshot.from_objects(CLUSTER, now_ms=NOW))
+    with pytest.raises(DecisionsDiffer) as raised:
+        look_again(snapshot, RULES, decide(snapshot, RULES, "shop/high"))
+    assert str(raised.value).startswith(
+        "the decision for `shop/high` is another one on the same state put together anew:"
+        " `outcome`, `node`, `victims`, `candidates`, `trace.rules`"
+    )
+
+
+@pytest.mark.parametrize(("paranoid", "found"), [(1, True), (2, False), (None, False)])
+def test_every_nth_decision_of_a_scheduler_is_made_again(
+    database_url: str, paranoid: int | None, found: bool
+) -> None:
+    """The one that differs is not recorded; those that are not looked at are."""
+    with Store.open(database_url) as store:
+        store.record.import_objects("default", list(CLUSTER), at_ms=NOW, source="dump")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: NOW)
+        cycle = Scheduler(journal, RULES, clock=lambda: NOW, seed=0, paranoid=paranoid)
+        forgetful(cycle.snapshot)
+        if found:
+            with pytest.raises(DecisionsDiffer):
+                cycle.decide("shop/high")
+        else:
+            cycle.decide("shop/high")
+        assert len(store.read.decisions()) == (0 if found else 1)
