@@ -102,8 +102,8 @@ def prove(
 
     \b
     Example:
-      policy rules prove kube-1.35 --never "victim.priority > 2000000000"
-      policy rules prove environments/dev --dead --output json
+      policy rules prove environments/dev --never "victim.namespace == 'kube-system'"
+      policy rules prove environments/staging --at-least environments/dev --output json
     """
     require_solver()
     from policy.proving import questions, report

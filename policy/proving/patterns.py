@@ -76,6 +76,10 @@ def _union(parts: list[Pattern]) -> Pattern:
     return parts[0] if len(parts) == 1 else z3.Union(*parts)
 
 
+def _is(parts: list[Any], anchor: str) -> bool:
+    return bool(parts) and isinstance(parts[0], str) and parts[0] == anchor
+
+
 def _range(low: str, high: str) -> Pattern:
     return z3.Range(text_value(low), text_value(high))
 
@@ -114,10 +118,10 @@ class _Parser:
             if any(isinstance(part, str) for part in parts):
                 raise self._fail()
             return self._joined(parts)
-        from_start, to_end = bool(parts) and parts[0] == _START, bool(parts) and parts[-1] == _END
-        while parts and isinstance(parts[0], str) and parts[0] == _START:
+        from_start, to_end = _is(parts[:1], _START), _is(parts[-1:], _END)
+        while _is(parts[:1], _START):
             parts.pop(0)
-        while parts and isinstance(parts[-1], str) and parts[-1] == _END:
+        while _is(parts[-1:], _END):
             parts.pop()
         if any(isinstance(part, str) for part in parts):
             raise self._fail()

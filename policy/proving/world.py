@@ -184,7 +184,12 @@ def stands_for(reading: Reading, text: str) -> Value:
 
 def number_of(text: str) -> int | None:
     """What CEL's `int` makes of a text, None where it has no value."""
-    result = environment().compile(f"int({json.dumps(text)})").eval(data={}).plain_value()
+    result = (
+        environment()
+        .compile(f"int({json.dumps(text, ensure_ascii=False)})")
+        .eval(data={})
+        .plain_value()
+    )
     return result if isinstance(result, int) and not isinstance(result, bool) else None
 
 
@@ -260,6 +265,7 @@ _JOINED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Variables that are made of others."""
 
+_POLICIES: Final = ("PreemptLowerPriority", "Never")
 _STATUSES: Final = ("", "Success", "Unschedulable", "UnschedulableAndUnresolvable")
 
 
@@ -312,6 +318,10 @@ FACTS: Final[tuple[Fact, ...]] = (
         )
     ),
     *(((f"{pod}.owner",), _kind_and_name) for pod in ("victim", "preemptor")),
+    *(
+        ((f"{pod}.preemptionPolicy",), lambda v: z3.Or(*(v == _text(word) for word in _POLICIES)))
+        for pod in ("victim", "preemptor")
+    ),
     (("victim.runtimeSeconds",), lambda seconds: seconds <= _SECONDS),
     (("victim.runtimeSeconds", "victim.startTime", "now"), _since),
     (
@@ -364,7 +374,7 @@ FACTS: Final[tuple[Fact, ...]] = (
 
 ASSUMPTIONS: Final = (
     "priorities are 32-bit numbers; names are not empty and hold no `/`",
-    "an owner is `Kind/name`, or there is none",
+    "an owner is `Kind/name`, or there is none; preemption policies are the two of Kubernetes",
     "instants lie in the years 1970 to 2099, to the millisecond",
     "texts hold characters up to U+2FFFF",
     "the snapshot has the history figures that the rules read",
