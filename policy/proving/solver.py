@@ -88,7 +88,7 @@ def ask(
     lines, ended = _run(question, limits.seconds + _GRACE_SECONDS)
     wall = time.monotonic() - began
     if not lines:
-        reason = "the solver used up its memory" if ended else "the time limit"
+        reason = "the solver ended without an answer" if ended else "the time limit"
         return Answer(status=Status.UNKNOWN, reason=reason, wall_seconds=wall)
     return _answer(lines[-1], wall)
 
@@ -114,9 +114,10 @@ def _run(question: str, seconds: float) -> tuple[list[dict[str, Any]], bool]:
         if process.poll() is None:
             process.kill()
             process.wait()
-    # A process that was ended in the middle of a line has said all that the lines before say.
+    # A process that was ended in the middle of a line has said all that the lines before say;
+    # one that could not load the solver says so in lines of another kind.
     complete = found[: found.rfind("\n") + 1].splitlines()
-    return [json.loads(line) for line in complete], ended
+    return [json.loads(line) for line in complete if line.startswith("{")], ended
 
 
 def _answer(said: Mapping[str, Any], wall: float) -> Answer:

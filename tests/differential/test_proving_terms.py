@@ -71,7 +71,9 @@ def edges() -> Columns:
             "victim.name": InternedColumn(rows, t),
             "victim.startTime": TimestampColumn(np.array(x)),
             "victim.createdAt": TimestampColumn(np.array(y)),
-            "victim.labels": InternedColumn(rows, [{one: two} for one, two in zip(s, t)]),
+            "victim.labels": InternedColumn(
+                rows, [{one: two} for one, two in zip(s, t, strict=True)]
+            ),
             "now": Scalar(0),
         },
     )
@@ -97,7 +99,8 @@ BY_PAIR = [
     *("victim.labels['a'] == ''", f"{S} in victim.labels && victim.labels[{S}] == {T}"),
     *(f"[{A}, {B}].exists(x, x / {B} > 0)", f"[{A}, {B}].all(x, {A} / x > 0)"),
     *(f"[{S}, {T}, 'a'].exists_one(x, x == 'a')", f"[{A}].map(x, x + 1) == [{B}]"),
-    *("{'a': 1, 'b': 2}[" + S + "]", S + " in {'a': 1}", f"[{A}, 7][{B}]", f"({A} < 0) < ({B} < 0)"),
+    *("{'a': 1, 'b': 2}[" + S + "]", S + " in {'a': 1}", f"[{A}, 7][{B}]"),
+    f"({A} < 0) < ({B} < 0)",
     *(f"{S}.matches('{p}')" for p in ("^a", "b$", "^[^ab]*$", "^(a|b)+$", "[0-9]{1,2}", "^.$")),
 ]  # fmt: skip
 """Each operator on each pair of edge values."""
@@ -122,31 +125,35 @@ def operator(name: str, *kinds: ValueType) -> tuple[str, tuple[Any, ...]]:
     return "_ARITHMETIC", (name, *kinds)
 
 
-I, S_, T_, D = ValueType.INT, ValueType.STRING, ValueType.TIMESTAMP, ValueType.DURATION
+INT, MOMENT, SPAN = ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION
 Operator = Callable[..., tuple[Any, Any]]
 MISTAKES: dict[str, tuple[str, Any, Any, str]] = {
     "division rounds down": (
-        *operator("_/_", I, I),
+        *operator("_/_", INT, INT),
         lambda a, b: (a / b, terms._bad_division(a, b)),
         f"{A} / {B}",
     ),
     "remainder is never negative": (
-        *operator("_%_", I, I),
+        *operator("_%_", INT, INT),
         lambda a, b: (a % b, terms._bad_division(a, b)),
         f"{A} % {B}",
     ),
     "the smallest number divided by -1": (
-        *operator("_/_", I, I),
+        *operator("_/_", INT, INT),
         lambda a, b: (terms.truncated(a, b), b == 0),
         f"{A} / {B}",
     ),
-    "a sum has no end": (*operator("_+_", I, I), lambda a, b: (a + b, terms.NEVER), f"{A} + {B}"),
+    "a sum has no end": (
+        *operator("_+_", INT, INT),
+        lambda a, b: (a + b, terms.NEVER),
+        f"{A} + {B}",
+    ),
     "a product has no end": (
-        *operator("_*_", I, I),
+        *operator("_*_", INT, INT),
         lambda a, b: (a * b, terms.NEVER),
         f"{A} * {B}",
     ),
-    "the smallest number negated": ("_UNARY", ("-_", I), lambda a: (-a, terms.NEVER), f"-{A}"),
+    "the smallest number negated": ("_UNARY", ("-_", INT), lambda a: (-a, terms.NEVER), f"-{A}"),
     "startsWith swapped": ("_COMPARISONS", "startsWith", z3.PrefixOf, f"{S}.startsWith({T})"),
     "endsWith swapped": ("_COMPARISONS", "endsWith", z3.SuffixOf, f"{S}.endsWith({T})"),
     "contains swapped": (
@@ -156,24 +163,24 @@ MISTAKES: dict[str, tuple[str, Any, Any, str]] = {
         f"{S}.contains({T})",
     ),
     "instants without limits": (
-        *operator("_+_", T_, D),
+        *operator("_+_", MOMENT, SPAN),
         lambda a, b: (a + b, terms.NEVER),
         f"{X} + duration('2500000h')",
     ),
     "spans in whole seconds not limited": (
-        *operator("_-_", T_, T_),
+        *operator("_-_", MOMENT, MOMENT),
         lambda a, b: (a - b, terms.NEVER),
         f"{X} - {Y}",
     ),
     "a negative number as text": (
         "_UNARY",
-        ("string", I),
+        ("string", INT),
         lambda a: (z3.IntToStr(a), terms.NEVER),
         f"string({A})",
     ),
     "half an hour before 1970": (
         "_UNARY",
-        ("getHours", D),
+        ("getHours", SPAN),
         lambda a: (a / 3_600_000, terms.NEVER),
         f"({X} - {Y}).getHours()",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import z3
 
-from policy.proving.patterns import text_value
+from policy.proving.patterns import NotTranslatable, text_value
 from policy.proving.terms import Term, Translator
 from policy.proving.world import NUMBER, World, literal_text, number_of
 from policy.rules.expressions import (
@@ -52,7 +52,10 @@ def raw(columns: Columns, name: str) -> list[Any]:
 def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
     """A value per row, None for an error; None where a part is not understood."""
     world = World()
-    term = Translator(world).condition(expression)
+    try:
+        term = Translator(world).condition(expression)
+    except NotTranslatable:  # an instant or a length of time, which no condition is
+        return None
     if world.opaque:
         return None
     names = {*world.variables, *(r.function for r in world.readings if r.function in VARIABLES)}
