@@ -235,6 +235,8 @@ _KNOWN: Final = (
     ("policy.scheduling.second_look", "DecisionsDiffer"),
     ("policy.scheduling.state", "Contended"),
     ("policy.cli.why_not", "WhyNotError"),
+    ("policy.cli.proofs", "ProofsMissing"),
+    ("policy.proving.questions", "ProvingError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),
     ("policy.audit.tables_out", "ExportError"),

@@ -12,6 +12,7 @@ class Exit(IntEnum):
     ERROR = 1
     USAGE = 2
     UNDECIDED = 3
+    UNPROVED = 4
     DIFFERS = 5
     LEDGER = 6
     INTERRUPTED = 130
@@ -35,7 +36,14 @@ _MEANINGS = {
         "`run`: decisions ended with outcome `error`; they are recorded with their message, and"
         " all other pods were decided."
     ),
-    Exit.DIFFERS: "`replay`: a decision that was made again differs from the recorded one.",
+    Exit.UNPROVED: (
+        "`rules prove`: no claim is refuted, but not every one is proved: the solver gave up, or a"
+        " claim is proved only where budgets count the same."
+    ),
+    Exit.DIFFERS: (
+        "`replay`: a decision that was made again differs from the recorded one. `rules prove`: a"
+        " claim is refuted."
+    ),
     Exit.LEDGER: "`audit verify`: the record is not what was written.",
     Exit.INTERRUPTED: "Interrupted (Ctrl-C). What was committed before stays.",
 }

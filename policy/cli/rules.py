@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, rule_files, rules_for, session
+from policy.cli import options, output, proofs, rule_files, rules_for, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -246,6 +246,9 @@ def diff(old: str, new: str, form: str) -> int:
         output.rows(rows, form, columns=columns)
     output.say(f"{len(changes)} differences" if changes else "no difference")
     return Exit.OK
+
+
+group.add_command(proofs.prove)
 
 
 @group.command("coverage")

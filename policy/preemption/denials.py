@@ -11,7 +11,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
 from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
-from policy.preemption.victims import allowed_victims, budget_violations
+from policy.preemption.victims import Allowed, allowed_victims, budget_violations
 from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.ruleset import RuleSet
 
@@ -28,6 +28,34 @@ class Denial:
 def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, Denial]:
     """The pods on nodes that may not leave for `preemptor`, by namespace/name.
 
+    Raises KeyError for a pod that the snapshot does not have.
+    """
+    allowed, columns = judged(snapshot, rules, preemptor)
+    victims = rules.victims
+    found: dict[str, Denial] = {}
+    for i in np.flatnonzero((snapshot.node >= 0) & ~allowed.pods).tolist():
+        decided = int(allowed.rule[i])
+        rule = victims.eligible[decided] if decided >= 0 else None
+        found[snapshot.keys[i]] = Denial(
+            section="victims.eligible",
+            rule=rule.id if rule else "",
+            reason=rule.reason if rule else "",
+        )
+    rows = np.flatnonzero(allowed.pods)
+    columns = columns.take(rows)
+    for rule in victims.forbid:
+        held = np.ones(rows.size, dtype=np.bool_)
+        if rule.when is not None:
+            held = rule.when.evaluate(columns).holds(rows.size, rule.on_error)
+        for i in rows[held].tolist():
+            denial = Denial(section="victims.forbid", rule=rule.id, reason=rule.reason)
+            found.setdefault(snapshot.keys[i], denial)
+    return found
+
+
+def judged(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> tuple[Allowed, Columns]:
+    """Which pods may be victims of `preemptor`, and the variables of rules, one row per pod.
+
     Budgets are counted on each node as if it were looked at. Raises KeyError for a pod that the
     snapshot does not have.
     """
@@ -39,27 +67,11 @@ def denials(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> Mapping[str, 
     variables = pod_variables(incoming)
     victims = rules.victims
     allowed = allowed_victims(victims.eligible, snapshot, variables, history)
-    found: dict[str, Denial] = {}
-    for i in np.flatnonzero((snapshot.node >= 0) & ~allowed.pods).tolist():
-        decided = int(allowed.rule[i])
-        rule = victims.eligible[decided] if decided >= 0 else None
-        found[snapshot.keys[i]] = Denial(
-            section="victims.eligible",
-            rule=rule.id if rule else "",
-            reason=rule.reason if rule else "",
-        )
-    if not victims.forbid:
-        return found
     importance = Importance(snapshot, victims.importance, variables, history)
-    violating = budget_violations(victims.budgets, snapshot, importance.order(), allowed.pods)
-    also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
-    rows = np.flatnonzero(allowed.pods)
-    columns = Columns(len(snapshot.pods), also, history).take(rows)
-    for rule in victims.forbid:
-        held = np.ones(rows.size, dtype=np.bool_)
-        if rule.when is not None:
-            held = rule.when.evaluate(columns).holds(rows.size, rule.on_error)
-        for i in rows[held].tolist():
-            denial = Denial(section="victims.forbid", rule=rule.id, reason=rule.reason)
-            found.setdefault(snapshot.keys[i], denial)
-    return found
+
+    def violating() -> BoolColumn:
+        order = importance.order()
+        return BoolColumn(budget_violations(victims.budgets, snapshot, order, allowed.pods))
+
+    also = variables.also({"victim.pdbViolating": violating})
+    return allowed, Columns(len(snapshot.pods), also, history)

@@ -23,6 +23,7 @@ ROOMS = (
     "preemption",
     "batch",
     "cases",
+    "proving",
     "scheduling",
     "store",
     "face",

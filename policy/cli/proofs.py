@@ -1,0 +1,183 @@
+"""`policy rules prove`, and what other commands need of proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from policy.cli import options, output, rule_files, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.proving.questions import Finding, Verdict
+    from policy.rules import RuleSet
+
+
+class ProofsMissing(Exception):
+    """The solver is not installed."""
+
+    help = "install it with `pip install 'preemption-policy[prove]'`"
+
+
+def require_solver() -> None:
+    """Raises ProofsMissing where the extra is not installed."""
+    if find_spec("z3") is None:
+        raise ProofsMissing("proofs need the package `z3-solver`")
+
+
+def _timeout(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    from policy.cases.fields import seconds
+
+    found = seconds(text)
+    if not found:
+        raise options.Misused(
+            f"`{text}` is no length of time for `--timeout`", help="write `10s` or `1m`"
+        )
+    return found
+
+
+@click.command("prove")
+@click.argument("rules", metavar="FILE", shell_complete=options.proposing("rules"))
+@click.option(
+    "--never",
+    metavar="EXPR",
+    multiple=True,
+    help="No victim may be taken for which this condition is true.",
+)
+@click.option(
+    "--at-least",
+    metavar="FILE",
+    multiple=True,
+    shell_complete=options.proposing("rules"),
+    help="Every pod that these rules protect has to be protected.",
+)
+@click.option(
+    "--same",
+    metavar="FILE",
+    multiple=True,
+    shell_complete=options.proposing("rules"),
+    help="Exactly the pods that these rules protect have to be protected.",
+)
+@click.option("--dead", is_flag=True, help="Every rule has to decide somewhere.")
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    default="10s",
+    show_default=True,
+    callback=_timeout,
+    help="For each run of the solver; what takes longer is unknown.",
+)
+@click.option(
+    "--save-case",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add the counterexamples to this file of cases.",
+)
+@rule_files.rules_root_option
+@options.db_option
+@options.output_of("table", "json")
+def prove(
+    rules: str,
+    never: tuple[str, ...],
+    at_least: tuple[str, ...],
+    same: tuple[str, ...],
+    dead: bool,
+    timeout: int,
+    save_case: Path | None,
+    db: str,
+    form: str,
+) -> int:
+    """Prove what a rule set can never do, on whatever cluster, or show where it does.
+
+    FILE is a shipped rule set or a file; with `--db` also an environment or a digest. It is always
+    asked whether a victim of equal or higher priority can be taken. What is refuted is shown as
+    the smallest pod and preemptor, after the product has decided on them as well. A case that is
+    saved wants what the claim demands, so it fails until the rules are mended. The exit status is
+    0 where every claim is proved, 5 where one is refuted, 4 where one is unknown.
+
+    \b
+    Example:
+      policy rules prove environments/dev --never "victim.namespace == 'kube-system'"
+      policy rules prove environments/staging --at-least environments/dev --output json
+    """
+    require_solver()
+    from policy.proving import questions, report
+    from policy.proving.solver import Limits
+
+    limits = Limits(seconds=timeout)
+    rule_set = _loaded(rules, db)
+    unwanted = [questions.load_condition(source) for source in never]
+    others = [(name, _loaded(name, db)) for name in at_least]
+    equals = [(name, _loaded(name, db)) for name in same]
+
+    def findings() -> Iterator[Finding]:
+        yield questions.no_inversion(rule_set, limits)
+        for condition in unwanted:
+            yield questions.never(rule_set, condition, limits)
+        for name, other in others:
+            yield questions.at_least(rule_set, other, limits, named=name)
+        for name, other in equals:
+            yield questions.same(rule_set, other, limits, named=name)
+        if dead:
+            yield questions.no_dead_rule(rule_set, limits)
+
+    found = list(findings())
+    if form == "json":
+        output.document(report.document(rule_set, found), form)
+    else:
+        for line in report.words(rule_set, found):
+            output.line(line)
+    if save_case is not None:
+        _save(save_case, found)
+    return status(report.overall(found))
+
+
+def status(verdict: Verdict) -> Exit:
+    """The exit status of the worst verdict."""
+    from policy.proving.questions import Verdict
+
+    if verdict is Verdict.REFUTED:
+        return Exit.DIFFERS
+    return Exit.OK if verdict is Verdict.PROVED else Exit.UNPROVED
+
+
+def _loaded(source: str, db: str) -> RuleSet:
+    """Rules by name, path or digest, or those active in an environment. Raises RulesError."""
+    from policy.rules import RuleSet
+    from policy.rules.files import is_path, shipped
+
+    if source.startswith("sha256:"):
+        with session.open_store(db) as store:
+            return RuleSet.from_canonical(store.rule_set(source))
+    given = click.get_current_context().get_parameter_source("db")
+    if source in shipped() or is_path(source) or given is ParameterSource.DEFAULT:
+        return rule_files.rule_set(source)
+    with session.open_store(db) as store:
+        active = store.active_rule_set(source)
+    assert active is not None
+    return RuleSet.from_canonical(active.canonical)
+
+
+def _save(file: Path, findings: list[Finding]) -> None:
+    """Add the counterexamples to a file of cases. Raises RulesError for one that holds others."""
+    from policy.cases.reading import read_cases
+    from policy.proving.questions import Verdict
+    from policy.rules.files import text_of
+
+    refuted = [f.example.text for f in findings if f.verdict is Verdict.REFUTED and f.example]
+    if not refuted:
+        output.say(f"no counterexample; `{file}` was not written")
+        return
+    text = text_of(file, str(file)) if file.exists() else ""
+    if text:
+        read_cases(text, str(file))
+        text = text.rstrip("\n") + "\n\n"
+    text += "\n".join(refuted)
+    read_cases(text, str(file))
+    file.write_text(text, "utf-8")
+    output.say(f"{len(refuted)} cases in `{file}`")
