@@ -153,12 +153,12 @@ def _loaded(source: str, db: str) -> RuleSet:
 
     if source.startswith("sha256:"):
         with session.open_store(db) as store:
-            return RuleSet.from_canonical(store.rule_set(source))
+            return RuleSet.from_canonical(store.read.rule_set(source))
     given = click.get_current_context().get_parameter_source("db")
     if source in shipped() or is_path(source) or given is ParameterSource.DEFAULT:
         return rule_files.rule_set(source)
     with session.open_store(db) as store:
-        active = store.active_rule_set(source)
+        active = store.read.active_rule_set(source)
     assert active is not None
     return RuleSet.from_canonical(active.canonical)
 
