@@ -13,6 +13,7 @@ import click
 
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
+from policy.text.printable import json_escaped
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -172,7 +173,7 @@ class _Keeper:
         if self.command is not None:
             _run(self.command, line, head)
         if self.file is None and self.command is None:
-            output.data(f"{line}\n")
+            output.data(f"{json_escaped(line)}\n")
 
 
 def _continues(last: KeptHead, head: LedgerHead) -> bool:

@@ -24,8 +24,14 @@ CLUSTER = """\
 apiVersion: v1
 kind: List
 items:
-- {apiVersion: v1, kind: Node, metadata: {name: node-1}, status: {allocatable: {cpu: 4, pods: 10}}}
-- {apiVersion: v1, kind: Node, metadata: {name: node-7}, status: {allocatable: {cpu: 4, pods: 10}}}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: node-1}
+  status: {allocatable: {cpu: 4, pods: 10}, nodeInfo: {kubeletVersion: v1.30.8}}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: node-7}
+  status: {allocatable: {cpu: 4, pods: 10}, nodeInfo: {kubeletVersion: v1.30.8}}
 - apiVersion: v1
   kind: Pod
   metadata: {name: old, namespace: shop}

@@ -34,6 +34,7 @@ LOADED = COMMANDS | {
     "policy.cli.exits",
     "policy.cli.options",
     "policy.cli.output",
+    "policy.cli.proofs",
     "policy.cli.rule_files",
     "policy.cli.rules_for",
     "policy.cli.session",
