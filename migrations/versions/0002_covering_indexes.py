@@ -15,16 +15,6 @@ depends_on = None
 _WIDER: tuple[tuple[str, str, tuple[str, ...], str, tuple[str, ...]], ...] = (
     (
         "victims",
-        "ix_victims_cluster_id_namespace_owner_now_ms",
-        ("cluster_id", "namespace", "owner", "now_ms"),
-        "ix_victims_workloads",
-        (
-            *("cluster_id", "namespace", "owner", "now_ms", "evicted", "run_seconds"),
-            *("pdb_violating", "pod"),
-        ),
-    ),
-    (
-        "victims",
         "ix_victims_who_preempts_whom",
         ("cluster_id", "preemptor_namespace", "namespace", "evicted", "now_ms", "run_seconds"),
         "ix_victims_who_preempts_whom",

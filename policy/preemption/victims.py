@@ -134,6 +134,20 @@ class Potential:
         place = int(np.searchsorted(self.nodes, node))
         return place < self.nodes.size and int(self.nodes[place]) == node
 
+    def none_on(self, node: int) -> Potential:
+        """No potential victims, on another node."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return replace(
+            self,
+            rows=nothing,
+            group=nothing,
+            nodes=np.array([node], dtype=np.int64),
+            counts=np.zeros(1, dtype=np.int64),
+            violating=np.zeros(0, dtype=np.bool_),
+            reprieve_order=nothing,
+            reprieved=nothing,
+        )
+
     def at(self, node: int) -> Potential:
         """Those of one of the nodes."""
         place = int(np.searchsorted(self.nodes, node))
@@ -176,8 +190,11 @@ class DryRun:
         return tuple(map(sum, zip(*(p.held for p in self.potentials), strict=True)))
 
     def potential_on(self, node: int) -> Potential:
-        """Potential victims of one of the nodes."""
-        return next(p.at(node) for p in self.potentials if p.has(node))
+        """Potential victims of a node; none where an extender named one that was not looked at."""
+        for potential in self.potentials:
+            if potential.has(node):
+                return potential.at(node)
+        return self.potentials[0].none_on(node)
 
     def only(self, nodes: Bools) -> DryRun:
         """What was found on some of the nodes; nodes: (all nodes,) bool."""

@@ -93,7 +93,7 @@ def test_a_setting_added_later_is_treated_alike(
     value = json.loads(RuleSet.load("kube-1.35").canonical)
     problems = stored.complete(value, {})
     found = value["spec"]["candidates"].get("maxSeconds")
-    assert (found, [problem.path for problem in problems]) == expected
+    assert (found, [problem.field for problem in problems]) == expected
 
 
 def _with_candidates(model: Any) -> Any:

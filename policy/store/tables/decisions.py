@@ -207,18 +207,8 @@ VICTIMS: Final = table(
     PrimaryKeyConstraint("decision_id", "position"),
     Index(None, "now_ms"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
-    # Finds the victims of a workload, and covers what workloads and namespaces lost.
-    Index(
-        "ix_victims_workloads",
-        "cluster_id",
-        "namespace",
-        "owner",
-        "now_ms",
-        "evicted",
-        "run_seconds",
-        "pdb_violating",
-        "pod",
-    ),
+    # Not wider: SQLite would read all of a cluster in it for history figures, which look at an hour.
+    Index(None, "cluster_id", "namespace", "owner", "now_ms"),
     # Covers the view of who preempts whom, and the same by workload.
     Index(
         "ix_victims_who_preempts_whom",
