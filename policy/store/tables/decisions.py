@@ -207,7 +207,7 @@ VICTIMS: Final = table(
     PrimaryKeyConstraint("decision_id", "position"),
     Index(None, "now_ms"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
-    # Not wider: SQLite would read all of a cluster in it for history figures, which look at an hour.
+    # Not wider: SQLite would read all of a cluster in it for figures that look at an hour.
     Index(None, "cluster_id", "namespace", "owner", "now_ms"),
     # Covers the view of who preempts whom, and the same by workload.
     Index(
