@@ -87,7 +87,7 @@ def test_a_more_important_preemptor_takes_the_nomination_away(store: Store) -> N
         source="test",
     )
     clock = VirtualClock(NOW_MS)
-    rules = RuleSet.load("kube-1.35")
+    rules = RuleSet.load("kube-1.33")
     journal = StoreJournal(store, "default", actor="test", clock=clock)
     first = Scheduler(journal, rules, clock=clock, seed=0)
     first.decide("default/middle")
