@@ -70,7 +70,7 @@ def test_who_took_a_nomination_away_is_named(store, database_url):
     imported(store, a_node("n1"), low, high)
     first = decide(store, "a/high")
     change(store, ("Pod", "b/top", a_pod("b/top", priority=9, cpu="8")))
-    second = decide(store, "b/top")
+    second = decide(store, "b/top", rules="kube-1.33")
     found = short(listed(database_url), "pod", "made_by", "ended", "ended_by")
     assert found == [
         ("b/top", second, "", ""),
