@@ -288,11 +288,11 @@ weighted = st.builds(
 
 
 @st.composite
-def containers(draw: st.DrawFn, most: int) -> list[Manifest]:
+def containers(draw: st.DrawFn, most: int, *, name: str = "c") -> list[Manifest]:
     count = draw(st.integers(1 if most > 1 else 0, most))
     return [
         {
-            "name": f"c{i}",
+            "name": f"{name}{i}",
             "image": draw(st.sampled_from(["app", "app:1", "other:2"])),
             "resources": {"requests": draw(requests)},
         }
@@ -337,7 +337,7 @@ def pods(draw: st.DrawFn, name: str, nodes: list[str]) -> Manifest:
         "spec": {
             "nodeName": "" if name == "new" else draw(st.sampled_from(nodes)),
             "containers": draw(containers(2)),
-            "initContainers": draw(containers(1)),
+            "initContainers": draw(containers(1, name="init")),
             "topologySpreadConstraints": spread,
             "tolerations": [
                 {"key": key, "operator": "Exists"}
