@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodAffinityTerm, TopologySpreadConstraint
 from policy.preemption.decide import decide
-from policy.rules.ruleset import QueueKind, QueueRules
+from policy.rules.ruleset import QueueKind, QueueOrder, QueueRules
 from policy.scheduling.events import QueueFeed
 from policy.scheduling.state import Transition
 from tests.support.builders import (
@@ -27,6 +27,7 @@ from tests.support.builders import (
 NAME = "default-scheduler"
 AT_ONCE = QueueRules(
     kind=QueueKind.PRIORITY,
+    order=QueueOrder.ARRIVAL,
     initial_backoff_seconds=0,
     max_backoff_seconds=0,
     unschedulable_seconds=300,
@@ -112,7 +113,11 @@ def a_feed(*, kind: QueueKind = QueueKind.PRIORITY) -> QueueFeed:
 
 def rules_of(kind: QueueKind) -> QueueRules:
     return QueueRules(
-        kind=kind, initial_backoff_seconds=0, max_backoff_seconds=0, unschedulable_seconds=300
+        kind=kind,
+        order=QueueOrder.ARRIVAL,
+        initial_backoff_seconds=0,
+        max_backoff_seconds=0,
+        unschedulable_seconds=300,
     )
 
 
