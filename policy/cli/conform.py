@@ -88,6 +88,9 @@ def command(
             output.line(f"{result.id}: differs")
             for line in result.differences:
                 output.line(f"  {line}")
+    if wanted and not verdicts:
+        names = ", ".join(f"`{name}`" for name in sorted(wanted))
+        raise options.Misused(f"no scenario of these files is of family {names}")
     summary = Summary.of(verdicts)
     if as_json:
         numbers = {"agree": summary.agree, "tie": summary.tie, "differ": summary.differ}

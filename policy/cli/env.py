@@ -159,14 +159,23 @@ def use(name: str, db: str) -> int:
       eval "$(policy env use prod)"
       policy run
     """
-    import shlex
-
     with session.open_store(db) as store:
         environment = store.read.environment(name)
         store.read.active_rule_set(name)  # nothing could be decided without one
-    output.data(f"export POLICY_ENV={shlex.quote(name)}\n")
+    output.data(f"export POLICY_ENV={_quoted(name)}\n")
     output.say(f"cluster `{environment.cluster}`; `unset POLICY_ENV` ends it")
     return Exit.OK
+
+
+def _quoted(name: str) -> str:
+    """A word of a shell; characters that do not show themselves are spelled out (`$'...'`)."""
+    import shlex
+
+    from policy.text.printable import is_printable
+
+    if is_printable(name):
+        return shlex.quote(name)
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in name.encode()) + "'"
 
 
 @group.command("activate")

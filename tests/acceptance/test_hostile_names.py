@@ -72,7 +72,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy env create": [[EVIL, "--cluster", EVIL], [EVIL + "x", "--cluster", EVIL]],
     "policy env list": [[]],
     "policy env show": [[EVIL]],
-    "policy env use": [["plain"], [EVIL + "?"]],
+    "policy env use": [["plain"], [EVIL], [EVIL + "?"]],
     "policy env activate": [[EVIL, "kube-1.20", "--reason", EVIL], [EVIL, EVIL, "--reason", "x"]],
     "policy env rollback": [[EVIL, "--reason", EVIL]],
     "policy db upgrade": [[]],
