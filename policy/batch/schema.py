@@ -27,15 +27,15 @@ class PluginModel(Model):
 
     name: str
     arguments: dict[str, str | int | bool] = Field(default_factory=dict)
-    enableJobOrder: bool = True  # noqa: N815
-    enableJobReady: bool = True  # noqa: N815
-    enableJobPipelined: bool = True  # noqa: N815
-    enableTaskOrder: bool = True  # noqa: N815
-    enablePreemptable: bool = True  # noqa: N815
-    enableReclaimable: bool = True  # noqa: N815
-    enableQueueOrder: bool = True  # noqa: N815
-    enablePredicate: bool = True  # noqa: N815
-    enableNodeOrder: bool = True  # noqa: N815
+    enableJobOrder: bool = True
+    enableJobReady: bool = True
+    enableJobPipelined: bool = True
+    enableTaskOrder: bool = True
+    enablePreemptable: bool = True
+    enableReclaimable: bool = True
+    enableQueueOrder: bool = True
+    enablePredicate: bool = True
+    enableNodeOrder: bool = True
 
 
 class TierModel(Model):
@@ -47,9 +47,9 @@ class TierModel(Model):
 class NamingModel(Model):
     """How pods, queues and priorities of the session are recognised."""
 
-    schedulerName: _Name = _NAMES.scheduler  # noqa: N815
-    defaultQueue: _Name = _NAMES.default_queue  # noqa: N815
-    priorityClasses: bool = Field(  # noqa: N815
+    schedulerName: _Name = _NAMES.scheduler
+    defaultQueue: _Name = _NAMES.default_queue
+    priorityClasses: bool = Field(
         _NAMES.priority_classes, description="pod groups get the priority of their class"
     )
 
@@ -64,10 +64,10 @@ class NamingModel(Model):
 class OptionsModel(Model):
     """What kube-batch is known to get wrong; off where a file does not say otherwise."""
 
-    keepGangs: bool = _OPTIONS.keep_gangs  # noqa: N815
-    fitFirst: bool = _OPTIONS.fit_first  # noqa: N815
-    rollBack: bool = _OPTIONS.roll_back  # noqa: N815
-    countRoom: bool = _OPTIONS.count_room  # noqa: N815
+    keepGangs: bool = _OPTIONS.keep_gangs
+    fitFirst: bool = _OPTIONS.fit_first
+    rollBack: bool = _OPTIONS.roll_back
+    countRoom: bool = _OPTIONS.count_room
 
     def value(self) -> Options:
         return Options(
@@ -100,7 +100,7 @@ class BatchSpecModel(Model):
 class BatchFileModel(Model):
     """A file of batch rules with everything that it extends merged in."""
 
-    apiVersion: Literal["policy/v1"]  # noqa: N815
+    apiVersion: Literal["policy/v1"]
     kind: Literal["BatchRules"]
     metadata: MetadataModel
     spec: BatchSpecModel

@@ -60,7 +60,7 @@ class RunningTasks:
 
         name: totals that are asked for nearly the same should have the same name; only speed
         depends on it. They hold until totals of this name are asked for again. jobs: (jobs,).
-        tasks: (tasks,), None for all; nobody may change the array afterwards.
+        tasks: (tasks,), None for all; the array must not change afterwards.
         """
         found = self._kept.pop(name, None)
         if found is None:

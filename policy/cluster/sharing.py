@@ -24,7 +24,7 @@ class Sharing:
         self._parts: dict[tuple[str, bytes], Any] = {}
 
     def pod(self, pod: Pod) -> None:
-        """Let a pod that was just decoded, and that nobody else has seen, use what is there."""
+        """Let a pod that was just decoded, and that is not in use elsewhere, use what is there."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         for owner, name, text in (
             (meta, "namespace", meta.namespace),

@@ -178,7 +178,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     elif context.rules.victims.forbid or not all(
         key.expression.total for key in context.rules.victims.importance
     ):
-        # How many pods these held back or had no value for is told of the examined nodes alone.
+        # How many pods these held back or had no value for is reported of the examined nodes alone.
         found = _dry_run(context, examined)
     else:
         looked_at = np.zeros(len(context.names), dtype=np.bool_)

@@ -192,7 +192,7 @@ class _Measure:
 
     def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
         """Of some candidates; columns: of these alone."""
-        # Who has no value is told of every candidate.
+        # Missing values are reported of every candidate.
         if 2 * alive.size > self.columns.size or not self.total:
             values, missing = self.values
             return values[alive], None if missing is None else missing[alive]

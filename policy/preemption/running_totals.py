@@ -5,10 +5,10 @@ non-negative numbers whose sums int64 holds; otherwise pods are put back one by 
 
 Why it is right. Putting a pod back never lowers a load. So on each node the pods up to the first
 one that exceeds a limit all stay, and the totals, which only grow along the reprieve order, find
-that one by binary search: nobody is put back one by one. Behind it a smaller pod may still come
+that one by binary search: no pod is put back one by one. Behind it a smaller pod may still come
 back. What is left of the limits only shrinks, so a pod that does not fit into it now never will;
 those that do are again the beginning of an order, and again stay up to the first that exceeds what
-is left. This repeats until nobody fits any more: as many rounds as the unluckiest node has pods
+is left. This repeats until no pod fits any more: as many rounds as the unluckiest node has pods
 that fit at the start of one and do not fit at its end, mostly one.
 
 The totals say nothing of the preemptor: pods that wait together and may evict the same pods share
@@ -72,7 +72,7 @@ class RunningTotals:
         binding = []
         for column in range(slack.shape[1]):
             room = slack[:, column]
-            # A load that stays within its limits with every pod back in place holds nobody up.
+            # A load that stays within its limits with every pod back in place stands in no way.
             if (self.leaving[:, column].take(active) > room).any():
                 total = self.totals[:, column]
                 # More room than all pods want together is as good as that.

@@ -62,7 +62,7 @@ class EligibilityModel(Model):
     id: Identifier
     when: ExpressionText | None = Field(None, description="left out: always holds")
     verdict: Literal["allow", "deny"]
-    onError: OnErrorWord | None = Field(  # noqa: N815
+    onError: OnErrorWord | None = Field(
         None, description=f"{_ON_ERROR}; left out: a `deny` holds, an `allow` is skipped"
     )
     reason: Sentence = Field("", description="message that the audit shows when the rule denies")
@@ -78,9 +78,7 @@ class ForbidModel(Model):
 
     id: Identifier
     when: ExpressionText
-    onError: OnErrorWord | None = Field(  # noqa: N815
-        None, description=f"{_ON_ERROR}; left out: the rule holds"
-    )
+    onError: OnErrorWord | None = Field(None, description=f"{_ON_ERROR}; left out: the rule holds")
     reason: Sentence = Field("", description="message that the audit shows")
     why: Sentence = ""
 
@@ -101,7 +99,7 @@ class BudgetsModel(Model):
         "decrement",
         description="decrement: each potential victim uses up a disruption; static: none does",
     )
-    disruptedPods: Literal["skip", "count"] = Field(  # noqa: N815
+    disruptedPods: Literal["skip", "count"] = Field(
         "skip", description="skip: a pod in the budget's status.disruptedPods uses up nothing"
     )
 
@@ -111,10 +109,10 @@ class VictimsModel(Model):
 
     eligible: list[EligibleModel] = Field(min_length=1)
     forbid: list[ForbidModel] = []
-    maxVictims: Annotated[int, Field(ge=1)] | None = Field(  # noqa: N815
+    maxVictims: Annotated[int, Field(ge=1)] | None = Field(
         None, description="candidates with more victims are dropped"
     )
-    noneEligible: Annotated[NoneEligible, Word] = Field(  # noqa: N815
+    noneEligible: Annotated[NoneEligible, Word] = Field(
         NoneEligible.NO_CANDIDATE, description="what a node without potential victims is"
     )
     importance: list[ImportanceModel] = Field(min_length=1)
@@ -129,8 +127,8 @@ class CandidatesModel(Model):
     """Which nodes are examined, and how many."""
 
     nodes: Annotated[CandidateNodes, Word] = CandidateNodes.UNSCHEDULABLE
-    minPercentage: Annotated[int, Field(ge=0, le=100)] = 10  # noqa: N815
-    minAbsolute: Annotated[int, Field(ge=0)] = 100  # noqa: N815
+    minPercentage: Annotated[int, Field(ge=0, le=100)] = 10
+    minAbsolute: Annotated[int, Field(ge=0)] = 100
     start: Annotated[StartAt, Word] = StartAt.RANDOM
 
 
@@ -149,20 +147,18 @@ class RankingModel(Model):
 class EffectsModel(Model):
     """What follows a decision."""
 
-    clearLowerNominations: bool = True  # noqa: N815
-    clearWithoutEviction: bool = Field(  # noqa: N815
+    clearLowerNominations: bool = True
+    clearWithoutEviction: bool = Field(
         False, description="clear them also where no pod is newly evicted (1.33 and earlier)"
     )
-    disruptionCondition: bool = True  # noqa: N815
-    repeatCondition: bool = Field(  # noqa: N815
+    disruptionCondition: bool = True
+    repeatCondition: bool = Field(
         False, description="mark a victim once more that a scheduler has marked already (1.28)"
     )
-    deleteTerminatingVictims: bool = False  # noqa: N815
-    onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR  # noqa: N815
-    failureMessage: bool = Field(  # noqa: N815
-        True, description="say in the result why the pod cannot preempt"
-    )
-    claimsMessage: bool = Field(  # noqa: N815
+    deleteTerminatingVictims: bool = False
+    onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR
+    failureMessage: bool = Field(True, description="say in the result why the pod cannot preempt")
+    claimsMessage: bool = Field(
         True,
         description="the event of a pod that cannot preempt also names resource claims (1.34)",
     )
@@ -187,21 +183,21 @@ class ManagedResourceModel(Model):
     """A resource that an extender looks after."""
 
     name: Annotated[str, StringConstraints(min_length=1)]
-    ignoredByScheduler: bool = False  # noqa: N815
+    ignoredByScheduler: bool = False
 
 
 class ExtenderModel(Model):
     """An HTTP service that the scheduler asks."""
 
-    urlPrefix: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$")]  # noqa: N815
-    filterVerb: str = ""  # noqa: N815
-    prioritizeVerb: str = ""  # noqa: N815
-    preemptVerb: str = ""  # noqa: N815
+    urlPrefix: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$")]
+    filterVerb: str = ""
+    prioritizeVerb: str = ""
+    preemptVerb: str = ""
     weight: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    httpTimeoutSeconds: Annotated[int, Field(ge=1, le=3600)] = 5  # noqa: N815
-    nodeCacheCapable: bool = False  # noqa: N815
+    httpTimeoutSeconds: Annotated[int, Field(ge=1, le=3600)] = 5
+    nodeCacheCapable: bool = False
     ignorable: bool = False
-    managedResources: list[ManagedResourceModel] = []  # noqa: N815
+    managedResources: list[ManagedResourceModel] = []
 
 
 class QueueModel(Model):
@@ -213,9 +209,9 @@ class QueueModel(Model):
         description="who comes first of pods that are equal otherwise: by creation, or by "
         "namespace and name, as for a scheduler that has just started",
     )
-    initialBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 1  # noqa: N815
-    maxBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 10  # noqa: N815
-    unschedulableSeconds: Annotated[int, Field(ge=1, le=604_800)] = 300  # noqa: N815
+    initialBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 1
+    maxBackoffSeconds: Annotated[int, Field(ge=0, le=86_400)] = 10
+    unschedulableSeconds: Annotated[int, Field(ge=1, le=604_800)] = 300
 
 
 class AuditModel(Model):
@@ -242,7 +238,7 @@ class SpecModel(Model):
 class RuleFileModel(Model):
     """A rule file with everything that it extends merged in."""
 
-    apiVersion: Literal["policy/v1"]  # noqa: N815
+    apiVersion: Literal["policy/v1"]
     kind: Literal["PreemptionRules"]
     metadata: MetadataModel
     spec: SpecModel

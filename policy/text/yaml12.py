@@ -9,6 +9,7 @@ or a part of a tree that knows where it stands) is up to the subclass of `Compos
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, Final, Generic, TypeVar, cast
 
@@ -120,7 +121,7 @@ class _Open:
         self.key = None
 
 
-class Composer(Generic[T]):
+class Composer(ABC, Generic[T]):
     """Builds the values of a text's documents; a subclass says what values are."""
 
     def __init__(self, *, deepest: int) -> None:
@@ -129,25 +130,25 @@ class Composer(Generic[T]):
         self.open: list[_Open] = []  #: collections around the present value
         self.size = 0  #: of the document so far, what aliases repeat included
 
+    @abstractmethod
     def scalar(self, event: Any) -> T:
         """The value of a scalar."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sequence(self, start: Any, items: list[T]) -> T:
         """The value of a sequence."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mapping(self, start: Any, pairs: list[tuple[Any, T]]) -> T:
         """The value of a mapping; keys are scalar events, and one may stand twice."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weight(self, event: Any, *, is_key: bool) -> int:
         """What a scalar or the start of a collection adds to `size`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self, event: Any) -> None:
         """Called after `size` grew; raises an error of its own where it is too large."""
-        raise NotImplementedError
 
     def documents(self, text: str | IO[bytes]) -> Iterator[tuple[Any, T]]:
         """(event that begins it, value) of each document. Raises YamlError."""
