@@ -493,7 +493,8 @@ def _written(value: Any) -> Any:
         case NodeStatuses():
             return _statuses(value)
         case DecisionFields() | TraceFields() | Candidates():
-            return {key: _written(getattr(value, name)) for name, key in _names(type(value))}
+            kind: type = type(value)
+            return {key: _written(getattr(value, name)) for name, key in _names(kind)}
     return value
 
 

@@ -1,7 +1,9 @@
 """The ledger: an entry for everything that is recorded, with the hash of the one before.
 
-A transaction appends one entry, or one for each decision that it records. An entry's hash is the SHA-256 of every other column of the entry and the cluster's name; among
-them `rows_digest`, over every covered column of every row that was written for it (`rows.py`), and `subject_digest`: of the decision, session, revision or rule set that it is about.
+A transaction appends one entry, or one for each decision that it records. An entry's hash is the
+SHA-256 of every other column of the entry and the cluster's name; among them `rows_digest`, over
+every covered column of every row that was written for it (`rows.py`), and `subject_digest`: of the
+decision, session, revision or rule set that it is about.
 """
 
 from __future__ import annotations
