@@ -39,7 +39,7 @@ COVERED = {
         "id cluster_id digest now_ms preemptor preemptor_namespace preemptor_uid "
         "preemptor_priority outcome node victim_count pdb_violations candidate_count "
         "kept_candidates decided_by nomination eligible fits message rule_set_id "
-        "snapshot_digest base_revision revision seed evaluate_all hypothetical "
+        "snapshot_digest base_revision revision seed evaluate_all origin hypothetical "
         "engine_version"
     ),
     "environments": (
