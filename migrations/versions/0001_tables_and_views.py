@@ -179,6 +179,18 @@ def create_state() -> None:
         text("phase"),
     )
     versions("queues", text("name"), int64("weight"))
+    versions(
+        "scheduling_pod_groups",
+        text("namespace"),
+        text("name"),
+        text("uid"),
+        int64("min_count", nullable=True),
+        int64("priority"),
+        text("priority_class"),
+        text("disruption_mode"),
+        boolean("scheduled"),
+    )
+    versions("workloads", text("namespace"), text("name"), int64("template_count"))
     versions("persistent_volumes", text("name"), text("claim"))
     versions(
         "persistent_volume_claims",
@@ -547,6 +559,8 @@ TABLES = (
     "namespaces",
     "pod_groups",
     "queues",
+    "scheduling_pod_groups",
+    "workloads",
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
@@ -831,6 +845,8 @@ KINDS = (
     ("Namespace", "namespaces", "v.name", "''"),
     ("PodGroup", "pod_groups", "v.namespace", "''"),
     ("Queue", "queues", "''", "''"),
+    ("SchedulingPodGroup", "scheduling_pod_groups", "v.namespace", "''"),
+    ("Workload", "workloads", "v.namespace", "''"),
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),
