@@ -265,4 +265,4 @@ def test_decisions_tell_whose_they_are(store):
     for view in ("v_preemptions", "v_victims"):
         query = f"SELECT origin FROM {view} ORDER BY now_ms DESC"
         with store.sql(query, trust_connection=True) as found:
-            assert [row[0] for row in found.rows] == newest_first
+            assert [row[0] for row in found] == newest_first
