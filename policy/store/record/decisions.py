@@ -20,7 +20,7 @@ from policy.store import bulk, identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, QueueInfo, Recorded
+from policy.store.model import Cause, Origin, QueueInfo, Recorded
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -64,6 +64,7 @@ def record(
     queue: QueueInfo | None = None,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
+    origin: Origin = Origin.DECIDED,
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
 
@@ -84,6 +85,7 @@ def record(
         actor=actor,
         candidates_kept=candidates_kept,
         cause=cause,
+        origin=origin,
     )
     return recorded
 
@@ -99,6 +101,7 @@ def record_group(
     actor: str,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
+    origin: Origin = Origin.DECIDED,
 ) -> list[Recorded]:
     """Keep decisions that follow one another, all or none of them; see `record`.
 
@@ -118,6 +121,7 @@ def record_group(
         actor=actor,
         keep=candidates_kept,
         cause=cause,
+        origin=origin,
         first_ms=decided[0].at_ms,
         count=len(decided),
     )
@@ -142,6 +146,7 @@ def record_hypothetical(
     actor: str,
     at_ms: int,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    origin: Origin = Origin.DECIDED,
 ) -> list[Recorded]:
     """Keep decisions on what is supposed of a revision, all or none of them.
 
@@ -160,6 +165,7 @@ def record_hypothetical(
         actor=actor,
         keep=candidates_kept,
         cause=Cause.DECISION,
+        origin=origin,
         first_ms=at_ms,
         count=len(every),
     )
@@ -185,6 +191,7 @@ class _Writer:
         actor: str,
         keep: Keep,
         cause: Cause,
+        origin: Origin,
         first_ms: int,
         count: int,
     ) -> None:
@@ -194,6 +201,7 @@ class _Writer:
         self._actor = actor
         self._keep = keep
         self._cause = cause
+        self._origin = origin
         self._rules = RuleSetText.of(rules)
         self._rules_row = rule_sets.ensure(connection, self._rules, at_ms=first_ms)
         self._identity = identity.columns(connection)
@@ -245,6 +253,7 @@ class _Writer:
             rule_set_id=self._rules_row["id"],
             base_revision=basis.revision,
             revision=revision,
+            origin=self._origin,
             hypothetical=hypothetical,
         )
         for table, values in rows_of(record_of(decision, keep=self._keep), place):
