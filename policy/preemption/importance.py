@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -67,7 +67,7 @@ class Importance:
 
     def order(self) -> NodeOrder:
         """Pods of each node from the most important down; snapshot order ends every order."""
-        if self._lasting():
+        if self.lasting:
             return NodeOrder.of(
                 self.snapshot,
                 ("importance", self._keys),
@@ -100,7 +100,8 @@ class Importance:
             if key.expression.source.strip() not in _IDENTITY
         ]
 
-    def _lasting(self) -> bool:
+    @cached_property
+    def lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?
 
         A pod without start time counts as started now: behind every other, unless one of them

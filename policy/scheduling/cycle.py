@@ -158,7 +158,14 @@ class Scheduler:
         if history is not None and self._dry_run:
             history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
         base = state.at(now_ms, history=history)
-        decision = decide(base.snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
+        decision = decide(
+            base.snapshot,
+            rules,
+            pod,
+            seed=self._seed,
+            extenders=self._extenders,
+            by_class=True,
+        )
         self._made += 1
         if self._paranoid and self._made % self._paranoid == 0:
             look_again(base.snapshot, rules, decision)

@@ -102,7 +102,7 @@ WAITING = 120
 
 
 def test_a_run_that_is_killed_loses_nothing_that_it_printed(database_url, tmp_path, tried):
-    """Decisions are recorded in groups; none is printed before, and every pod is decided in the end."""
+    """Decisions are recorded in groups: none is printed before, and all are made in the end."""
     tried(Kind.KILL, RUNS)
     waiting = [f"w{i:03}" for i in range(WAITING)]
     with Store.open(database_url) as store:

@@ -177,11 +177,10 @@ def test_what_was_decided_before_a_failure_is_recorded(journal: StoreJournal) ->
                 raise DecisionsDiffer("they differ")
             return super()._propose(pod, *arguments)
 
+    steps: list[str] = []
     run = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
-    steps = []
     with pytest.raises(DecisionsDiffer):
-        for step in run:
-            steps.append(step.decision.preemptor)
+        steps.extend(step.decision.preemptor for step in run)
     kept = [row.preemptor for row in journal._store.read.decisions("default")]
     assert sorted(kept) == sorted(steps)
     assert len(steps) == ORDER.index(FAILS)
