@@ -8,7 +8,15 @@ from policy.cluster import collector
 from policy.cluster.objects import ClusterObject
 from policy.store.faces import Face, writes
 from policy.store.model import ImportResult, PruneScope
-from policy.store.record import changing, decisions, environments, importing, sessions
+from policy.store.record import (
+    changing,
+    decisions,
+    environments,
+    following,
+    importing,
+    observing,
+    sessions,
+)
 
 
 class RecordFace(Face):
@@ -18,6 +26,8 @@ class RecordFace(Face):
     hypothetical = writes(decisions.record_hypothetical)
     session = writes(sessions.record)
     change = writes(changing.change)
+    follow = writes(following.follow)
+    observations = writes(observing.record)
     create_environment = writes(environments.create)
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
