@@ -179,6 +179,18 @@ def create_state() -> None:
         text("phase"),
     )
     versions("queues", text("name"), int64("weight"))
+    versions(
+        "scheduling_pod_groups",
+        text("namespace"),
+        text("name"),
+        text("uid"),
+        int64("min_count", nullable=True),
+        int64("priority"),
+        text("priority_class"),
+        text("disruption_mode"),
+        boolean("scheduled"),
+    )
+    versions("workloads", text("namespace"), text("name"), int64("template_count"))
     versions("persistent_volumes", text("name"), text("claim"))
     versions(
         "persistent_volume_claims",
@@ -275,6 +287,7 @@ def create_decisions() -> None:
         int64("revision", nullable=True),
         int64("seed"),
         boolean("evaluate_all"),
+        text("origin"),
         boolean("hypothetical"),
         text("engine_version"),
         Index(None, "digest"),
@@ -643,6 +656,8 @@ TABLES = (
     "namespaces",
     "pod_groups",
     "queues",
+    "scheduling_pod_groups",
+    "workloads",
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
@@ -763,7 +778,7 @@ def v_preemptions(words: Words) -> str:
                d.preemptor_priority, d.node, d.victim_count, d.pdb_violations,
                d.candidate_count, d.decided_by, r.name AS rule_set, r.digest AS rule_set_digest,
                y.environment, y.actor, d.revision, d.digest, CAST(NULL AS BIGINT) AS session_id,
-               CAST(NULL AS BIGINT) AS observation_id, CAST('decided' AS TEXT) AS origin,
+               d.origin, CAST(NULL AS BIGINT) AS observation_id,
                CAST('certain' AS TEXT) AS confidence
         FROM decisions d
         LEFT JOIN clusters c ON c.id = d.cluster_id
@@ -774,15 +789,15 @@ def v_preemptions(words: Words) -> str:
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
                CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), r.name, r.digest,
-               s.environment, s.actor, s.revision, s.digest, s.id, CAST(NULL AS BIGINT),
-               CAST('decided' AS TEXT), CAST('certain' AS TEXT)
+               s.environment, s.actor, s.revision, s.digest, s.id, CAST('decided' AS TEXT),
+               CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
         {session_preemptions(names="LEFT JOIN")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), c.name, o.now_ms, {instant("o.now_ms")}, o.preemptor,
                o.preemptor_namespace, o.preemptor_priority, o.node, o.victim_count,
                CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), CAST('' AS TEXT),
                CAST('' AS TEXT), CAST('' AS TEXT), o.scheduler, CAST(NULL AS BIGINT), o.digest,
-               CAST(NULL AS BIGINT), o.id, CAST('observed' AS TEXT), o.confidence
+               CAST(NULL AS BIGINT), CAST('observed' AS TEXT), o.id, o.confidence
         FROM observations o
         LEFT JOIN clusters c ON c.id = o.cluster_id
         WHERE {NOT_REPLACED}
@@ -800,7 +815,7 @@ def v_victims(words: Words) -> str:
                d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
                v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
                v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action,
-               CAST(NULL AS BIGINT) AS observation_id, CAST('decided' AS TEXT) AS origin,
+               d.origin, CAST(NULL AS BIGINT) AS observation_id,
                CAST('certain' AS TEXT) AS confidence
         FROM victims v
         CROSS JOIN decisions d
@@ -813,8 +828,8 @@ def v_victims(words: Words) -> str:
                CAST({RAN} AS BIGINT), v.cpu_milli, v.memory_bytes,
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
                CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
-               CAST('[]' AS {words.json}), s.id, t.action, CAST(NULL AS BIGINT),
-               CAST('decided' AS TEXT), CAST('certain' AS TEXT)
+               CAST('[]' AS {words.json}), s.id, t.action,
+               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
         {session_evictions(names="LEFT JOIN")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), v.position, c.name, v.now_ms, {instant("v.now_ms")},
@@ -823,7 +838,7 @@ def v_victims(words: Words) -> str:
                {instant("v.start_ms")}, v.run_seconds, v.cpu_milli, v.memory_bytes,
                v.pdb_violating, CAST({words.no} AS {words.boolean}), v.counted,
                CAST('' AS TEXT), CAST('[]' AS {words.json}), CAST(NULL AS BIGINT),
-               CAST('' AS TEXT), o.id, CAST('observed' AS TEXT), o.confidence
+               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence
         FROM observed_victims v
         CROSS JOIN observations o
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -983,6 +998,8 @@ KINDS = (
     ("Namespace", "namespaces", "v.name", "''"),
     ("PodGroup", "pod_groups", "v.namespace", "''"),
     ("Queue", "queues", "''", "''"),
+    ("SchedulingPodGroup", "scheduling_pod_groups", "v.namespace", "''"),
+    ("Workload", "workloads", "v.namespace", "''"),
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),

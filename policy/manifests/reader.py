@@ -386,6 +386,8 @@ class _Reader:
         elif not kinds.used(kind, api_version if isinstance(api_version, str) else ""):
             self._collected.skip(kinds.label(kind, str(api_version or "")))
             return
+        else:
+            kind = kinds.of(kind, api_version if isinstance(api_version, str) else "")
         if kind in KINDS:
             self._convert(value, kind)
         elif kind == "Event":
@@ -443,8 +445,10 @@ class _Reader:
     def _deleted(self, value: dict[str, Any]) -> None:
         kind, meta = value.get("kind"), value.get("metadata")
         gone = None
-        if isinstance(kind, str) and kind in KINDS and isinstance(meta, dict):
-            gone, _ = fields.convert({"metadata": meta, "value": 0}, KINDS[kind])
+        if isinstance(kind, str) and isinstance(meta, dict):
+            of = KINDS.get(kinds.of(kind, str(value.get("apiVersion") or "")))
+            if of is not None:
+                gone, _ = fields.convert({"metadata": meta, "value": 0}, of)
         if gone is None or not gone.metadata.name:
             self._collected.skip(f"{kind} (deleted)")
         else:

@@ -21,7 +21,8 @@ HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOP
 WRITTEN_BY = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
-TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "counted"]
+TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
+TRUTHS += ["counted"]
 
 
 def sha256(data):
