@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import ClusterObject, workload_key
 from policy.observing.model import Confidence
-from policy.store.state.loading import cluster_id, decode
 from policy.store.read.observed import not_replaced
+from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import (
     DECISIONS,
     OBSERVATIONS,

@@ -2,7 +2,8 @@
 
 All figures of a decision come out of one statement. Each part of it reads one stretch of an index
 by cluster and time: of victims of decisions, of decisions, of batch sessions with the evictions
-in them, or of observed victims. Parts for the same function with another window are parts of their own.
+in them, or of observed victims. Parts for the same function with another window are parts of their
+own.
 """
 
 from __future__ import annotations

@@ -239,9 +239,11 @@ def _nomination(versions: _Versions, preemption: Preemption) -> list[tuple[int, 
 
 
 def _departure(versions: _Versions, victim: SeenVictim) -> list[tuple[int, bool]]:
-    """When the victim was marked by this preemption; without marks, when its deletion began."""
-    if not victim.marked_here and Evidence.CONDITION in victim.evidence:
-        return []  # another preemption of the same moment marked it
+    """When the victim was marked; without marks, when its deletion began.
+
+    Where another preemption of the same moment marked it, too: a scheduler that deletes a pod
+    has not seen that it is leaving.
+    """
     before: Pod | None = None
     last: int | None = None
     for begun, ended, pod in versions.of(victim.pod, victim.uid):
