@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import options, output, rule_files, sentences, session
 from policy.cli.exits import Exit
 from policy.cli.state import at_option, revision_at
 
@@ -287,8 +287,7 @@ def _sentence(step: Step) -> str:
     decision = step.decision
     found = decision.outcome.value
     if found == "preempt":
-        count = len(decision.victims)
-        return f"{who} preempts {output.number(count, 'pod')} on {decision.node}"
+        return f"{who} {sentences.preempts(decision.victims, decision.node)}"
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"
