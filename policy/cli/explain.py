@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policy.cli import options, output, sentences, session
+from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -182,6 +182,8 @@ def _print_filters(stored: StoredDecision) -> None:
 
 
 def _print_causes(stored: StoredDecision) -> None:
+    from policy.cli import sentences
+
     trace = stored.record.trace
     for title, lines in (
         ("Waits for", [sentences.waiting(pod) for pod in trace.waits_for]),
@@ -198,6 +200,7 @@ def _print_causes(stored: StoredDecision) -> None:
 
 
 def _print_candidates(stored: StoredDecision, rules: str) -> None:
+    from policy.cli import sentences
     from policy.rules.criteria import first_listed_criteria, instant_criteria
 
     found = stored.record.candidates
@@ -250,6 +253,7 @@ def _first_listed(stored: StoredDecision, criterion: str) -> str:
 
 
 def _print_victims(stored: StoredDecision) -> None:
+    from policy.cli import sentences
     from policy.cli.view import victim_rows
 
     victims = stored.record.victims

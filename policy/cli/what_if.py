@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, rule_files, sentences, session
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 from policy.cli.state import at_option, revision_at
 
@@ -279,6 +279,8 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _sentence(step: Step) -> str:
+    from policy.cli import sentences
+
     who = f"{step.pod} (priority {step.priority})"
     if step.was:
         who = f"{step.was} leaves; {who}"
