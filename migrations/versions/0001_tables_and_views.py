@@ -379,6 +379,19 @@ def create_decisions() -> None:
         clustered=True,
     )
     table(
+        "candidate_violations",
+        int64("decision_id", ForeignKey("decisions.id")),
+        int64("position"),
+        text("node"),
+        text("pod"),
+        text("budget"),
+        int64("disruptions_allowed"),
+        int64("allowed_before"),
+        int64("allowed_after"),
+        PrimaryKeyConstraint("decision_id", "position"),
+        clustered=True,
+    )
+    table(
         "victims",
         int64("decision_id", ForeignKey("decisions.id")),
         int64("position"),
@@ -670,6 +683,7 @@ TABLES = (
     "decision_filters",
     "decision_rules",
     "candidates",
+    "candidate_violations",
     "victims",
     "environments",
     "activations",
@@ -894,9 +908,11 @@ def v_pdb_violations(words: Words) -> str:
                {words.instant("v.now_ms")} AS decided_at,
                v.pod AS victim, v.namespace AS victim_namespace, v.owner AS victim_owner,
                v.priority AS victim_priority, v.node, d.preemptor, d.preemptor_namespace,
-               d.preemptor_priority, r.name AS rule_set
+               d.preemptor_priority, r.name AS rule_set, b.budget, b.disruptions_allowed,
+               b.allowed_before, b.allowed_after
         FROM victims v
         CROSS JOIN decisions d
+        LEFT JOIN candidate_violations b ON b.decision_id = v.decision_id AND b.pod = v.pod
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
         LEFT JOIN clusters c ON c.id = v.cluster_id
         WHERE d.id = v.decision_id

@@ -4,7 +4,14 @@ import hashlib
 import json
 import sqlite3
 
-CHILDREN = ["decision_traces", "decision_filters", "decision_rules", "candidates", "victims"]
+CHILDREN = [
+    "decision_traces",
+    "decision_filters",
+    "decision_rules",
+    "candidates",
+    "candidate_violations",
+    "victims",
+]
 ABOUT = {
     "decision_id": {"cycles": "id", "decisions": "id", **dict.fromkeys(CHILDREN, "decision_id")},
     "session_id": {"sessions": "id", "session_steps": "session_id"},
