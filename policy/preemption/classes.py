@@ -135,7 +135,7 @@ class _Findings:
     kind: NDArray[np.int8]
     pdb_violations: Ints
     first: Ints  #: where its victims begin
-    count: Ints
+    count: Ints  #: of its victims, also where these are too many
     load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
     decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
@@ -267,6 +267,7 @@ class PodClass:
             self._run(context, unknown)
         kind = found.kind[nodes]
         candidates, failed = nodes[kind == _CANDIDATE], nodes[kind == _NO_CANDIDATE]
+        over_limit = nodes[kind == _OVER_LIMIT]
         flat, offsets = _listed(found.first[candidates], found.count[candidates])
         return DryRun(
             potentials=(),
@@ -278,7 +279,8 @@ class PodClass:
             failed=failed,
             failed_load=taken(found.load, failed),
             without_victims=nodes[kind == _WITHOUT_VICTIMS],
-            over_limit=nodes[kind == _OVER_LIMIT],
+            over_limit=over_limit,
+            needed=found.count[over_limit],
             needless=nodes[kind == _NEEDLESS],
         )
 
@@ -306,6 +308,7 @@ class PodClass:
         found.load[new.failed] = new.failed_load
         found.pdb_violations[new.nodes] = new.pdb_violations
         self._add_victims(new)
+        found.count[new.over_limit] = new.needed
         rows, group = context.order.on(nodes)
         width = found.decided.shape[1]
         numbers = group * width + context.allowed.rule[rows] + 1

@@ -43,7 +43,13 @@ _HASHED: Final = (
     "actor",
     "environment",
 )
-_HASHED_SINCE_2: Final = ("process_uid", "process_user", "database_user")
+_HASHED_SINCE_2: Final = (
+    "process_uid",
+    "process_user",
+    "database_user",
+    "observation_id",
+    "gap_id",
+)
 
 
 _NEWEST: Final = (
@@ -56,6 +62,8 @@ _SUBJECTS: Final = (
     "environment_id",
     "activation_id",
     "pruning_id",
+    "observation_id",
+    "gap_id",
 )
 """Columns for what an entry is about, null where it is about something else."""
 
@@ -70,6 +78,8 @@ class EntryKind(StrEnum):
     ENVIRONMENT = "environment"
     ACTIVATION = "activation"
     PRUNING = "pruning"
+    OBSERVATION = "observation"  # a preemption that a real scheduler made
+    GAP = "gap"  # a time in which a followed cluster was not seen
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, insert
 
@@ -13,6 +13,8 @@ from policy.cluster.objects import Pod
 from policy.store import bulk
 from policy.store.errors import StoreError
 from policy.store.tables import CLUSTERS, VERSIONS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,11 @@ class Live(NamedTuple):
     digest: str
     uid: str = ""
     nominated: str = ""  #: node that a waiting pod is nominated to
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def waiting_nomination(node: str, phase: str, nominated: str) -> str:
