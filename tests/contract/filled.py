@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from policy.cluster.objects import (
     ClaimReference,
+    CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     Namespace,
     ObjectMeta,
+    OwnerReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -15,6 +18,12 @@ from policy.cluster.objects import (
     PodGroupSpec,
     Queue,
     QueueSpec,
+    ReplicaSet,
+    ReplicationController,
+    ResourceClaim,
+    Service,
+    StatefulSet,
+    StorageClass,
 )
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
 from tests.contract.builders import (
@@ -49,6 +58,26 @@ def other_kinds():
             spec=PersistentVolumeClaimSpec(volume_name="pv", storage_class_name="fast"),
         ),
         CSINode(metadata=ObjectMeta(name="n1")),
+        StorageClass(metadata=ObjectMeta(name="fast"), provisioner="csi.example.com"),
+        CSIDriver(metadata=ObjectMeta(name="csi.example.com")),
+        CSIStorageCapacity(
+            metadata=ObjectMeta(name="c1", namespace="kube-system"), storage_class_name="fast"
+        ),
+        Service(metadata=ObjectMeta(name="web", namespace="shop")),
+        ReplicationController(metadata=ObjectMeta(name="old", namespace="shop")),
+        ReplicaSet(
+            metadata=ObjectMeta(
+                name="web-1",
+                namespace="shop",
+                owner_references=[
+                    OwnerReference(
+                        api_version="apps/v1", kind="Deployment", name="web", controller=True
+                    )
+                ],
+            )
+        ),
+        StatefulSet(metadata=ObjectMeta(name="db", namespace="shop")),
+        ResourceClaim(metadata=ObjectMeta(name="gpu", namespace="jobs")),
     ]
 
 
