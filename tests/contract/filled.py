@@ -7,6 +7,9 @@ from policy.cluster.objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
+    GangPolicy,
+    GroupMeta,
+    GroupSchedulingPolicy,
     Namespace,
     ObjectMeta,
     OwnerReference,
@@ -16,14 +19,19 @@ from policy.cluster.objects import (
     PersistentVolumeSpec,
     PodGroup,
     PodGroupSpec,
+    PodGroupTemplate,
     Queue,
     QueueSpec,
     ReplicaSet,
     ReplicationController,
     ResourceClaim,
+    SchedulingPodGroup,
+    SchedulingPodGroupSpec,
     Service,
     StatefulSet,
     StorageClass,
+    Workload,
+    WorkloadSpec,
 )
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
 from tests.contract.builders import (
@@ -49,6 +57,18 @@ def other_kinds():
             spec=PodGroupSpec(min_member=2, queue="q"),
         ),
         Queue(metadata=ObjectMeta(name="q"), spec=QueueSpec(weight=3)),
+        SchedulingPodGroup(
+            metadata=GroupMeta(name="train", namespace="jobs", generation=2),
+            spec=SchedulingPodGroupSpec(
+                scheduling_policy=GroupSchedulingPolicy(gang=GangPolicy(min_count=2)),
+                priority=10,
+                disruption_mode="PodGroup",
+            ),
+        ),
+        Workload(
+            metadata=ObjectMeta(name="train", namespace="jobs"),
+            spec=WorkloadSpec(pod_group_templates=[PodGroupTemplate(name="workers")]),
+        ),
         PersistentVolume(
             metadata=ObjectMeta(name="pv"),
             spec=PersistentVolumeSpec(claim_ref=ClaimReference(namespace="shop", name="pvc")),
