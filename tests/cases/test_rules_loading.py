@@ -22,6 +22,7 @@ from policy.rules.ruleset import (
     NodesWithoutVictims,
     OnNoCandidate,
     StartAt,
+    UnmentionedNodes,
     Verdict,
 )
 from policy.rules.schema import json_schema
@@ -437,6 +438,7 @@ def test_extenders_are_validated_data() -> None:
                 managed_resources=(
                     ManagedResource(name="example.com/gpu", ignored_by_scheduler=True),
                 ),
+                unmentioned_nodes=UnmentionedNodes.UNRESOLVABLE,
             ),
         ),
         "chosen",
