@@ -24,6 +24,7 @@ from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
+from policy.filters.messages import NEWEST, Messages
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -56,6 +57,7 @@ class Incoming:
     pod: Pod
     key: str
     row: int
+    messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
