@@ -154,7 +154,7 @@ def _lasting_keys(
             start = snapshot.column(START)[rows]
             values = np.where(start == times.MISSING, _LAST, start)
         else:
-            variables = Lazy(victim_variables(snapshot))
+            variables = Lazy(*victim_variables(snapshot))
             columns = Columns(len(snapshot.pods), variables)
             values = _plain_values(snapshot, key, columns, rows)
         arrays.append(_directed(key, values))
