@@ -156,14 +156,15 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     for row, count in used:
         budgets.setdefault(row, []).append(count)
 
-    def ahead_by(a: Attempt) -> str:
-        if a.ahead_of == NOWHERE:
-            return ""
-        parts = context.rules.victims.reprieve
-        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
-            return "victims.reprieve"
-        return context.importance.deciding_key(a.row, a.ahead_of)
-
+    by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
+    ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
+    pairs = [
+        (a.row, a.ahead_of)
+        for a in told
+        if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
+    ]
+    keys_of = context.importance.deciding_keys(pairs)
+    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -173,7 +174,7 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
             budgets=tuple(budgets.get(a.row, ())),
             reprieved=a.reprieved,
             ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
-            ahead_by=ahead_by(a),
+            ahead_by=ahead_by.get(a.row, ""),
             filter=a.filter,
             reasons=a.reasons,
         )
