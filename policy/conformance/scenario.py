@@ -117,6 +117,7 @@ class Head(msgspec.Struct, frozen=True):
     id: str | None = None
     family: str | None = None
     pod: str | None = None
+    group: str | None = None
     cluster: msgspec.Raw = msgspec.Raw()
     expect: msgspec.Raw = msgspec.Raw()
     config: msgspec.Raw = msgspec.Raw()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,18 +30,23 @@ def eligibility(context: Context, filtered: Filtered) -> Eligibility:
     """The first rule whose condition holds, or has no value and says that it holds then."""
     variables = context.variables.also(_nominated_variables(context, filtered))
     columns = Columns(1, variables, context.history)
+    return first_that_holds(context.rules.eligibility, columns, section="eligibility")
+
+
+def first_that_holds(rules: Sequence[Rule], columns: Columns, *, section: str) -> Eligibility:
+    """What the first of the rules says that holds; columns: variables of one row."""
     without_value: list[RuleFired] = []
-    for rule in context.rules.eligibility:
+    for rule in rules:
         holds = True
         if rule.when is not None:
             found = rule.when.evaluate(columns)
             holds = bool(found.holds(1, rule.on_error)[0])
             if found.errors is not None and found.errors[0]:
-                without_value.append(_without_value(rule, rule.when, columns))
+                without_value.append(_without_value(section, rule, rule.when, columns))
         if holds:
             return Eligibility(
                 eligible=rule.verdict is Verdict.ALLOW,
-                fired=_fired("eligibility", rule, columns),
+                fired=_fired(section, rule, columns),
                 without_value=tuple(without_value),
             )
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
@@ -89,11 +94,11 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
     return {key: scalar(of) for key, of in values.items()}
 
 
-def _without_value(rule: Rule, when: Expression, columns: Columns) -> RuleFired:
+def _without_value(section: str, rule: Rule, when: Expression, columns: Columns) -> RuleFired:
     why = when.error_at(columns, 0)
     assert why is not None
     inputs: dict[str, str | int | bool] = {"onError": rule.on_error.value}
-    return row_of(section="eligibility", rule=rule.id, why=why, inputs=inputs)
+    return row_of(section=section, rule=rule.id, why=why, inputs=inputs)
 
 
 def _fired(section: str, rule: Rule, columns: Columns) -> RuleFired:

@@ -21,6 +21,7 @@ ROOMS = (
     "decision",
     "extenders",
     "preemption",
+    "groups",
     "batch",
     "cases",
     "proving",
