@@ -255,6 +255,7 @@ def _attempt(row: int, preempted: Preempted, position: int) -> Attempt:
         row=row,
         violating=unit.violating,
         reprieved=False,
+        ahead_of=NOWHERE,
         filter="pod-group",
         reasons=reason,
     )

@@ -13,7 +13,7 @@ from policy.groups.members import Muster
 from policy.groups.units import Units
 from policy.groups.variables import UnitVariables, group_variables
 from policy.preemption.columns import FrozenHistory
-from policy.preemption.eligibility import Eligibility, first_that_holds
+from policy.preemption.eligibility import FirstRule, first_that_holds
 from policy.preemption.no_value import row_of
 from policy.rules.expressions import Columns, Expression
 from policy.rules.group_rules import GroupRules
@@ -24,7 +24,7 @@ ELIGIBLE = "groups.victims.eligible"
 IMPORTANCE = "groups.victims.importance"
 
 
-def eligibility(snapshot: Snapshot, found: Muster, rules: GroupRules) -> Eligibility:
+def eligibility(snapshot: Snapshot, found: Muster, rules: GroupRules) -> FirstRule:
     """May the group preempt? The first rule whose condition holds decides."""
     history = FrozenHistory(snapshot.history or {})
     columns = Columns(1, group_variables(snapshot, found), history)

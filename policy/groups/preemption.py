@@ -52,7 +52,7 @@ def preempt(task: Task, passes: Callable[[], Passes]) -> Preempted:
     """What the group preempts. `passes` makes those of the cycle, on the whole snapshot."""
     asked = eligibility(task.snapshot, task.muster, task.groups)
     fired = (asked.fired, *asked.without_value)
-    if not asked.eligible:
+    if not asked.allows:
         return _failed(UNSCHEDULABLE, asked.fired.reason, fired)
     units = find_units(task.snapshot, task.groups.units)
     potential = potential_units(units, task.muster, task.groups)
