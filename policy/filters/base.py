@@ -23,6 +23,7 @@ from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
+from policy.filters.messages import NEWEST, Messages
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -81,6 +82,7 @@ class Incoming:
     pod: Pod
     key: str
     row: int
+    messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
     in_flight: InFlight | None = None  #: where the pod is placed within a group's cycle
     #: use of nodes by resource, where it is not that of the snapshot

@@ -253,7 +253,12 @@ class PlainPasses:
         row, pod = snapshot.row(key), snapshot.pod(key)
         assert row is not None and pod is not None
         incoming = Incoming(
-            snapshot=snapshot, pod=pod, key=key, row=row, in_flight=self._task.in_flight
+            snapshot=snapshot,
+            pod=pod,
+            key=key,
+            row=row,
+            messages=self._task.rules.messages,
+            in_flight=self._task.in_flight,
         )
         return Context(
             incoming=incoming,

@@ -37,7 +37,7 @@ from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
 from policy.preemption.obstacles import obstacles_of
 from policy.preemption.outcome import conclude, place_pod
-from policy.rules.ruleset import CandidateNodes, RuleSet
+from policy.rules.ruleset import RuleSet
 
 
 class DecisionError(ValueError):
@@ -108,6 +108,7 @@ def decide_by(
         pod=pod,
         key=preemptor,
         row=row,
+        messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
         in_flight=in_flight,
     )
@@ -174,9 +175,6 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                unmentioned_unresolvable=(
-                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
-                ),
             )
         except ExtenderFailed as exc:
             return _failed(question, str(exc))

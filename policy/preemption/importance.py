@@ -51,7 +51,7 @@ _IDENTITY: Final = frozenset({"victim.key", "victim.uid", "victim.name"})
 class Importance:
     """The importance order of one rule set on one snapshot."""
 
-    relists_all = False
+    sorts_all_again = False
     """Victims are listed by `listed` also where the reprieve left them in importance order."""
 
     def __init__(
