@@ -124,12 +124,12 @@ class Head(msgspec.Struct, frozen=True):
     #: of a running scheduler
     pending: str | None = None
     objects: msgspec.Raw = msgspec.Raw()
-    notes: Notes | None = None
+    notes: Notes | str | None = None
 
     @property
     def of_family(self) -> str:
         """The family, wherever the form of the recording names it; "" without one."""
-        return self.family or (self.notes.family if self.notes is not None else "")
+        return self.family or (self.notes.family if isinstance(self.notes, Notes) else "")
 
 
 class Notes(msgspec.Struct, frozen=True):

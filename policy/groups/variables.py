@@ -30,7 +30,8 @@ def group_variables(snapshot: Snapshot, found: Muster) -> Lazy:
     """Variables that are the same for all units."""
     group = found.group
     assert group is not None  # a group that does not exist is not asked about
-    return Lazy({name: scalar(of) for name, of in _facts(snapshot, found, group).items()})
+    facts = _facts(snapshot, found, group)
+    return Lazy(providers={name: scalar(of) for name, of in facts.items()})
 
 
 def _facts(
