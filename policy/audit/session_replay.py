@@ -13,7 +13,7 @@ import msgspec
 
 from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
 from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
-from policy.batch.cache import Note, Oddity
+from policy.batch.notes import Note, Oddity
 from policy.batch.figures import QueueFigures
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.recording import StatementRecord, Step

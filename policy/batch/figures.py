@@ -17,6 +17,8 @@ class QueueFigures:
     deserved: Resource
     allocated: Resource
     request: Resource
+    #: further limits by name (capability, guarantee, inqueue, elastic), where the queue has them
+    limits: Mapping[str, Resource] = field(default_factory=dict)
 
 
 def _nothing() -> Mapping[str, float]:

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from policy.batch.limits import Limit
 from policy.batch.nodes import Refusal
 
-if TYPE_CHECKING:
-    from policy.batch.model import Task
+
+class Named(Protocol):
+    """A task, as far as records tell of it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def job(self) -> str: ...
 
 
 class Operation(StrEnum):
@@ -52,6 +59,9 @@ class Reason(StrEnum):
     WAITS_FOR_RELEASE = "waits-for-release"  # everything is promised, nothing is free yet
     GANG_INCOMPLETE = "gang-incomplete"  # some tasks have a node, not enough of them
     NO_NODE = "no-node"  # an action found no node for a task
+    QUEUE_LIMIT = "queue-limit"  # the queue may not take the task
+    NOT_ENQUEUED = "not-enqueued"  # the group was not let into its queue
+    SATISFIED = "satisfied"  # the job has its minimum, and may evict for no more
     NOT_TRIED = "not-tried"  # no action came to it
 
 
@@ -64,15 +74,17 @@ class NodeAnswer:
     vetoes: Mapping[str, tuple[str, ...]]  #: plugin (or option of the rules) -> tasks it spared
     victims: tuple[str, ...]  #: tasks that everybody accepted
     verdict: Reason
+    tier: int | None = None  #: which decided, from 0; None where it can only be one
 
     def document(self) -> dict[str, Any]:
-        return {
+        said = {
             "node": self.node,
             "potential": list(self.potential),
             "vetoes": {name: list(tasks) for name, tasks in self.vetoes.items()},
             "victims": list(self.victims),
             "verdict": self.verdict.value,
         }
+        return said if self.tier is None else {**said, "tier": self.tier}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +97,16 @@ class Rejection:
     vetoes: Mapping[str, int] = field(default_factory=dict)
     #: what was said about the best nodes, as many as the rules want recorded
     answers: tuple[NodeAnswer, ...] = ()
+    #: the limit of a queue, or of the whole cluster, for which no node was looked at
+    limit: Limit | None = None
 
     def document(self) -> dict[str, Any]:
-        return {
+        said = {
             "nodes": dict(self.nodes),
             "vetoes": dict(self.vetoes),
             "answers": [a.document() for a in self.answers],
         }
+        return said if self.limit is None else {**said, "limit": self.limit.document()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +166,9 @@ class Recorder:
         self.steps: list[Step] = []
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
+        self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
+        #: job -> what kept it out of its queue; None where it was let in
+        self.entries: dict[str, Limit | None] = {}
         self._action = ""
         self._turn = 0
         self._opened = 0
@@ -166,13 +184,13 @@ class Recorder:
     def operation(
         self,
         operation: Operation,
-        task: Task,
+        task: Named,
         node: str,
         *,
         statement: int = 0,
         outcome: Outcome | None = None,
         refusal: Refusal | None = None,
-        claimant: Task | None = None,
+        claimant: Named | None = None,
         answer: NodeAnswer | None = None,
         rejection: Rejection | None = None,
     ) -> int:
@@ -201,7 +219,7 @@ class Recorder:
         )
         return position
 
-    def reject(self, task: Task, rejection: Rejection, *, statement: int = 0) -> None:
+    def reject(self, task: Named, rejection: Rejection, *, statement: int = 0) -> None:
         self.operation(
             Operation.REJECT,
             task,
@@ -227,7 +245,7 @@ class Recorder:
             )
         )
 
-    def taken_back(self, task: Task) -> None:
+    def taken_back(self, task: Named) -> None:
         """Notes that the task's last placement was taken back."""
         position = self._placed.get(task.key)
         if position is not None:

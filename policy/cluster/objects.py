@@ -335,10 +335,26 @@ class Namespace(_Object, frozen=True):
 # --- batch (kube-batch and Volcano API groups) ---------------------------------------------------
 
 
+class NetworkTopologySpec(_Object, frozen=True):
+    mode: str = ""
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicySpec(_Object, frozen=True):
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+
+
 class PodGroupSpec(_Object, frozen=True):
     min_member: Int32 = 0
     queue: str = ""
     priority_class_name: str = ""
+    min_task_member: dict[str, Int32] | None = None
+    min_resources: dict[str, Quantity] | None = None
+    network_topology: NetworkTopologySpec | None = None
+    sub_group_policy: list[SubGroupPolicySpec] | None = None
 
 
 class PodGroupStatus(_Object, frozen=True):
@@ -351,13 +367,44 @@ class PodGroup(_Object, frozen=True):
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
+class QueueGuarantee(_Object, frozen=True):
+    resource: dict[str, Quantity] | None = None
+
+
+class NodeGroupAffinity(_Object, frozen=True):
+    required: list[str] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[str] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class QueueAffinity(_Object, frozen=True):
+    node_group_affinity: NodeGroupAffinity | None = None
+    node_group_anti_affinity: NodeGroupAffinity | None = None
+
+
 class QueueSpec(_Object, frozen=True):
     weight: Int32 = 0
+    capability: dict[str, Quantity] | None = None
+    deserved: dict[str, Quantity] | None = None
+    guarantee: QueueGuarantee | None = None
+    reclaimable: bool | None = None
+    priority: Int32 = 0
+    parent: str = ""
+    dequeue_strategy: str = ""
+    affinity: QueueAffinity | None = None
+
+
+class QueueStatus(_Object, frozen=True):
+    state: str = ""
 
 
 class Queue(_Object, frozen=True):
     metadata: ObjectMeta
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
 
 
 # --- volumes -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, scenario, sessions, variants
+from policy.conformance import compare, scenario, sessions, variants, volcano
 from policy.conformance.results import RecordingError, Result
 from policy.text.system import explained
 from policy.workers import without_interrupt
@@ -57,7 +57,12 @@ class Preemptions:
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
 
 
-FORMS: Final[Sequence[Form]] = (variants.Variants(), Preemptions(), sessions.Sessions())
+FORMS: Final[Sequence[Form]] = (
+    variants.Variants(),
+    Preemptions(),
+    volcano.VolcanoCases(),
+    sessions.Sessions(),
+)
 
 _Chunk: TypeAlias = list[Task]
 
@@ -120,7 +125,7 @@ def _tasks(
                     f"{path}:{number}: not a recorded scenario",
                     help="a scenario has `id`, `family`, `cluster`, `pod` and `expect`",
                 )
-            if not families or head.family in families:
+            if not families or (head.family or head.group) in families:
                 taken += 1
                 yield Task(source=str(path), line=number, text=text)
 

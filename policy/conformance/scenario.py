@@ -116,6 +116,8 @@ class Head(msgspec.Struct, frozen=True):
 
     id: str | None = None
     family: str | None = None
+    #: as `family`, in cases of Volcano's tests
+    group: str | None = None
     pod: str | None = None
     cluster: msgspec.Raw = msgspec.Raw()
     expect: msgspec.Raw = msgspec.Raw()
