@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from policy.batch.resources import Resource
+
+LIMITS: Final = ("capability", "guarantee", "inqueue", "elastic")
+"""The most that a queue can come to; what is kept for it; what groups that were let in have
+reserved; what its jobs hold beyond their minimums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +22,7 @@ class QueueFigures:
     deserved: Resource
     allocated: Resource
     request: Resource
-    #: further limits by name (capability, guarantee, inqueue, elastic), where the queue has them
+    #: of LIMITS, where a plugin knows them
     limits: Mapping[str, Resource] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from policy.batch.plugins.base import go_boolean
 from policy.batch.semantics import KUBE_BATCH, VOLCANO, Known, Semantics, Vocabulary
 from policy.batch.settings import PluginUse
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, parse
@@ -90,7 +91,8 @@ def _unwrapped(root: Branch) -> tuple[str, Branch]:
     if wrapped is None:
         return "", root
     key, leaf = wrapped
-    return key, parse(leaf.text, f"{leaf.place.source.file}[{key}]", [])
+    text, _, _ = leaf.text.partition("\n...\n")
+    return key, parse(text + "\n", f"{leaf.place.source.file}[{key}]", [])
 
 
 def read_configuration(root: Branch, vocabulary: Vocabulary) -> Configuration:
@@ -126,7 +128,7 @@ class _Reader:
             named = metadata.get("name") if isinstance(metadata, Branch) else None
             name = named.text if isinstance(named, Leaf) else ""
             file = f"{leaf.place.source.file}[{key}]"
-            root = parse(leaf.text, file, self.problems)
+            root = parse(self._first_document(leaf), file, self.problems)
         known = {"actions", "tiers"}
         if self._volcano:
             known |= {"configurations", *_NOT_READ}
@@ -148,6 +150,14 @@ class _Reader:
             unmodelled=tuple(dict.fromkeys(self.unmodelled)),
             notices=tuple(sorted(self.notices, key=position)),
         )
+
+    def _first_document(self, leaf: Leaf) -> str:
+        """Schedulers read the first YAML document of a text, and no further."""
+        document, end, rest = leaf.text.partition("\n...\n")
+        if end and rest.strip():
+            message = "the text after the line `...` is not read"
+            self._notice(leaf.place, "data", message, "a scheduler reads the first document alone")
+        return document + "\n" if end else document
 
     @property
     def _volcano(self) -> bool:
@@ -280,6 +290,14 @@ class _Reader:
         given = {}
         for key, value in item.entries.items():
             inner = f"{path}.{key}"
+            if key in self.vocabulary.not_modelled_arguments and not self.vocabulary.knows_argument(
+                known, key
+            ):
+                about = self.vocabulary.not_modelled_arguments[key]
+                off = isinstance(value, Leaf) and go_boolean(value.text) is False
+                if not off:
+                    self._unmodelled(item.keys[key], inner, f"argument `{key}`", about)
+                continue
             if not self.vocabulary.knows_argument(known, key):
                 self._notice(item.keys[key], inner, f"unknown argument `{key}`")
                 continue

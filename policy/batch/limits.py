@@ -48,6 +48,11 @@ class Limit:
             "allowed": _amounts(self.allowed, self.asked),
         }
 
+    @property
+    def left(self) -> dict[str, float]:
+        """What the limit leaves in each resource that is asked for; below 0 where it is passed."""
+        return {name: self.allowed.get(name, 0.0) - self.used.get(name, 0.0) for name in self.asked}
+
 
 def _amounts(amount: Mapping[str, float], among: Iterable[str]) -> dict[str, str]:
     """Of the resources that matter; floats are written as text."""

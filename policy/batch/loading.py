@@ -127,7 +127,7 @@ def _own(file: RuleFile, plugins: Mapping[str, Known] | None) -> BatchRules:
     return _built(
         name=model.metadata.name,
         description=model.metadata.description,
-        semantics=spec.semantics,
+        semantics=Semantics(spec.semantics),
         actions=tuple(spec.actions),
         tiers=tiers,
         naming=spec.naming.value(spec.semantics),

@@ -29,6 +29,7 @@ class Operation(StrEnum):
 
     ALLOCATE = "allocate"  # given idle room of the node
     BIND = "bind"  # sent to the node: its gang is ready
+    ENQUEUE = "enqueue"  # of a job: let into its queue, or not
     EVICT = "evict"
     PIPELINE = "pipeline"  # promised room of the node that is being released
     REJECT = "reject"  # no node for the task
@@ -118,7 +119,7 @@ class Step:
     turn: int  #: which of the rule set's actions, from 0: an action may be listed twice
     operation: Operation
     job: str
-    task: str  #: namespace/name
+    task: str  #: namespace/name; "" of an operation on a whole job
     node: str  #: "" where there is none
     statement: int  #: 0 where the operation took effect at once
     outcome: Outcome
@@ -167,8 +168,6 @@ class Recorder:
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
         self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
-        #: job -> what kept it out of its queue; None where it was let in
-        self.entries: dict[str, Limit | None] = {}
         self._action = ""
         self._turn = 0
         self._opened = 0
@@ -227,6 +226,23 @@ class Recorder:
             statement=statement,
             outcome=Outcome.FAILED,
             rejection=rejection,
+        )
+
+    def entry(self, job: str, limit: Limit | None) -> None:
+        """Notes that a job was let into its queue, or the limit that kept it out."""
+        self.steps.append(
+            Step(
+                position=len(self.steps),
+                action=self._action,
+                turn=self._turn,
+                operation=Operation.ENQUEUE,
+                job=job,
+                task="",
+                node="",
+                statement=0,
+                outcome=Outcome.DONE if limit is None else Outcome.FAILED,
+                rejection=None if limit is None else Rejection(nodes={}, limit=limit),
+            )
         )
 
     def close_statement(

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from policy.batch.semantics import Semantics
 from policy.batch.settings import RECORDED_NODES, Naming, Options
 from policy.rules.schema import MetadataModel, Model
 
@@ -80,9 +79,9 @@ class NamingModel(Model):
         _NAMES.priority_classes, description="pod groups get the priority of their class"
     )
 
-    def value(self, semantics: Semantics) -> Naming:
+    def value(self, semantics: str) -> Naming:
         return Naming(
-            scheduler=self.schedulerName or semantics.value,
+            scheduler=self.schedulerName or semantics,
             default_queue=self.defaultQueue,
             priority_classes=self.priorityClasses,
         )
@@ -117,8 +116,8 @@ class BatchAuditModel(Model):
 class BatchSpecModel(Model):
     """The rules of a session."""
 
-    semantics: Semantics = Field(
-        Semantics.KUBE_BATCH, description="whose sessions they are: `kube-batch` or `volcano`"
+    semantics: Literal["kube-batch", "volcano"] = Field(
+        "kube-batch", description="whose sessions they are: `kube-batch` or `volcano`"
     )
     actions: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
     tiers: list[TierModel]

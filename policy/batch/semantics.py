@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 from policy.batch import functions, registry
 from policy.batch.plugins.base import unreadable_argument
 from policy.batch.volcano import arguments as of_volcano
-from policy.batch.volcano import functions as volcano_functions
 from policy.batch.volcano import registry as volcano_registry
+from policy.batch.volcano.framework import functions as volcano_functions
 from policy.rules.documents import Item, Leaf
 
 Known: TypeAlias = Mapping[str, Any]
@@ -46,6 +46,7 @@ class Vocabulary:
     #: name -> what it is about
     not_modelled_actions: Mapping[str, str] = field(default_factory=dict)
     not_modelled_plugins: Mapping[str, str] = field(default_factory=dict)
+    not_modelled_arguments: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def scheduler(self) -> str:
@@ -85,6 +86,7 @@ VOLCANO: Final = Vocabulary(
     off=volcano_functions.OFF_BY_DEFAULT,
     not_modelled_actions=volcano_registry.NOT_MODELLED_ACTIONS,
     not_modelled_plugins=volcano_registry.NOT_MODELLED_PLUGINS,
+    not_modelled_arguments=volcano_registry.NOT_MODELLED_ARGUMENTS,
 )
 
 VOCABULARIES: Final[Mapping[Semantics, Vocabulary]] = {

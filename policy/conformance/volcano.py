@@ -15,7 +15,7 @@ from policy.conformance.results import Result, Verdict
 
 if TYPE_CHECKING:
     from policy.batch.rules import BatchRules
-    from policy.batch.volcano.session import Session
+    from policy.batch.volcano.framework.session import Session
     from policy.conformance.run import Task
     from policy.conformance.scenario import Head
     from policy.rules import RuleSet

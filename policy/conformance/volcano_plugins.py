@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from policy.batch.model import Status
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import Job, Task
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import Job, Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.registry import PLUGINS
-from policy.batch.volcano.session import Session
 from policy.filters.base import SUCCESS, UNSCHEDULABLE, Codes
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.batch.model import VALID, Status
-from policy.batch.recording import Operation, Reason, Rejection, Step
+from policy.batch.recording import Reason, Rejection, Step
 from policy.batch.result import JobReason
-from policy.batch.volcano.model import Job
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import Job
+from policy.batch.volcano.framework.session import Session
 
 
 def why_waiting(session: Session) -> Iterator[JobReason]:
     """Every job with tasks that wait, and why; in order of uid."""
     rejections: dict[str, list[Step]] = {}
     for step in session.recorder.steps:
-        if step.operation is Operation.REJECT:
+        if step.rejection is not None:
             rejections.setdefault(step.job, []).append(step)
     outside = {job.uid for job in session.world.left_out}
     for job in sorted([*session.jobs.values(), *session.world.left_out], key=lambda j: j.uid):
@@ -26,12 +26,8 @@ def why_waiting(session: Session) -> Iterator[JobReason]:
         last = steps[-1] if steps else None
         reason = Reason.LEFT_OUT if job.uid in outside else _reason(session, job, steps)
         rejection = None if last is None else last.rejection
-        limit = None
-        if reason is Reason.NOT_ENQUEUED:
-            limit = session.recorder.entries.get(job.uid)
-        elif reason is Reason.QUEUE_OVERUSED:
-            limit = session.recorder.limits.get(job.queue)
-        if limit is not None:
+        limit = session.recorder.limits.get(job.queue)
+        if reason is Reason.QUEUE_OVERUSED and limit is not None:
             rejection = Rejection(nodes={}, limit=limit)
         yield JobReason(
             job=job.uid,

@@ -27,7 +27,9 @@ from policy.batch.volcano.plugins.pdb import Pdb
 from policy.batch.volcano.plugins.predicates import Predicates
 from policy.batch.volcano.plugins.priority import Priority
 from policy.batch.volcano.plugins.proportion import Proportion
+from policy.batch.volcano.plugins.resource_strategy_fit import ResourceStrategyFit
 from policy.batch.volcano.plugins.sla import Sla
+from policy.batch.volcano.plugins.tdm import Tdm
 
 PLUGINS: Final[Mapping[str, type[Plugin]]] = MappingProxyType(
     {
@@ -47,6 +49,8 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = MappingProxyType(
             Cdp,
             Pdb,
             NodeGroup,
+            Tdm,
+            ResourceStrategyFit,
         )
     }
 )
@@ -80,3 +84,18 @@ NOT_MODELLED_PLUGINS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Plugins of Volcano that sessions here do not consult, and what they are about."""
+
+
+NOT_MODELLED_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "predicate.DynamicResourceAllocationEnable": "dynamic resource allocation",
+        "capacity.DynamicResourceAllocationEnable": "dynamic resource allocation",
+        "capacity.DRAConsumableCapacityEnable": "dynamic resource allocation",
+        "predicate.GPUSharingEnable": "shared devices",
+        "predicate.GPUNumberEnable": "shared devices",
+        "sra": "affinity to scarce resources",
+        "proportional": "proportions of resources kept free",
+        "max-queue-overcommit-factor": "overcommitting by queue",
+    }
+)
+"""Arguments of modelled plugins that ask for what sessions here do not do."""

@@ -10,11 +10,11 @@ from policy.batch.changes import carried_out
 from policy.batch.model import OVER, Status
 from policy.batch.result import GroupStatus, OpenFigures, SessionResult
 from policy.batch.rules import BatchRules
-from policy.batch.volcano.model import SCHEDULED, Job, Phase
+from policy.batch.volcano.framework.model import SCHEDULED, Job, Phase
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.reasons import why_waiting
 from policy.batch.volcano.registry import ACTIONS, PLUGINS
-from policy.batch.volcano.session import Session
 from policy.batch.volcano.unmodelled import notes_on
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot

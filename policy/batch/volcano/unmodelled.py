@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.batch.notes import Note, Oddity
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.session import Session
 
 _READ_BY = {
     "capability": {"proportion", "capacity"},

@@ -17,9 +17,9 @@ from policy.batch.model import HOLDING, Status
 from policy.batch.recording import Reason, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
-from policy.batch.volcano.model import BatchQueue, Job, Phase, Task, roles_of
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.statement import Statement
+from policy.batch.volcano.framework.model import BatchQueue, Job, Phase, Task, roles_of
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.statement import Statement
 from policy.cluster.tables import NOWHERE
 from policy.filters.base import UNRESOLVABLE
 

@@ -11,8 +11,8 @@ from policy.batch.heap import Heap
 from policy.batch.model import Status
 from policy.batch.recording import Operation, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of
-from policy.batch.volcano.model import Job, Task
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import Job, Task
+from policy.batch.volcano.framework.session import Session
 
 
 class Backfill(Action):

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from policy.batch.heap import Heap
 from policy.batch.model import Status
-from policy.batch.volcano.model import BatchQueue, Job, Task
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.session import Session
 
 
 class Action:

@@ -9,8 +9,8 @@ Source: Volcano `pkg/scheduler/actions/enqueue`.
 from __future__ import annotations
 
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of
-from policy.batch.volcano.model import Phase
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import Phase
+from policy.batch.volcano.framework.session import Session
 
 
 class Enqueue(Action):
@@ -27,7 +27,7 @@ class Enqueue(Action):
                 continue
             job = jobs[queue.name].pop()
             limit = None if job.least is None else session.dispatch.not_enqueueable(job)
-            session.recorder.entries[job.uid] = limit
+            session.recorder.entry(job.uid, limit)
             if limit is None:
                 session.dispatch.enqueued(job)
                 job.phase = Phase.INQUEUE

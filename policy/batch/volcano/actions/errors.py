@@ -9,8 +9,8 @@ Source: Volcano `pkg/scheduler/util/predicate_helper.go`.
 from __future__ import annotations
 
 from policy.batch.plugins.base import go_boolean
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
 from policy.cluster.tables import Bools
 
 ARGUMENT = "predicateErrorCacheEnable"

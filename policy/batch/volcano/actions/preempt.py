@@ -19,10 +19,10 @@ from policy.batch.plugins.base import go_boolean
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
 from policy.batch.volcano.actions.topology import TopologySearch
-from policy.batch.volcano.model import Job, Task
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.statement import Statement
-from policy.batch.volcano.victims import VictimSearch
+from policy.batch.volcano.framework.model import Job, Task
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.statement import Statement
+from policy.batch.volcano.framework.victims import VictimSearch
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
 TOPOLOGY_AWARE = "enableTopologyAwarePreemption"

@@ -9,10 +9,10 @@ import numpy as np
 
 from policy.batch.recording import Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
-from policy.batch.volcano.model import BatchQueue, Job, Task
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.statement import Statement
-from policy.batch.volcano.victims import VictimSearch
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.statement import Statement
+from policy.batch.volcano.framework.victims import VictimSearch
 
 
 class Reclaim(Action):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from policy.batch.model import Status
 from policy.batch.recording import Operation
 from policy.batch.volcano.actions.base import Action
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.session import Session
 
 
 class Shuffle(Action):

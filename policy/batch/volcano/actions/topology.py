@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policy.batch.model import Status
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.statement import Statement
-from policy.batch.volcano.victims import Found, VictimSearch
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.statement import Statement
+from policy.batch.volcano.framework.victims import Found, VictimSearch
 from policy.cluster import times
 from policy.cluster.selectors import go_integer
 

@@ -9,12 +9,12 @@ from policy.batch.figures import QueueFigures
 from policy.batch.limits import Limit, Rule
 from policy.batch.model import HOLDING, Status
 from policy.batch.resources import Resource
-from policy.batch.volcano import resources
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.resources import UNLIMITED, Amount, nothing
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.inqueue import less_gated, reserved_at_open
-from policy.batch.volcano.resources import UNLIMITED, Amount, nothing
-from policy.batch.volcano.session import Session
 from policy.cluster.requests import CPU, MEMORY
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import ClassVar, TypeAlias
 
 from policy.batch.plugins.base import go_boolean
-from policy.batch.volcano.functions import HIERARCHY
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.functions import HIERARCHY
+from policy.batch.volcano.framework.session import Session
 
 Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str] | type[dict]  # type: ignore[type-arg]
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.nodes import Floats
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.nodes import Floats
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
-from policy.batch.volcano.session import Session
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Ints
 

@@ -12,15 +12,15 @@ from functools import cmp_to_key
 from typing import ClassVar
 
 from policy.batch.limits import Limit, Rule
-from policy.batch.volcano import resources
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.resources import Amount
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins import accounts as of_queues
 from policy.batch.volcano.plugins.accounts import Account
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.plugins.queue_tree import QueueTree
-from policy.batch.volcano.resources import Amount
-from policy.batch.volcano.session import Session
 from policy.cluster.requests import PODS
 
 

@@ -6,11 +6,11 @@ Source: Volcano `pkg/scheduler/plugins/cdp` (cooldown protection).
 from __future__ import annotations
 
 from policy.batch.model import Status
-from policy.batch.volcano.model import Task
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.spans import milliseconds
+from policy.batch.volcano.framework.world import annotation_or_label
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.spans import milliseconds
-from policy.batch.volcano.world import annotation_or_label
 from policy.cluster import times
 
 COOLDOWN = "volcano.sh/cooldown-time"

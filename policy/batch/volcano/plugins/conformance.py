@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from policy.batch.plugins.conformance import is_critical
-from policy.batch.volcano.model import Task
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
 
 
 class Conformance(Plugin):

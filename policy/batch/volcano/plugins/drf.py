@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.batch.plugins.drf import DELTA
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import Task
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.resources import Amount
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins import accounts
 from policy.batch.volcano.plugins.base import Plugin
 from policy.batch.volcano.plugins.hdrf import HierarchicalShares
-from policy.batch.volcano.resources import Amount
-from policy.batch.volcano.session import Session
 
 
 class Drf(Plugin):

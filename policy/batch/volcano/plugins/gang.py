@@ -6,10 +6,10 @@ Victims are counted as they are accepted, so together they never take a job belo
 from __future__ import annotations
 
 from policy.batch.model import VALID, Status
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import SCHEDULED, Job, Task
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import SCHEDULED, Job, Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
 
 
 class Gang(Plugin):

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import BatchQueue, Job, Task
-from policy.batch.volcano.resources import EPSILON, Amount, nothing
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.resources import EPSILON, Amount, nothing
+from policy.batch.volcano.framework.session import Session
 
 HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"

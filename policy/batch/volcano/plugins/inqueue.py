@@ -6,9 +6,9 @@ Source: Volcano `JobInfo.GetMinResources`, `DeductSchGatedResources`.
 from __future__ import annotations
 
 from policy.batch.model import HOLDING, Status
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import Job, Phase
-from policy.batch.volcano.resources import Amount
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import Job, Phase
+from policy.batch.volcano.framework.resources import Amount
 
 
 def less_gated(job: Job) -> Amount:

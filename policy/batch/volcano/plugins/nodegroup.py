@@ -6,14 +6,14 @@ Source: Volcano `pkg/scheduler/plugins/nodegroup`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from policy.batch.volcano.model import ROOT, Task
-from policy.batch.volcano.nodes import Floats
+from policy.batch.volcano.framework.model import ROOT, Task
+from policy.batch.volcano.framework.nodes import Floats
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
 from policy.cluster.objects import QueueAffinity
 from policy.cluster.tables import Ints
 from policy.filters.base import SUCCESS, UNRESOLVABLE, Codes
@@ -45,7 +45,6 @@ class _Groups:
 class NodeGroup(Plugin):
     name = "nodegroup"
     doc = "Keeps tasks to the node groups that their queue requires; scores those it prefers."
-    arguments: ClassVar = {"strict": bool}
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -98,14 +97,12 @@ class NodeGroup(Plugin):
         scores = np.zeros(size)
         for i, group in enumerate(self._groups):
             if wanted is None:
-                # A queue without affinity keeps to nodes that belong to no group.
-                codes[i] = UNRESOLVABLE if group else SUCCESS
                 continue
-            allowed = group in wanted.required or group in wanted.preferred
-            refused = group in wanted.forbidden or (group in wanted.avoided and not allowed)
-            constrained = bool(wanted.required or wanted.preferred)
-            if refused or (constrained and not allowed):
+            missing = bool(wanted.required) and group not in wanted.required
+            if missing or group in wanted.forbidden:
                 codes[i] = UNRESOLVABLE
             elif group in wanted.preferred:
                 scores[i] = _SCORE
+            elif group in wanted.avoided:
+                scores[i] = -_SCORE
         return codes, scores

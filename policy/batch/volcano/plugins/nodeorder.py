@@ -14,11 +14,11 @@ from typing import ClassVar, Final
 import msgspec
 import numpy as np
 
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.nodes import Floats
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.nodes import Floats
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.plugins.predicates import PREDICATES, incoming
-from policy.batch.volcano.session import Session
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import NOWHERE, Ints
 from policy.scoring.balanced_allocation import balance

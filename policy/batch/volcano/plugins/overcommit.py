@@ -8,13 +8,13 @@ import numpy as np
 
 from policy.batch.limits import Limit, Rule
 from policy.batch.model import HOLDING
-from policy.batch.volcano import resources
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import Job, Phase
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import Job, Phase
+from policy.batch.volcano.framework.resources import Amount
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.plugins.inqueue import less_gated
-from policy.batch.volcano.resources import Amount
-from policy.batch.volcano.session import Session
 
 _FACTOR = 1.2
 

@@ -7,9 +7,9 @@ Source: Volcano `pkg/scheduler/plugins/pdb`.
 
 from __future__ import annotations
 
-from policy.batch.volcano.model import Task
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
 from policy.cluster.selectors import compile_selector
 
 

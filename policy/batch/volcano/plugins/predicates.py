@@ -15,9 +15,9 @@ from typing import ClassVar, Final
 import msgspec
 import numpy as np
 
-from policy.batch.volcano.model import Task
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
-from policy.batch.volcano.session import Session
 from policy.cluster.snapshot import NodeIndex
 from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, host_ports
 from policy.filters.affinity_terms import required_terms

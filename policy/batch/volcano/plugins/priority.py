@@ -5,9 +5,9 @@ Between jobs the class of the group counts, inside a job the priority of the pod
 
 from __future__ import annotations
 
-from policy.batch.volcano.model import Job, Task
+from policy.batch.volcano.framework.model import Job, Task
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.session import Session
 
 
 class Priority(Plugin):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.batch.limits import Limit, Rule
-from policy.batch.volcano import resources
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.resources import Amount, nothing
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins import accounts as of_queues
 from policy.batch.volcano.plugins.accounts import Account
 from policy.batch.volcano.plugins.base import Plugin
-from policy.batch.volcano.resources import Amount, nothing
-from policy.batch.volcano.session import Session
 
 _ROUNDS = 1000
 """Every round meets a queue or hands out a part of what is left; far fewer are needed."""

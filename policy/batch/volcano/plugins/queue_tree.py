@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import ROOT
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import ROOT
+from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.accounts import Account
-from policy.batch.volcano.session import Session
 
 
 class QueueTree:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from policy.batch.volcano.functions import Vote
-from policy.batch.volcano.model import Job
+from policy.batch.volcano.framework.functions import Vote
+from policy.batch.volcano.framework.model import Job
+from policy.batch.volcano.framework.session import Session
+from policy.batch.volcano.framework.spans import milliseconds
 from policy.batch.volcano.plugins.base import Arguments, Plugin
-from policy.batch.volcano.session import Session
-from policy.batch.volcano.spans import milliseconds
 
 _ARGUMENT = "sla-waiting-time"
 _KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from policy.batch.model import Status
 from policy.batch.nodes import Refusal
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.resources import EPSILON, Amount
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.resources import EPSILON, Amount
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -19,10 +19,10 @@ from policy.batch.model import OVER, Status, status_of
 from policy.batch.notes import Note, Oddity
 from policy.batch.plugins.base import go_boolean
 from policy.batch.settings import Naming
-from policy.batch.volcano import resources
-from policy.batch.volcano.model import OPEN, ROOT, BatchQueue, Job, Task
-from policy.batch.volcano.nodes import Floats, Held, Need, Nodes
-from policy.batch.volcano.resources import Amount
+from policy.batch.volcano.framework import resources
+from policy.batch.volcano.framework.model import OPEN, ROOT, BatchQueue, Job, Task
+from policy.batch.volcano.framework.nodes import Floats, Held, Need, Nodes
+from policy.batch.volcano.framework.resources import Amount
 from policy.cluster import times
 from policy.cluster.objects import (
     ObjectMeta,

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.batch.classes import Columns
-from policy.batch.volcano.dispatch import Dispatch
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.nodes import Floats, Nodes
+from policy.batch.volcano.framework.dispatch import Dispatch
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.nodes import Floats, Nodes
 from policy.cluster.tables import NOWHERE, Bools, Ints
 from policy.filters.base import SUCCESS, UNRESOLVABLE, Codes
 

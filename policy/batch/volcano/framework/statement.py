@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from policy.batch.model import Status
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
-from policy.batch.volcano.model import Job, Task
+from policy.batch.volcano.framework.model import Job, Task
 
 if TYPE_CHECKING:
-    from policy.batch.volcano.session import Session
+    from policy.batch.volcano.framework.session import Session
 
 
 @dataclass(slots=True)

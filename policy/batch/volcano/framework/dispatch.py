@@ -20,8 +20,8 @@ from policy.batch.heap import Heap
 from policy.batch.limits import Limit, Rule
 from policy.batch.orders import Order
 from policy.batch.settings import PluginUse
-from policy.batch.volcano.functions import FLAGS, HINTS, KINDS, Consulted, Vote
-from policy.batch.volcano.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.functions import FLAGS, HINTS, KINDS, Consulted, Vote
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

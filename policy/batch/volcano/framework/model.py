@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from policy.batch.model import HOLDING, READY, VALID, Status
-from policy.batch.volcano.resources import Amount, add, exceeded, nothing, subtract
+from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract
 from policy.cluster.objects import Pod, PodGroup, Queue
 
 OPEN: Final = "Open"

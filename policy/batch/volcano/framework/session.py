@@ -17,11 +17,11 @@ from policy.batch.model import Status
 from policy.batch.nodes import Crash, Refusal
 from policy.batch.recording import Operation, Recorder
 from policy.batch.rules import BatchRules
-from policy.batch.volcano.answers import NodeAnswers
-from policy.batch.volcano.dispatch import Dispatch, Victims
-from policy.batch.volcano.model import BatchQueue, Job, Task
-from policy.batch.volcano.resources import Amount, add, nothing
-from policy.batch.volcano.world import World, by_resource, load
+from policy.batch.volcano.framework.answers import NodeAnswers
+from policy.batch.volcano.framework.dispatch import Dispatch, Victims
+from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.batch.volcano.framework.resources import Amount, add, nothing
+from policy.batch.volcano.framework.world import World, by_resource, load
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
 

@@ -12,9 +12,9 @@ import numpy as np
 from policy.batch.heap import Heap
 from policy.batch.model import Status
 from policy.batch.recording import NodeAnswer, Reason, Rejection
-from policy.batch.volcano.model import Task
-from policy.batch.volcano.resources import EPSILON
-from policy.batch.volcano.session import Session
+from policy.batch.volcano.framework.model import Task
+from policy.batch.volcano.framework.resources import EPSILON
+from policy.batch.volcano.framework.session import Session
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
 
