@@ -8,11 +8,12 @@ resources, host ports, affinity and spread.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,6 +168,25 @@ class LinearFilter:
 
     def ceiling(self, nodes: Nodes) -> Ints | None:
         return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Obstacle:
+    """What in the topology of a node makes a filter fail it."""
+
+    kind: Literal["affinity", "anti-affinity", "existing-anti-affinity", "spread"]
+    topology_key: str
+    pods: Ints  #: rows that count there; none where it is a pod that is missing
+    others_min: int = 0  #: spread: matching pods in the domain that has the fewest of the others
+    max_skew: int = 0  #: spread: of the constraint
+
+
+class TopologyFilter(LinearFilter, ABC):
+    """A filter that can name the pods because of which it fails a node."""
+
+    @abstractmethod
+    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+        """Why the pod fails on the node with only the pods `staying` there; shape (pods,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

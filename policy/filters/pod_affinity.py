@@ -35,11 +35,12 @@ from policy.filters.base import (
     Filter,
     FilterInfo,
     Incoming,
-    LinearFilter,
     Narrowing,
     Nodes,
+    Obstacle,
     Parameter,
     Parameters,
+    TopologyFilter,
     Verdicts,
     label_matches,
     pods_matching,
@@ -57,6 +58,7 @@ class _Topology:
     def __init__(self, incoming: Incoming, keys: tuple[str, ...]) -> None:
         nodes = incoming.snapshot.nodes
         self._node = incoming.snapshot.node
+        self.keys = keys
         self.domain, self.domains = nodes.domains(keys[0])
         for key in keys[1:]:
             domain, domains = nodes.domains(key)
@@ -72,11 +74,18 @@ class _Topology:
         totals[-1] = 0
         return totals[self.domain]
 
+    def among(self, pods: Bools, node: int) -> Ints:
+        """Rows of those of the pods that share the node's domain."""
+        if self.domain[node] < 0:
+            return np.zeros(0, dtype=np.int64)
+        rows = np.flatnonzero(pods)
+        return np.asarray(rows[self.domain[self._node[rows]] == self.domain[node]])
+
     def has(self, nodes: Nodes) -> Bools:
         return np.asarray(self.domain[nodes] >= 0)
 
 
-class PodAffinityFilter(LinearFilter):
+class PodAffinityFilter(TopologyFilter):
     def __init__(
         self,
         incoming: Incoming,
@@ -194,6 +203,32 @@ class PodAffinityFilter(LinearFilter):
             codes[~satisfied] = UNRESOLVABLE if name == "affinity" else UNSCHEDULABLE
             reasons[~satisfied] = len(texts) - 1
         return Verdicts(codes=codes, reasons=reasons, texts=tuple(texts))
+
+    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+        here = staying & self._on_node
+        found = []
+        for topology in self._affinity:
+            if not topology.among(self._matches_all & here, node).size and not (
+                self._self_match and not (self._matches_all & here).any()
+            ):
+                nothing = np.zeros(0, dtype=np.int64)
+                key = ",".join(topology.keys)
+                found.append(Obstacle(kind="affinity", topology_key=key, pods=nothing))
+        own = zip(self._anti, self._matches_anti, strict=True)
+        column = self._snapshot.column(ANTI_AFFINITY)
+        others = (
+            (topology, (column >= 0) & (terms[column] > 0))
+            for topology, terms in self._existing.items()
+        )
+        for topology, matches in own:
+            rows = topology.among(matches & here, node)
+            key = ",".join(topology.keys)
+            found.append(Obstacle(kind="anti-affinity", topology_key=key, pods=rows))
+        for topology, matches in others:
+            rows = topology.among(matches & here, node)
+            key = ",".join(topology.keys)
+            found.append(Obstacle(kind="existing-anti-affinity", topology_key=key, pods=rows))
+        return [one for one in found if one.kind == "affinity" or one.pods.size]
 
 
 def _grouped(terms: Sequence[Term], *, together: bool) -> list[tuple[Term, ...]]:

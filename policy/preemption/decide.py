@@ -19,6 +19,7 @@ from policy.decision.model import (
     Decision,
     Effects,
     ExtenderCall,
+    Obstacle,
     Outcome,
     Texts,
     Trace,
@@ -34,6 +35,7 @@ from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
+from policy.preemption.obstacles import obstacles_of
 from policy.preemption.outcome import conclude, place_pod
 from policy.rules.ruleset import CandidateNodes, RuleSet
 
@@ -184,6 +186,9 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
     )
+    stands_in_the_way: tuple[Obstacle, ...] = ()
+    if outcome is Outcome.NO_CANDIDATE:
+        stands_in_the_way = obstacles_of(context, filtered.statuses, found.statuses)
     trace = Trace(
         fits=fits,
         eligible=asked.eligible,
@@ -199,6 +204,8 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         message=message,
         scores=placement.scores if placement is not None else (),
         extender_calls=_calls(question),
+        waits_for=asked.waits_for,
+        obstacles=stands_in_the_way,
     )
     _require_writable(context.snapshot, effects)
     return _decision(

@@ -100,6 +100,15 @@ class Importance:
             if key.expression.source.strip() not in _IDENTITY
         ]
 
+    def deciding_key(self, ahead: int, behind: int) -> str:
+        """The key that puts one pod (row) ahead of another, as its expression."""
+        rows = np.array([ahead, behind], dtype=np.int64)
+        for key in self._keys:
+            one, other = self._values(key, rows).tolist()
+            if one != other:
+                return key.expression.source.strip()
+        return "victim.key"
+
     def _lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?
 

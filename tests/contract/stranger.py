@@ -4,7 +4,14 @@ import hashlib
 import json
 import sqlite3
 
-CHILDREN = ["decision_traces", "decision_filters", "decision_rules", "candidates", "victims"]
+CHILDREN = [
+    "decision_traces",
+    "decision_filters",
+    "decision_rules",
+    "candidates",
+    "candidate_violations",
+    "victims",
+]
 ABOUT = {
     "decision_id": {"cycles": "id", "decisions": "id", **dict.fromkeys(CHILDREN, "decision_id")},
     "session_id": {"sessions": "id", "session_steps": "session_id"},
@@ -17,7 +24,7 @@ HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOP
 SINCE_2 = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
-TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default"]
+TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
 
 
 def sha256(data):

@@ -401,7 +401,8 @@ class Cycle:
         if not victims and rules.none_eligible is NoneEligible.NO_CANDIDATE:
             return Verdict(ERROR, "", (f'expected at least one victim pod on node "{name}"',))
         if rules.max_victims is not None and len(victims) > rules.max_victims:
-            return Verdict(UNRESOLVABLE, "", ("More victims than maxVictims allows",))
+            text = f"{len(victims)} victims needed, maxVictims allows {rules.max_victims}"
+            return Verdict(UNRESOLVABLE, "", (text,))
         broken = sum(key_of(v) in violating for v in victims)
         if rules.relist:
             victims = self.listed(victims)

@@ -13,6 +13,7 @@ from policy.store.tables.audit import (
 )
 from policy.store.tables.base import METADATA, covered
 from policy.store.tables.decisions import (
+    CANDIDATE_VIOLATIONS,
     CANDIDATES,
     CYCLES,
     DECISION_CHILDREN,
@@ -35,6 +36,7 @@ from policy.store.tables.state import (
 __all__ = [
     "ACTIVATIONS",
     "CANDIDATES",
+    "CANDIDATE_VIOLATIONS",
     "CLUSTERS",
     "CYCLES",
     "DECISIONS",
