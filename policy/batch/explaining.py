@@ -105,6 +105,7 @@ def _amount(name: str, value: float) -> str:
     """In the units that people write: cores, Gi, pods."""
     if value >= _NO_LIMIT:
         return "no limit"
+    name = name.removeprefix("requests.")
     if name == "memory":
         return f"{value / 2**30:.4g}Gi"
     return f"{value if name == 'pods' else value / 1000:.4g}"

@@ -30,6 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
     "queues": "Queue",
     "schedulingpodgroups": "SchedulingPodGroup",
     "workloads": "Workload",
+    "resourcequotas": "ResourceQuota",
     "pv": "PersistentVolume",
     "pvc": "PersistentVolumeClaim",
     "csinodes": "CSINode",
@@ -202,8 +203,8 @@ _API_VERSIONS: Final = {
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
-    "PodGroup": "scheduling.incubator.k8s.io/v1alpha1",
-    "Queue": "scheduling.incubator.k8s.io/v1alpha1",
+    "PodGroup": "scheduling.volcano.sh/v1beta1",
+    "Queue": "scheduling.volcano.sh/v1beta1",
     "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
     "Workload": "scheduling.k8s.io/v1alpha2",
 }

@@ -423,6 +423,21 @@ class Queue(_Object, frozen=True):
     status: QueueStatus = msgspec.field(default_factory=QueueStatus)
 
 
+class ResourceQuotaSpec(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+
+
+class ResourceQuotaStatus(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+    used: dict[str, Quantity] | None = None
+
+
+class ResourceQuota(_Object, frozen=True):
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec = msgspec.field(default_factory=ResourceQuotaSpec)
+    status: ResourceQuotaStatus = msgspec.field(default_factory=ResourceQuotaStatus)
+
+
 # --- pod groups and workloads (scheduling.k8s.io) ------------------------------------------------
 
 
@@ -587,6 +602,7 @@ ClusterObject: TypeAlias = (
     | Queue
     | SchedulingPodGroup
     | Workload
+    | ResourceQuota
     | PersistentVolume
     | PersistentVolumeClaim
     | CSINode
@@ -602,6 +618,7 @@ Kind: TypeAlias = Literal[
     "Queue",
     "SchedulingPodGroup",
     "Workload",
+    "ResourceQuota",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "CSINode",
@@ -617,6 +634,7 @@ KINDS: Final[dict[str, type[ClusterObject]]] = {
     "Queue": Queue,
     "SchedulingPodGroup": SchedulingPodGroup,
     "Workload": Workload,
+    "ResourceQuota": ResourceQuota,
     "PersistentVolume": PersistentVolume,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "CSINode": CSINode,
@@ -634,6 +652,7 @@ NAMESPACED: Final = frozenset(
         "PodGroup",
         "SchedulingPodGroup",
         "Workload",
+        "ResourceQuota",
         "PersistentVolumeClaim",
     }
 )

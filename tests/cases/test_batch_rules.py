@@ -271,7 +271,7 @@ def test_what_volcano_has_beside_is_left_out_and_told() -> None:
         "12:7 argument `predicate.GPUSharingEnable` of Volcano is left out",
         "13:7 unknown argument `predicate.MemoryPressureEnable`",
         "15:36 `perhaps` is not `true` or `false`; the default counts",
-        "18:22 `5` is not a whole number without quotes; the default counts",
+        "18:23 `5` is not a whole number without quotes; the default counts",
         "19:11 plugin `usage` of Volcano is left out",
     ]
     assert rules.unmodelled == (

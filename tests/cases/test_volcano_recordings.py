@@ -26,16 +26,16 @@ def test_every_case_agrees_or_names_what_is_missing() -> None:
     results = {r.id: r for r in run([DATA], RuleSet.load("kube-1.36"))}
     found = cases()
     assert len(results) == 144
-    differing = {id: r for id, r in results.items() if r.verdict is not Verdict.AGREE}
-    assert {id: r.differences for id, r in differing.items() if found[id].core} == {}
-    for id, result in differing.items():
+    differing = {name: r for name, r in results.items() if r.verdict is not Verdict.AGREE}
+    assert {name: r.differences for name, r in differing.items() if found[name].core} == {}
+    for name, result in differing.items():
         named = {d.removeprefix("not modelled: ") for d in result.differences}
-        assert named & NOT_MODELLED & set(found[id].needs), result.differences
+        assert named & NOT_MODELLED & set(found[name].needs), result.differences
     assert len(differing) <= 10
 
 
 @pytest.mark.parametrize(
-    ("id", "change"),
+    ("name", "change"),
     [
         ("allocate/TestAllocate/one-job-with-two-pods-on-one-node", {"binds": {"c1/p1": "n9"}}),
         ("allocate/TestAllocate/one-job-with-two-pods-on-one-node", {"evicted": ["c1/p1"]}),
@@ -44,9 +44,9 @@ def test_every_case_agrees_or_names_what_is_missing() -> None:
         ("enqueue/TestEnqueue/when-podgroup-status-is-inqueue", {"podGroupPhase": {"c1/pg1": ""}}),
     ],
 )
-def test_a_change_of_any_expectation_is_found(id: str, change: dict[str, object]) -> None:
+def test_a_change_of_any_expectation_is_found(name: str, change: dict[str, object]) -> None:
     """The comparison looks at every kind of expectation: one changed value makes a case differ."""
-    case = cases()[id]
+    case = cases()[name]
     expect = msgspec.to_builtins(case.expect)
     expect.update({key: bool(v) if v == 0 else v for key, v in change.items()})
     changed = msgspec.structs.replace(case, expect=msgspec.convert(expect, volcano.VolcanoExpect))

@@ -25,6 +25,7 @@ SINCE_2 = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
 TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
+TRUTHS += ["reclaimable"]
 
 
 def sha256(data):

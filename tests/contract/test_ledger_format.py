@@ -79,7 +79,8 @@ COVERED = {
         "decision_count version_count checkpoint_digest process_uid process_user "
         "database_user"
     ),
-    "queues": "cluster_id key valid_from name weight digest",
+    "queues": "cluster_id key valid_from name weight priority parent reclaimable state digest",
+    "resource_quotas": "cluster_id key valid_from namespace name digest",
     "scheduling_pod_groups": "cluster_id key valid_from namespace name uid min_count priority"
     " priority_class disruption_mode scheduled digest",
     "workloads": "cluster_id key valid_from namespace name template_count digest",

@@ -28,6 +28,7 @@ from policy.batch.volcano.plugins.predicates import Predicates
 from policy.batch.volcano.plugins.priority import Priority
 from policy.batch.volcano.plugins.proportion import Proportion
 from policy.batch.volcano.plugins.resource_strategy_fit import ResourceStrategyFit
+from policy.batch.volcano.plugins.resourcequota import ResourceQuotas
 from policy.batch.volcano.plugins.sla import Sla
 from policy.batch.volcano.plugins.tdm import Tdm
 
@@ -51,6 +52,7 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = MappingProxyType(
             NodeGroup,
             Tdm,
             ResourceStrategyFit,
+            ResourceQuotas,
         )
     }
 )
