@@ -34,6 +34,14 @@ KINDS: Final[Mapping[str, str]] = {
     "pv": "PersistentVolume",
     "pvc": "PersistentVolumeClaim",
     "csinodes": "CSINode",
+    "storageclasses": "StorageClass",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "resourceclaims": "ResourceClaim",
 }
 """Kinds as kubectl names them."""
 
@@ -205,6 +213,12 @@ _API_VERSIONS: Final = {
     "CSINode": "storage.k8s.io/v1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "Queue": "scheduling.volcano.sh/v1beta1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSIDriver": "storage.k8s.io/v1",
+    "CSIStorageCapacity": "storage.k8s.io/v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ResourceClaim": "resource.k8s.io/v1",
     "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
     "Workload": "scheduling.k8s.io/v1alpha2",
 }
