@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.snapshot import Rows
+from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
@@ -143,7 +143,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
         checks=_checks(context, told),
-        victims=_victims(context, rows, told),
+        victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
 
@@ -381,8 +381,8 @@ _UNTOLD = Attempt(
 )
 
 
-def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
-    snapshot = context.snapshot
+def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
+    """The pods as victims, in this order; `told` says why each could not stay."""
     why = {a.row: a for a in told}
     requests = snapshot.requests()
     ids = snapshot.pools.resources.ids
