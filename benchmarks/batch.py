@@ -1,6 +1,6 @@
 """How long a batch session takes, from the snapshot to the result with its digest.
 
-    python -m benchmarks.batch --output docs/benchmarks-batch.json
+    python -m benchmarks.batch --output FILE
 
 Generated clusters: every node runs ten pods of gangs of four and has room for one or two more, so
 that a part of the backlog is placed, a part preempts or reclaims, and a part finds nothing. Two
