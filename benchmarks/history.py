@@ -230,6 +230,7 @@ def _decision(number: int, node: str, victims: int) -> Row:
         "evaluate_all": False,
         "hypothetical": False,
         "engine_version": "1",
+        "origin": "decided",
     }
 
 
