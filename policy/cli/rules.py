@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, proofs, rule_files, rules_for, session
+from policy.cli import options, output, proofs, rule_files, rules_for, rules_from_config, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def group() -> None:
 
 
 group.add_command(rules_for.command)
+group.add_command(rules_from_config.command)
 
 
 @group.command("list")

@@ -13,15 +13,18 @@ from numpy.typing import NDArray
 
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
-from policy.filters.base import Incoming, Nodes, Parameters
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, ScorerInfo
-from policy.scoring.resource_use import Use, use_of
+from policy.scoring.resource_use import ResourceWeight, Use, further, use_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def score(incoming: Incoming, _: Parameters, nodes: Nodes) -> Ints | None:
-    return balance([use_of(incoming, name, nodes, assume=False) for name in (CPU, MEMORY)])
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+    others = further(incoming, parameters["resources"], nodes).values()
+    counted = [name for name in (CPU, MEMORY) if parameters[name]]
+    uses = [use_of(incoming, name, nodes, assume=False) for name in counted]
+    return balance([*uses, *(use for use, _ in others)])
 
 
 def balance(uses: Sequence[Use]) -> Ints | None:
@@ -34,6 +37,8 @@ def balance(uses: Sequence[Use]) -> Ints | None:
         return None
     parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
     known = [use.room > 0 for use in uses]
+    if not parts:
+        return None
     if len(uses) == 2:
         # The standard deviation of two values is half their difference.
         apart = np.where(known[0] & known[1], np.abs(parts[0] - parts[1]) / 2, 0.0)
@@ -57,4 +62,14 @@ INFO = ScorerInfo(
     plugin="NodeResourcesBalancedAllocation",
     doc="Prefers nodes on which cpu and memory would be used to the same degree.",
     score=score,
+    parameters={
+        CPU: Parameter(doc="cpu counts", default=True, before=True),
+        MEMORY: Parameter(doc="memory counts", default=True, before=True),
+        "resources": Parameter(
+            doc="further resources, which count for pods that ask for them; weights mean nothing",
+            default=(),
+            entry=ResourceWeight,
+            before=(),
+        ),
+    },
 )
