@@ -350,6 +350,15 @@ class ExtenderCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedNode:
+    """A candidate that a scheduler offered: a node, and the pods that would leave it."""
+
+    node: str
+    victims: tuple[str, ...]  #: uids, in the scheduler's order
+    pdb_violations: int  #: by the scheduler's count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCount(Status):
     """How many nodes have one status."""
 
@@ -389,6 +398,8 @@ class TraceFields:
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...]
     extender_calls: tuple[ExtenderCall, ...] = ()
+    #: what a scheduler offered to choose from; None where the engine searched itself
+    offer: tuple[OfferedNode, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,6 +479,10 @@ _LEFT_OUT: Final = frozenset({"rule_set", "digest", "history"})
 """Fields that the canonical decision holds by a digest, or that are made from it."""
 
 
+_WHERE_GIVEN: Final = frozenset({"offer"})
+"""Fields that the canonical decision holds only where they have a value."""
+
+
 @cache
 def _names(kind: type) -> tuple[tuple[str, str], ...]:
     """(field, key) of a class of this module: the parts of a decision have keys in camel case."""
@@ -501,5 +516,9 @@ def document_of(value: Any) -> Any:
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):
             kind: type = type(value)
-            return {key: document_of(getattr(value, name)) for name, key in _names(kind)}
+            return {
+                key: document_of(part)
+                for name, key in _names(kind)
+                if (part := getattr(value, name)) is not None or name not in _WHERE_GIVEN
+            }
     return value

@@ -19,6 +19,7 @@ from policy.decision.model import (
     Decision,
     Effects,
     ExtenderCall,
+    OfferedNode,
     Outcome,
     Texts,
     Trace,
@@ -34,6 +35,7 @@ from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
+from policy.preemption.offers import Offer, judge
 from policy.preemption.outcome import conclude, place_pod
 from policy.rules.ruleset import CandidateNodes, RuleSet
 
@@ -50,6 +52,7 @@ def decide(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    offer: Offer | None = None,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
@@ -57,7 +60,9 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
-    record of a decision (`RecordedExtenders`); what they say is part of the decision.
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. `offer`:
+    the candidates that a scheduler found and lets choose from; then none are searched for, the
+    pod is not placed, and extenders are not queried.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
@@ -72,6 +77,7 @@ def decide(
         seed=seed,
         evaluate_all=evaluate_all,
         extenders=extenders,
+        offer=offer,
     )
 
 
@@ -84,6 +90,7 @@ def decide_by(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    offer: Offer | None = None,
 ) -> Decision:
     """`decide` with another importance order than the rule set's keys alone give.
 
@@ -97,7 +104,8 @@ def decide_by(
         raise DecisionError(f"pod `{preemptor}` is on node `{pod.spec.node_name}` already")
     if pod.status.phase in {"Succeeded", "Failed"}:
         raise DecisionError(f"pod `{preemptor}` has ended ({pod.status.phase})")
-    if rules.extenders and extenders is None:
+    consults = bool(rules.extenders) and offer is None
+    if consults and extenders is None:
         raise DecisionError(f"rule set `{rules.name}` names extenders, and none are given")
     incoming = Incoming(
         snapshot=snapshot,
@@ -107,7 +115,7 @@ def decide_by(
         ignored=left_to_extenders(rules.extenders),
     )
     consultation = None
-    if rules.extenders and extenders is not None:
+    if consults and extenders is not None:
         consultation = Consultation(incoming, rules.extenders, extenders)
     question = _Question(
         incoming=incoming,
@@ -115,6 +123,7 @@ def decide_by(
         seed=seed,
         evaluate_all=evaluate_all,
         consultation=consultation,
+        offer=None if offer is None else tuple(offer),
     )
     try:
         return _run(question, importance)
@@ -134,6 +143,7 @@ class _Question:
     seed: int
     evaluate_all: bool
     consultation: Consultation | None
+    offer: tuple[OfferedNode, ...] | None
 
 
 def _cause(error: Exception) -> str:
@@ -177,10 +187,15 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
             return _failed(question, str(exc))
     fits = passing.size > 0
     asked = eligibility(context, filtered)
-    real = not fits and asked.eligible
-    sought = evaluate_all or real
-    found = search(context, filtered, consult=real) if sought else NOTHING_SOUGHT
-    placement = place_pod(context, passing) if fits else None
+    if question.offer is not None:
+        # Whoever offers candidates has found no node that takes the pod as it is.
+        placement = None
+        found = judge(context, filtered, question.offer) if asked.eligible else NOTHING_SOUGHT
+    else:
+        real = not fits and asked.eligible
+        sought = evaluate_all or real
+        found = search(context, filtered, consult=real) if sought else NOTHING_SOUGHT
+        placement = place_pod(context, passing) if fits else None
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
     )
@@ -199,6 +214,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         message=message,
         scores=placement.scores if placement is not None else (),
         extender_calls=_calls(question),
+        offer=question.offer,
     )
     _require_writable(context.snapshot, effects)
     return _decision(
@@ -232,6 +248,7 @@ def _failed(question: _Question, message: str) -> Decision:
         message=message,
         scores=(),
         extender_calls=_calls(question),
+        offer=question.offer,
     )
     return _decision(
         question,

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert
 
+from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
-from policy.decision.record import Keep, record_of
+from policy.decision.record import Keep, record_of, values_of
 from policy.store import identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, QueueInfo, Recorded
+from policy.store.model import Cause, QueueInfo, Recorded, ServedCall
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
-from policy.store.tables import CYCLES, RULE_SETS
+from policy.store.tables import CYCLES, EXTENDER_CALLS, RULE_SETS
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
 _NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
@@ -58,8 +59,13 @@ def record(
     queue: QueueInfo | None = None,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
+    served: ServedCall | None = None,
+    last: Callable[[], None] | None = None,
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
+
+    served: the scheduler's call that the decision answers. last: called when all is written and
+    nothing is committed yet; what it raises takes everything back.
 
     Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
     where another rule set is active in the environment by now: decide again. Raises
@@ -70,7 +76,7 @@ def record(
             connection, environment, cluster=cluster, digest=decision.rule_set_digest
         )
     head = lock_head(connection, cluster)
-    return _write(
+    recorded = _write(
         connection,
         head,
         decision,
@@ -82,7 +88,11 @@ def record(
         keep=candidates_kept,
         cause=cause,
         hypothetical=False,
+        served=served,
     )
+    if last is not None:
+        last()
+    return recorded
 
 
 def record_hypothetical(
@@ -140,6 +150,7 @@ def _write(
     keep: Keep,
     cause: Cause,
     hypothetical: bool,
+    served: ServedCall | None = None,
 ) -> Recorded:
     base = basis.revision
     basis.require(
@@ -190,6 +201,10 @@ def _write(
         if values:
             connection.execute(inserting(table), values)
             lines += [rows.line(table, row) for row in values]
+    if served is not None:
+        call = _call_row(served, decision_id)
+        connection.execute(inserting(EXTENDER_CALLS), [call])
+        lines.append(rows.line(EXTENDER_CALLS, call))
     entry = entries.append(
         connection,
         head,
@@ -203,6 +218,16 @@ def _write(
         decision_id=decision_id,
     )
     return Recorded(decision_id=decision_id, revision=number, state_digest=state, ledger_hash=entry)
+
+
+def _call_row(served: ServedCall, decision_id: int) -> dict[str, Any]:
+    return {
+        **values_of(served),
+        "decision_id": decision_id,
+        "mode": served.mode.value,
+        "answer": served.answer.value,
+        "from_request": canonical.text(list(served.from_request)),
+    }
 
 
 def _cycle(

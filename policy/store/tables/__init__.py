@@ -20,6 +20,7 @@ from policy.store.tables.decisions import (
     DECISION_RULES,
     DECISION_TRACES,
     DECISIONS,
+    EXTENDER_CALLS,
     RULE_SETS,
     VICTIMS,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "DECISION_RULES",
     "DECISION_TRACES",
     "ENVIRONMENTS",
+    "EXTENDER_CALLS",
     "LEDGER",
     "METADATA",
     "NOMINATIONS",
