@@ -341,6 +341,7 @@ def create_decisions() -> None:
         json("from_request"),
         millis("arrived_ms"),
         int64("duration_us"),
+        Index(None, "arrived_ms"),
     )
     table(
         "decision_filters",

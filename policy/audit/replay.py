@@ -16,7 +16,7 @@ from policy.decision.model import ENGINE_VERSION, Decision, OfferedNode
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Store, StoreError
+from policy.store import DecisionRow, Origin, Store, StoreError
 from policy.store.read.queries import Frozen
 
 _BATCH: Final = 500
@@ -43,7 +43,12 @@ class Replayer:
                 )
             self._inputs.expect(batch)
             self._frozen = self._store.read.frozen(
-                [row.id for row in batch if self._reads(row, "history_needs", "extenders") or True]
+                [
+                    row.id
+                    for row in batch
+                    if row.origin == Origin.EXTENDER
+                    or self._reads(row, "history_needs", "extenders")
+                ]
             )
             yield from batch
 

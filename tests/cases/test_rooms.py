@@ -30,6 +30,7 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "server",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""

@@ -24,7 +24,17 @@ from policy.cluster.objects import (
     Workload,
     WorkloadSpec,
 )
-from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
+from policy.store import (
+    CallAnswer,
+    CallMode,
+    Cause,
+    Origin,
+    QueueInfo,
+    ServedCall,
+    SessionRecord,
+    SessionStep,
+    Store,
+)
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -37,6 +47,19 @@ from tests.contract.builders import (
     a_victim,
     made_on,
     the_changes,
+)
+
+A_CALL = ServedCall(
+    mode=CallMode.SHADOW,
+    form="meta",
+    caller="scheduler",
+    request_digest="sha256:" + 64 * "c",
+    request_bytes=1234,
+    answer=CallAnswer.OFFERED,
+    failure="no decision was recorded within 1000 ms",
+    from_request=("team/urgent",),
+    arrived_ms=NOW + 10,
+    duration_us=2500,
 )
 
 
@@ -109,7 +132,16 @@ def fill(store: Store, cluster: str = "default") -> None:
         **record,
     )
     again = made_on(store, a_decision(seed=8), cluster)
-    store.record.decision(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
+    store.record.decision(
+        cluster,
+        again,
+        [],
+        expected_revision=2,
+        at_ms=NOW + 11,
+        origin=Origin.EXTENDER,
+        served=A_CALL,
+        **record,
+    )
     store.record.decision(
         cluster,
         made_on(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from policy.cluster import times
-from policy.decision.model import Decision, ExtenderCall
+from policy.decision.model import Decision, ExtenderCall, OfferedNode
 from tests.contract.builders import a_decision, a_victim
 from tests.support.builders import a_node, a_pdb, a_pod, decided
 
@@ -44,6 +44,7 @@ def _by_hand() -> Decision:
                 answer='{"n1":["shop/web-1"]}',
             ),
         ),
+        offer=(OfferedNode(node="n1", victims=("uid-1", "uid-2"), pdb_violations=1),),
     )
     return replace(decision, trace=trace, history={"preemptedCount/3600": {"a/b/c": 1}})
 

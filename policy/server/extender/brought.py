@@ -32,8 +32,10 @@ def brought(snapshot: Snapshot, request: PreemptRequest) -> list[Change]:
     for victim in request.victims:
         head = victim.head
         known = snapshot.pod(head.key)
-        if known is None or known.metadata.uid != head.metadata.uid or (
-            known.spec.node_name != victim.node
+        if (
+            known is None
+            or known.metadata.uid != head.metadata.uid
+            or (known.spec.node_name != victim.node)
         ):
             pod = _read(victim.content, snapshot)
             if isinstance(pod, Pod):

@@ -78,7 +78,7 @@ class Spool:
         return len(self._files())
 
     def waiting(self, environment: str) -> Iterator[Waiting]:
-        """The calls of an environment, oldest first. Files that are no calls stay where they are."""
+        """The calls of an environment, oldest first. Files that are no calls stay."""
         for path in self._files():
             with suppress(OSError, msgspec.MsgspecError):
                 call = msgspec.msgpack.decode(path.read_bytes(), type=SpooledCall)

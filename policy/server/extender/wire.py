@@ -63,7 +63,7 @@ class _MetaVictims(msgspec.Struct, frozen=True):
 
 
 class _Preempt(msgspec.Struct, frozen=True):
-    Pod: msgspec.Raw | None = None
+    Pod: msgspec.Raw = msgspec.Raw()
     NodeNameToVictims: dict[str, _FullVictims | None] | None = None
     NodeNameToMetaVictims: dict[str, _MetaVictims | None] | None = None
 
@@ -77,7 +77,7 @@ class _NodeList(msgspec.Struct, frozen=True):
 
 
 class _Nodes(msgspec.Struct, frozen=True):
-    Nodes: msgspec.Raw | None = None
+    Nodes: msgspec.Raw = msgspec.Raw()
     NodeNames: list[str] | None = None
 
 
@@ -152,7 +152,7 @@ def read_preempt(body: bytes) -> PreemptRequest:
         found = _decoded(_PREEMPT, _folded(body))
         if found is None:
             raise BadRequest("the body is not an ExtenderPreemptionArgs object")
-    if found.Pod is None or bytes(found.Pod) == _NULL:
+    if _absent(found.Pod):
         raise BadRequest("`Pod` is missing")
     offer: list[OfferedNode] = []
     victims: list[OfferedPod] = []
@@ -182,9 +182,13 @@ def _offered(node: str, uids: tuple[str, ...], violations: int) -> OfferedNode:
     return OfferedNode(node=node, victims=uids, pdb_violations=violations)
 
 
+def _absent(value: msgspec.Raw) -> bool:
+    return bytes(value) in (b"", _NULL)
+
+
 def _incomplete(found: _Preempt) -> bool:
     """Was something not found that may be there under a key of another case?"""
-    if found.Pod is None:
+    if _absent(found.Pod):
         return True
     if found.NodeNameToVictims is None and found.NodeNameToMetaVictims is None:
         return True
@@ -275,11 +279,11 @@ class NodesRequest:
 def read_nodes(body: bytes) -> NodesRequest:
     """Raises BadRequest."""
     found = _decoded(_NODES, body)
-    if found is None or (found.Nodes is None and found.NodeNames is None):
+    if found is None or (_absent(found.Nodes) and found.NodeNames is None):
         found = _decoded(_NODES, _folded(body))
         if found is None:
             raise BadRequest("the body is not an ExtenderArgs object")
-    nodes = found.Nodes if found.Nodes is not None and bytes(found.Nodes) != _NULL else None
+    nodes = None if _absent(found.Nodes) else found.Nodes
     return NodesRequest(nodes=nodes, names=found.NodeNames)
 
 

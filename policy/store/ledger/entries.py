@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from policy.cluster import canonical
 from policy.store import identity, rows
+from policy.store.announcing import announce
 from policy.store.state.loading import require_head
 from policy.store.state.versions import Head, inserting
 from policy.store.tables import CLUSTERS, LEDGER
@@ -110,6 +111,7 @@ def append(
     }
     entry["hash"] = hash_of(head.cluster_id, head.name, entry)
     connection.execute(inserting(LEDGER), entry)
+    announce(connection, head.cluster_id)
     return str(entry["hash"])
 
 

@@ -252,6 +252,15 @@ def _served(call: Mapping[str, Any]) -> ServedCall:
     return msgspec.convert(values, ServedCall)
 
 
+def call_recorded(connection: Connection, request_digest: str, *, arrived_ms: int) -> bool:
+    """Is a scheduler's call, named by its digest and arrival, in the record?"""
+    c = EXTENDER_CALLS.c
+    query = select(c.decision_id).where(
+        c.arrived_ms == arrived_ms, c.request_digest == request_digest
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def rule_set(connection: Connection, wanted: str) -> str:
     """Canonical text of a rule set by (the beginning of) its digest. Raises NotFound."""
     if not wanted:  # what `_base` gives for a rule set whose row is gone

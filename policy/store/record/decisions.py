@@ -16,11 +16,7 @@ from policy.store import identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-<<<<<<< HEAD
-from policy.store.model import Cause, QueueInfo, Recorded, ServedCall
-=======
-from policy.store.model import Cause, Origin, QueueInfo, Recorded
->>>>>>> main
+from policy.store.model import Cause, Origin, QueueInfo, Recorded, ServedCall
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -64,12 +60,9 @@ def record(
     queue: QueueInfo | None = None,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
-<<<<<<< HEAD
+    origin: Origin = Origin.DECIDED,
     served: ServedCall | None = None,
     last: Callable[[], None] | None = None,
-=======
-    origin: Origin = Origin.DECIDED,
->>>>>>> main
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
 
@@ -207,6 +200,8 @@ def _write(
         revision=revision,
         origin=envelope.origin,
         hypothetical=hypothetical,
+        # A call that was only watched, or answered otherwise, has evicted nothing.
+        effective=revision is not None or envelope.origin is not Origin.EXTENDER,
     )
     for table, values in rows_of(record_of(decision, keep=keep), place):
         if values:

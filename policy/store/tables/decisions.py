@@ -142,6 +142,7 @@ EXTENDER_CALLS: Final = table(
     json("from_request"),
     millis("arrived_ms"),
     int64("duration_us"),
+    Index(None, "arrived_ms"),
 )
 
 DECISION_FILTERS: Final = table(
