@@ -72,7 +72,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--on-failure",
     type=click.Choice(("pass-through", "deny")),
     help="What a scheduler is answered where no decision can be recorded in time: what it "
-    "offered, or no candidate.  [default: pass-through in shadow mode, deny in enforce mode]",
+    "offered, or no candidate. By default pass-through in shadow mode, deny in enforce mode.",
 )
 @click.option(
     "--spool",

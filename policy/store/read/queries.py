@@ -248,7 +248,8 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
 
 
 def _served(call: Mapping[str, Any]) -> ServedCall:
-    values = {**call, "from_request": rows.from_json(call["from_request"])}
+    values = {str(name): value for name, value in call.items()}
+    values["from_request"] = rows.from_json(call["from_request"])
     return msgspec.convert(values, ServedCall)
 
 
