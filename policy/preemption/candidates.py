@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, START, TERMINATING
+from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
+    BudgetCount,
+    BudgetViolation,
     Candidates,
     Code,
     Deferred,
@@ -25,6 +27,7 @@ from policy.decision.model import (
     Sampling,
     Victim,
 )
+from policy.decision.record import values_of
 from policy.extenders.evaluate import ExtenderFailed
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
@@ -40,10 +43,9 @@ from policy.preemption.victims import (
     Attempt,
     DryRun,
     attempts,
-    dry_run,
     joined,
 )
-from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
+from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -86,8 +88,13 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
     fired = (
         *victim_rules(context, examined),
         *forbidding_rules(context, found.held),
-        # Where several dry runs were joined nothing that they left is without a value.
-        *conditions_without_value(context, examined, found.potentials[0]),
+        # Where several dry runs were joined, or made for equal pods, nothing that they left is
+        # without a value.
+        *(
+            rule
+            for potential in found.potentials[:1]
+            for rule in conditions_without_value(context, examined, potential)
+        ),
     )
     if not found.nodes.size:
         return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
@@ -143,28 +150,56 @@ def best_of(
     )
     best = ranked.best
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
-    here = found.potential_on(int(found.nodes[best]))
+    node = int(found.nodes[best])
+    if found.potentials:
+        here = found.potential_on(node)
+    else:
+        here = context.potential_victims(found.nodes[best : best + 1])
     told = attempts(context.pipeline, here, rows)
     return SearchResult(
         potential=potential,
         sampling=sampling,
         candidates=_candidates(context, found, ranked),
-        node=context.names[int(found.nodes[best])],
+        node=context.names[node],
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
-        checks=tuple(
-            PodCheck(
-                pod=context.snapshot.keys[a.row],
-                pdb_violating=a.violating,
-                reprieved=a.reprieved,
-                filter=a.filter,
-                reasons=a.reasons,
-            )
-            for a in told
-        ),
+        checks=_checks(context, told),
         victims=_victims(context, rows, told),
         fired=(*fired, *ranked.without_value),
+    )
+
+
+def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
+    snapshot, keys = context.snapshot, context.snapshot.keys
+    violating = {a.row: a.violating for a in told}
+    used = context.budget_counts(np.array([a.row for a in told], dtype=np.int64))
+    budgets: dict[int, list[BudgetCount]] = {}
+    for row, count in used:
+        budgets.setdefault(row, []).append(count)
+
+    def ahead_by(a: Attempt) -> str:
+        if a.ahead_of == NOWHERE:
+            return ""
+        parts = context.rules.victims.reprieve
+        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
+            return "victims.reprieve"
+        return context.importance.deciding_key(a.row, a.ahead_of)
+
+    return tuple(
+        PodCheck(
+            pod=keys[a.row],
+            priority=int(snapshot.column(PRIORITY)[a.row]),
+            start_ms=int(snapshot.column(START)[a.row]),
+            pdb_violating=a.violating,
+            budgets=tuple(budgets.get(a.row, ())),
+            reprieved=a.reprieved,
+            ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
+            ahead_by=ahead_by(a),
+            filter=a.filter,
+            reasons=a.reasons,
+        )
+        for a in told
     )
 
 
@@ -177,7 +212,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     size = potential.size
     wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
     if wanted >= size:
-        found = _dry_run(context, potential)
+        found = context.dry_run(potential)
         sampling = Sampling(potential=size, offset=0, wanted=size, examined=size)
         return found, potential, sampling
     offset = 0
@@ -191,7 +226,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     # on by what has been walked so far.
     while enough is None and seen < size:
         nodes = walk[seen : seen + max(1, wanted, seen)]
-        parts.append(_dry_run(context, np.sort(nodes)))
+        parts.append(context.dry_run(np.sort(nodes)))
         seen += nodes.size
         enough = _enough(walk[:seen], parts, nodes=len(context.names), wanted=wanted)
     examined = np.sort(walk[: seen if enough is None else enough])
@@ -201,7 +236,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
         key.expression.total for key in context.rules.victims.importance
     ):
         # How many pods these held back or had no value for is reported of the examined nodes alone.
-        found = _dry_run(context, examined)
+        found = context.dry_run(examined)
     else:
         looked_at = np.zeros(len(context.names), dtype=np.bool_)
         looked_at[examined] = True
@@ -210,20 +245,18 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     return found, examined, sampling
 
 
-def _dry_run(context: Context, nodes: Rows) -> DryRun:
-    potential = context.potential_victims(nodes)
-    return dry_run(context.pipeline, potential, context.rules.victims, context.importance)
-
-
 def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
     failed = context.pipeline.judge(found.failed_load, found.failed)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
-    for nodes, text in (
-        (found.without_victims, messages.NO_VICTIMS),
-        (found.over_limit, messages.TOO_MANY_VICTIMS),
-    ):
+    refused = [(found.without_victims, messages.NO_VICTIMS)]
+    for needed in sorted(set(found.needed.tolist())):
+        text = messages.TOO_MANY_VICTIMS.format(
+            needed=needed, limit=context.rules.victims.max_victims
+        )
+        refused.append((found.over_limit[found.needed == needed], text))
+    for nodes, text in refused:
         parts.append((nodes, np.full(nodes.size, len(statuses), dtype=np.int64)))
         statuses.append((UNRESOLVABLE, "", (text,)))
     # A node that needs no victim should have passed the filters: the scheduler calls that an
@@ -246,14 +279,7 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
 def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
-    here = context.snapshot.node >= 0
-    if nodes.size < len(context.names):
-        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
-        on[nodes] = True
-        here = on[context.snapshot.node]
-    decided = context.allowed.rule
-    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
-    counts = [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
+    counts = _decided(context, nodes)
     told = [
         RuleFired(
             section="victims.eligible",
@@ -276,6 +302,21 @@ def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
             )
         )
     return tuple(told)
+
+
+def _decided(context: Context, nodes: Rows) -> list[int]:
+    """Pods on the nodes for which no victim rule decided, then those that each one decided."""
+    if context.shared_victims is not None:
+        return context.shared_victims.decided(nodes)
+    rules = context.rules.victims.eligible
+    here = context.snapshot.node >= 0
+    if nodes.size < len(context.names):
+        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
+        on[nodes] = True
+        here = on[context.snapshot.node]
+    decided = context.allowed.rule
+    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
+    return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
 
 
 def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, ...]:
@@ -324,6 +365,25 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
             Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
         eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
+        violations=_violations(context, found, ranked),
+    )
+
+
+def _violations(context: Context, found: DryRun, ranked: Ranked) -> tuple[BudgetViolation, ...]:
+    """The budgets that victims of candidates would break, by the order of the candidates."""
+    if not found.violating.any():
+        return ()
+    flat, offsets = gathered(found.offsets, ranked.order)
+    rows = found.victims[flat]
+    nodes = np.repeat(found.nodes[ranked.order], np.diff(offsets))
+    broken = np.flatnonzero(found.violating[flat])
+    on = dict(zip(rows[broken].tolist(), nodes[broken].tolist(), strict=True))
+    return tuple(
+        BudgetViolation(
+            **values_of(count), node=context.names[on[row]], pod=context.snapshot.keys[row]
+        )
+        for row, count in context.budget_counts(rows[broken])
+        if count.allowed_after < 0
     )
 
 
@@ -337,7 +397,9 @@ def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
     return plain
 
 
-_UNTOLD = Attempt(row=NOWHERE, violating=False, reprieved=False, filter="", reasons=())
+_UNTOLD = Attempt(
+    row=NOWHERE, violating=False, reprieved=False, ahead_of=NOWHERE, filter="", reasons=()
+)
 
 
 def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
-from policy.decision.model import Code, NodeStatuses, Status, Texts
+from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
@@ -17,12 +21,17 @@ from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
+    DryRun,
     Potential,
     allowed_victims,
     budget_violations,
+    dry_run,
     potential_victims,
 )
 from policy.rules.ruleset import RuleSet
+
+if TYPE_CHECKING:
+    from policy.preemption.classes import PodClass
 
 
 class Context:
@@ -36,8 +45,11 @@ class Context:
         seed: int,
         importance: Callable[..., Importance],
         consultation: Consultation | None = None,
+        class_of: Callable[[Context], PodClass | None] = lambda context: None,
     ) -> None:
-        """consultation: with the rule set's extenders, None where it names none.
+        """class_of: what is known of nodes for equal pods (`classes`); by default nothing.
+
+        consultation: with the rule set's extenders, None where it names none.
 
         importance: makes the order of snapshot, keys, variables and history figures.
         """
@@ -47,6 +59,7 @@ class Context:
         self.rules = rules
         self.seed = seed
         self.consultation = consultation
+        self._class_of = class_of
         self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables = pod_variables(incoming)
@@ -66,6 +79,16 @@ class Context:
         return Pipeline(self.incoming, self.uses)
 
     @cached_property
+    def shared(self) -> PodClass | None:
+        """What the filters found for equal pods; None on the full path."""
+        return self._class_of(self)
+
+    @cached_property
+    def shared_victims(self) -> PodClass | None:
+        """What the dry run found for equal pods; None on the full path."""
+        return None if self.shared is None else self.shared.with_victims(self)
+
+    @cached_property
     def allowed(self) -> Allowed:
         """Which pods of the cluster the rules allow as victims."""
         return allowed_victims(
@@ -82,6 +105,29 @@ class Context:
         """Allowed victims that would break a budget; shape (pods,)."""
         budgets = self.rules.victims.budgets
         return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
+
+    def budget_counts(self, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
+        """What the pods (allowed victims) use of the budgets that select them, pod by pod."""
+        rules, snapshot = self.rules.victims.budgets, self.snapshot
+        use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
+        counts = counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
+        budgets = BudgetIndex.of(snapshot).budgets
+        for row, budget, before, after in zip(
+            counts.rows.tolist(),
+            counts.budgets.tolist(),
+            counts.before.tolist(),
+            counts.after.tolist(),
+            strict=True,
+        ):
+            yield (
+                row,
+                BudgetCount(
+                    budget=budgets[budget].key,
+                    disruptions_allowed=budgets[budget].allowed,
+                    allowed_before=before,
+                    allowed_after=after,
+                ),
+            )
 
     def potential_victims(self, nodes: Rows) -> Potential:
         """Pods that may be evicted from the nodes (ascending)."""
@@ -103,6 +149,19 @@ class Context:
             return build()
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
+
+    def judge_every_node(self) -> Judged:
+        """Status of every node with all its pods in place."""
+        if self.shared is not None:
+            return self.shared.judge(self)
+        return self.pipeline.judge(self.pipeline.base, np.arange(len(self.names)))
+
+    def dry_run(self, nodes: Rows) -> DryRun:
+        """Victims on each of the nodes (ascending)."""
+        if self.shared_victims is not None:
+            return self.shared_victims.dry_run(self, nodes)
+        potential = self.potential_victims(nodes)
+        return dry_run(self.pipeline, potential, self.rules.victims, self.importance)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""

@@ -19,6 +19,7 @@ from policy.decision.model import (
     Decision,
     Effects,
     ExtenderCall,
+    Obstacle,
     OfferedNode,
     Outcome,
     Texts,
@@ -30,14 +31,16 @@ from policy.extenders.recorded import NotRecorded
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
+from policy.preemption.classes import class_of
 from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
+from policy.preemption.obstacles import obstacles_of
 from policy.preemption.offers import Offer, judge
 from policy.preemption.outcome import conclude, place_pod
-from policy.rules.ruleset import CandidateNodes, RuleSet
+from policy.rules.ruleset import RuleSet
 
 
 class DecisionError(ValueError):
@@ -53,6 +56,7 @@ def decide(
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
     offer: Offer | None = None,
+    by_class: bool = False,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
@@ -63,6 +67,8 @@ def decide(
     record of a decision (`RecordedExtenders`); what they say is part of the decision. `offer`:
     the candidates that a scheduler found and lets choose from; then none are searched for, the
     pod is not placed, and extenders are not queried.
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. `by_class`
+    gives the same decision, sooner where equal pods were decided on this snapshot or before it.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
@@ -78,6 +84,7 @@ def decide(
         evaluate_all=evaluate_all,
         extenders=extenders,
         offer=offer,
+        by_class=by_class,
     )
 
 
@@ -91,6 +98,7 @@ def decide_by(
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
     offer: Offer | None = None,
+    by_class: bool = False,
 ) -> Decision:
     """`decide` with another importance order than the rule set's keys alone give.
 
@@ -112,6 +120,7 @@ def decide_by(
         pod=pod,
         key=preemptor,
         row=row,
+        messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
     )
     consultation = None
@@ -124,6 +133,7 @@ def decide_by(
         evaluate_all=evaluate_all,
         consultation=consultation,
         offer=None if offer is None else tuple(offer),
+        by_class=by_class,
     )
     try:
         return _run(question, importance)
@@ -144,6 +154,7 @@ class _Question:
     evaluate_all: bool
     consultation: Consultation | None
     offer: tuple[OfferedNode, ...] | None
+    by_class: bool
 
 
 def _cause(error: Exception) -> str:
@@ -163,6 +174,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         seed=question.seed,
         importance=importance,
         consultation=question.consultation,
+        class_of=class_of if question.by_class else lambda context: None,
     )
     if not len(context.names):
         return _failed(question, "no nodes available to schedule pods")
@@ -179,9 +191,6 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                unmentioned_unresolvable=(
-                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
-                ),
             )
         except ExtenderFailed as exc:
             return _failed(question, str(exc))
@@ -199,6 +208,10 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
     )
+    stands_in_the_way: tuple[Obstacle, ...] = ()
+    # Of an offer the statuses say what stood in the way.
+    if outcome is Outcome.NO_CANDIDATE and question.offer is None:
+        stands_in_the_way = obstacles_of(context, filtered.statuses, found.statuses)
     trace = Trace(
         fits=fits,
         eligible=asked.eligible,
@@ -215,6 +228,8 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         scores=placement.scores if placement is not None else (),
         extender_calls=_calls(question),
         offer=question.offer,
+        waits_for=asked.waits_for,
+        obstacles=stands_in_the_way,
     )
     _require_writable(context.snapshot, effects)
     return _decision(

@@ -118,7 +118,7 @@ def _refusal(context: Context, here: Potential, node: int, rows: Rows) -> str:
     if not np.isin(rows, here.rows).all():
         return messages.FORBIDDEN
     if rules.max_victims is not None and rows.size > rules.max_victims:
-        return messages.TOO_MANY_VICTIMS
+        return messages.TOO_MANY_VICTIMS.format(needed=rows.size, limit=rules.max_victims)
     return messages.PROMISED if _promised(context, node, rows) else ""
 
 
@@ -170,5 +170,6 @@ def _as_dry_run(
         failed_load=np.zeros((0, context.pipeline.width), dtype=np.int64),
         without_victims=_NO_ROWS,
         over_limit=_NO_ROWS,
+        needed=_NO_ROWS,
         needless=_NO_ROWS,
     )

@@ -109,7 +109,12 @@ def test_more_victims_than_the_rules_allow() -> None:
     node = a_node("n1").cpu(8).running(*(low(f"p{i}", cpu=1) for i in range(8)))
     names = [f"p{i}" for i in range(8)]
     found = offered(node, HIGH, offer={"n1": names}, rules="max-victims")
-    assert told(found) == ("no-candidate", None, [], {"n1": "More victims than maxVictims allows"})
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "8 victims needed, maxVictims allows 5"},
+    )
 
 
 def test_what_is_not_in_the_state_is_not_judged() -> None:

@@ -13,6 +13,7 @@ from policy.store.tables.audit import (
 )
 from policy.store.tables.base import METADATA, covered
 from policy.store.tables.decisions import (
+    CANDIDATE_VIOLATIONS,
     CANDIDATES,
     CYCLES,
     DECISION_CHILDREN,
@@ -23,6 +24,12 @@ from policy.store.tables.decisions import (
     EXTENDER_CALLS,
     RULE_SETS,
     VICTIMS,
+)
+from policy.store.tables.observing import (
+    FOLLOW_POSITIONS,
+    GAPS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
 )
 from policy.store.tables.state import (
     CLUSTERS,
@@ -36,6 +43,7 @@ from policy.store.tables.state import (
 __all__ = [
     "ACTIVATIONS",
     "CANDIDATES",
+    "CANDIDATE_VIOLATIONS",
     "CLUSTERS",
     "CYCLES",
     "DECISIONS",
@@ -45,10 +53,14 @@ __all__ = [
     "DECISION_TRACES",
     "ENVIRONMENTS",
     "EXTENDER_CALLS",
+    "FOLLOW_POSITIONS",
+    "GAPS",
     "LEDGER",
     "METADATA",
     "NOMINATIONS",
     "NOMINATION_ENDS",
+    "OBSERVATIONS",
+    "OBSERVED_VICTIMS",
     "PODS",
     "PRUNINGS",
     "REVISIONS",
