@@ -561,10 +561,6 @@ _LEFT_OUT: Final = frozenset({"rule_set", "digest", "history"})
 """Fields that the canonical decision holds by a digest, or that are made from it."""
 
 
-_WHERE_GIVEN: Final = frozenset({"offer"})
-"""Fields that the canonical decision holds only where they have a value."""
-
-
 @cache
 def _names(kind: type) -> tuple[tuple[str, str], ...]:
     """(field, key) of a class of this module: the parts of a decision have keys in camel case."""
@@ -613,9 +609,5 @@ def document_of(value: Any) -> Any:
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):
             kind: type = type(value)
-            return {
-                key: document_of(part)
-                for name, key in _names(kind)
-                if (part := getattr(value, name)) is not None or name not in _WHERE_GIVEN
-            }
+            return {key: document_of(getattr(value, name)) for name, key in _names(kind)}
     return value

@@ -61,7 +61,7 @@ class Place:
     revision: int | None  #: the state it led to; None where it changed nothing
     origin: Origin
     hypothetical: bool
-    effective: bool  #: what it decided happens
+    effective: bool = True  #: what it decided happens
 
 
 def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tuple[Any, ...]]]]:
