@@ -5,7 +5,8 @@ cluster most of these tries fail as the one before did. Two kinds of them are ce
 
 1. *Hopeless*: the pod has no nomination, and on every node it either fails a filter that looks at
    nothing but the node itself, or asks for more than the node would have left if every pod of lower
-   priority went. The rules let no other pod go, so neither a place nor a candidate can be found.
+   priority went and those nominated to it that are not less important had come. The rules let no
+   other pod go, so neither a place nor a candidate can be found.
 2. *Still waiting*: the rules did not let the pod preempt, as they mostly do not while its victims
    leave. It fits on no node as they are, and nothing that the rules looked at has changed.
 
@@ -16,7 +17,7 @@ them all the same and compares.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -35,11 +36,15 @@ from policy.scheduling.state import Transition
 _STATIC: Final = frozenset({"node-unschedulable", "node-name", "taints", "node-affinity"})
 """Filters that read the pod and the node, and no other pod."""
 
+_PRIORITIES: Final = frozenset({"victim.priority", "preemptor.priority"})
+
 _ANYTHING: Final = -(2**62)
 """What is required of a resource that the pod does not request."""
 
 _EVERYONE: Final = -(2**63)
 """Lowest priority: pods of it and above stay, so nothing is evicted."""
+
+_Level: TypeAlias = tuple[int, int]
 
 _MOST_KINDS: Final = 4096
 """Kinds of pods that are kept; with more of them all are forgotten and met again."""
@@ -115,8 +120,8 @@ class Foregone:
         self._tried[decision.preemptor] = _Tried(
             uid=pod.metadata.uid,
             outcome=decision.outcome,
-            evicting=self._kinds.kind_of(pod, pod.spec.priority or 0, excluded),
-            as_it_is=self._kinds.kind_of(pod, _EVERYONE, excluded),
+            evicting=self._kinds.kind_of(pod, excluded, evicts=True),
+            as_it_is=self._kinds.kind_of(pod, excluded, evicts=False),
             nominated=pod.status.nominated_node_name,
             seen=self._changes,
             local=_local(pod) and not self._anti_affinity,
@@ -148,8 +153,9 @@ class Foregone:
 class _Kinds:
     """Kinds of pods (what they ask for, and at which priority) and the nodes with room for each.
 
-    INVARIANT: `_room_for[n, k]` says whether node n has room for kind k once every pod of lower
-    priority than the kind's level is gone; `_nodes[k]` counts them.
+    A level is two priorities: pods on nodes count from the first one on, pods that are nominated
+    to nodes from the second one on. INVARIANT: `_room_for[n, k]` says whether node n has room for
+    kind k beside the pods that count at the kind's level; `_nodes[k]` counts these nodes.
     """
 
     def __init__(self, snapshot: Snapshot, rules: RequestRules) -> None:
@@ -160,8 +166,8 @@ class _Kinds:
         nodes = len(snapshot.nodes)
         self._total = np.column_stack([snapshot.allocatable, snapshot.nodes.allowed_pods])
         self._snapshot = snapshot
-        self._ids: dict[tuple[bytes, int], int] = {}
-        self._level_of: dict[int, int] = {}
+        self._ids: dict[tuple[bytes, _Level], int] = {}
+        self._level_of: dict[_Level, int] = {}
         self._taken = np.zeros((0, nodes, self._width + 1), dtype=np.int64)  # by level
         self._level = np.zeros(0, dtype=np.int64)
         self._wanted: Ints = np.zeros((0, self._width + 1), dtype=np.int64)
@@ -182,16 +188,19 @@ class _Kinds:
         """Has any node room for the kind?"""
         return bool(self._nodes[kind])
 
-    def kind_of(self, pod: Pod, level: int, excluded: Bools) -> int:
-        """The kind of the pod, where pods of priority `level` and above stay.
+    def kind_of(self, pod: Pod, excluded: Bools, *, evicts: bool) -> int:
+        """The kind of the pod.
 
-        excluded: (nodes,) nodes that the pod fails on whatever leaves them.
+        excluded: (nodes,) nodes that the pod fails on whatever leaves them. evicts: pods of lower
+        priority may go.
         """
+        priority = pod.spec.priority or 0
+        level = (priority if evicts else _EVERYONE, priority)
         key = (msgspec.json.encode(pod.spec), level)
         found = self._ids.get(key)
         if found is None:
             found = self._ids[key] = len(self._ids)
-            self._add(self._wants(pod), self._place_of(level), excluded)
+            self._add(found, self._wants(pod), self._place_of(level), excluded)
         return found
 
     def moved(self, step: Transition, key: str) -> None:
@@ -201,10 +210,10 @@ class _Kinds:
         for sign, place, snapshot in ((-1, old, step.before), (1, new, step.after)):
             if place is None:
                 continue
-            row, node, priority = place
+            row, node, priority, placed = place
             load = self._load(snapshot, row)
             for level, at in self._level_of.items():
-                if priority >= level:
+                if priority >= level[not placed]:
                     self._taken[at, node] += sign * load
             touched.add(node)
         for node in touched:
@@ -216,25 +225,37 @@ class _Kinds:
         self._nodes += room.astype(np.int64) - self._room_for[node]
         self._room_for[node] = room
 
-    def _add(self, wanted: Ints, level: int, excluded: Bools) -> None:
+    def _add(self, kind: int, wanted: Ints, level: int, excluded: Bools) -> None:
+        if kind == len(self._level):
+            self._grow()
         left = self._total - self._taken[level]
         room = (left >= wanted).all(axis=1) & ~excluded
-        self._level = np.append(self._level, level)
-        self._wanted = np.vstack([self._wanted, wanted])
-        self._excluded = np.column_stack([self._excluded, excluded])
-        self._room_for = np.column_stack([self._room_for, room])
-        self._nodes = np.append(self._nodes, room.sum())
+        self._level[kind] = level
+        self._wanted[kind] = wanted
+        self._excluded[:, kind] = excluded
+        self._room_for[:, kind] = room
+        self._nodes[kind] = room.sum()
 
-    def _place_of(self, level: int) -> int:
+    def _grow(self) -> None:
+        """Places for as many kinds again; one that is not taken has room nowhere."""
+        more = max(64, len(self._level))
+        self._level = np.pad(self._level, (0, more))
+        self._wanted = np.pad(self._wanted, ((0, more), (0, 0)))
+        self._excluded = np.pad(self._excluded, ((0, 0), (0, more)), constant_values=True)
+        self._room_for = np.pad(self._room_for, ((0, 0), (0, more)))
+        self._nodes = np.pad(self._nodes, (0, more))
+
+    def _place_of(self, level: _Level) -> int:
         found = self._level_of.get(level)
         if found is not None:
             return found
         snapshot = self._snapshot
-        stays = (snapshot.node >= 0) & (snapshot.column(PRIORITY) >= level)
-        rows = np.flatnonzero(stays)
+        priority = snapshot.column(PRIORITY)
         taken = np.zeros((len(self._table), self._width + 1), dtype=np.int64)
-        loads = widen(snapshot.requests(self._rules)[rows], self._width)
-        np.add.at(taken, snapshot.node[rows], np.column_stack([loads, np.ones(rows.size, int)]))
+        for nodes, lowest in zip((snapshot.node, snapshot.nominated), level, strict=True):
+            rows = np.flatnonzero((nodes >= 0) & (priority >= lowest))
+            loads = widen(snapshot.requests(self._rules)[rows], self._width)
+            np.add.at(taken, nodes[rows], np.column_stack([loads, np.ones(rows.size, int)]))
         found = self._level_of[level] = len(self._level_of)
         self._taken = np.concatenate([self._taken, taken[None]])
         return found
@@ -252,12 +273,16 @@ class _Kinds:
         return wanted
 
 
-def _occupied(snapshot: Snapshot, key: str) -> tuple[int, int, int] | None:
-    """Row, node and priority of a pod that takes up room."""
+def _occupied(snapshot: Snapshot, key: str) -> tuple[int, int, int, bool] | None:
+    """Row, node and priority of a pod that takes up room, and whether it is there already."""
     row = snapshot.row(key)
-    if row is None or snapshot.node[row] == NOWHERE:
+    if row is None:
         return None
-    return row, int(snapshot.node[row]), int(snapshot.column(PRIORITY)[row])
+    placed = snapshot.node[row] != NOWHERE
+    node = snapshot.node[row] if placed else snapshot.nominated[row]
+    if node == NOWHERE:
+        return None
+    return row, int(node), int(snapshot.column(PRIORITY)[row]), bool(placed)
 
 
 def _resource_rules(rules: RuleSet) -> RequestRules | None:
@@ -280,7 +305,9 @@ def _eligibility_stays(rules: RuleSet) -> bool:
     allowed = [r.when for r in rules.victims.eligible if r.when is not None]
     return (
         all(v.startswith(("preemptor.", "nominated.")) for e in asked for v in e.variables)
-        and all(v in {"victim.priority", "preemptor.priority"} for e in allowed for v in e.variables)
+        and all(
+            v in {"victim.priority", "preemptor.priority"} for e in allowed for v in e.variables
+        )
         and not any(e.history_needs for e in (*asked, *allowed))
     )
 
