@@ -179,6 +179,18 @@ def create_state() -> None:
         text("phase"),
     )
     versions("queues", text("name"), int64("weight"))
+    versions(
+        "scheduling_pod_groups",
+        text("namespace"),
+        text("name"),
+        text("uid"),
+        int64("min_count", nullable=True),
+        int64("priority"),
+        text("priority_class"),
+        text("disruption_mode"),
+        boolean("scheduled"),
+    )
+    versions("workloads", text("namespace"), text("name"), int64("template_count"))
     versions("persistent_volumes", text("name"), text("claim"))
     versions(
         "persistent_volume_claims",
@@ -275,6 +287,7 @@ def create_decisions() -> None:
         int64("revision", nullable=True),
         int64("seed"),
         boolean("evaluate_all"),
+        text("origin"),
         boolean("hypothetical"),
         text("engine_version"),
         Index(None, "digest"),
@@ -546,6 +559,8 @@ TABLES = (
     "namespaces",
     "pod_groups",
     "queues",
+    "scheduling_pod_groups",
+    "workloads",
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
@@ -653,7 +668,8 @@ def v_preemptions(words: Words) -> str:
                {instant("d.now_ms")} AS decided_at, d.preemptor, d.preemptor_namespace,
                d.preemptor_priority, d.node, d.victim_count, d.pdb_violations,
                d.candidate_count, d.decided_by, r.name AS rule_set, r.digest AS rule_set_digest,
-               y.environment, y.actor, d.revision, d.digest, CAST(NULL AS BIGINT) AS session_id
+               y.environment, y.actor, d.revision, d.digest, CAST(NULL AS BIGINT) AS session_id,
+               d.origin
         FROM decisions d
         LEFT JOIN clusters c ON c.id = d.cluster_id
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
@@ -663,7 +679,7 @@ def v_preemptions(words: Words) -> str:
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
                CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), r.name, r.digest,
-               s.environment, s.actor, s.revision, s.digest, s.id
+               s.environment, s.actor, s.revision, s.digest, s.id, CAST('decided' AS TEXT)
         {session_preemptions(names="LEFT JOIN")}
     """
 
@@ -678,7 +694,8 @@ def v_victims(words: Words) -> str:
                v.uid AS victim_uid, v.node, d.preemptor, d.preemptor_namespace,
                d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
                v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
-               v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action
+               v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action,
+               d.origin
         FROM victims v
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -690,7 +707,8 @@ def v_victims(words: Words) -> str:
                CAST({RAN} AS BIGINT), v.cpu_milli, v.memory_bytes,
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
                CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
-               CAST('[]' AS {words.json}), s.id, t.action
+               CAST('[]' AS {words.json}), s.id, t.action,
+               CAST('decided' AS TEXT)
         {session_evictions(names="LEFT JOIN")}
     """
 
@@ -827,6 +845,8 @@ KINDS = (
     ("Namespace", "namespaces", "v.name", "''"),
     ("PodGroup", "pod_groups", "v.namespace", "''"),
     ("Queue", "queues", "''", "''"),
+    ("SchedulingPodGroup", "scheduling_pod_groups", "v.namespace", "''"),
+    ("Workload", "workloads", "v.namespace", "''"),
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),

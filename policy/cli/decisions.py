@@ -10,6 +10,7 @@ import click
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
+ORIGINS: Final = ("decided", "extender", "simulated")
 OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected", "error")
 
 
@@ -32,6 +33,7 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 @click.option("--node", metavar="NAME", help="Placed or nominated there.")
 @click.option("--rules", metavar="NAME|DIGEST", help="Made by this rule set.")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
+@click.option("--origin", type=click.Choice(ORIGINS), help="Whose decision it is.")
 @options.newest_option
 @options.output_option
 def command(
@@ -43,6 +45,7 @@ def command(
     node: str | None,
     rules: str | None,
     outcome: str | None,
+    origin: str | None,
     limit: int,
     form: str,
 ) -> int:
@@ -64,6 +67,7 @@ def command(
             node=node,
             rule_set=rules,
             outcome=outcome,
+            origin=origin,
             limit=limit,
         )
     # With several clusters in one list, each line says to which it belongs.

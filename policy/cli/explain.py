@@ -115,6 +115,7 @@ def _print_facts(stored: StoredDecision) -> None:
         ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
         ("state", f"cluster {row.cluster}, revision {row.base_revision}, {row.snapshot_digest}"),
         ("led to", f"revision {row.revision}" if row.revision is not None else "no change"),
+        ("origin", "" if row.origin == "decided" else row.origin),
         ("only asked", "what would be, by `policy what-if`" if row.hypothetical else ""),
         ("seed", str(row.seed)),
         ("digest", row.digest),

@@ -28,6 +28,8 @@ KINDS: Final[Mapping[str, str]] = {
     "namespaces": "Namespace",
     "podgroups": "PodGroup",
     "queues": "Queue",
+    "schedulingpodgroups": "SchedulingPodGroup",
+    "workloads": "Workload",
     "pv": "PersistentVolume",
     "pvc": "PersistentVolumeClaim",
     "csinodes": "CSINode",
@@ -202,7 +204,13 @@ _API_VERSIONS: Final = {
     "CSINode": "storage.k8s.io/v1",
     "PodGroup": "scheduling.incubator.k8s.io/v1alpha1",
     "Queue": "scheduling.incubator.k8s.io/v1alpha1",
+    "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
+    "Workload": "scheduling.k8s.io/v1alpha2",
 }
+
+
+_KUBERNETES_KINDS: Final = {"SchedulingPodGroup": "PodGroup"}
+"""Kinds that are kept under another name than Kubernetes gives them."""
 
 
 def _manifest(obj: ClusterObject) -> dict[str, Any]:
@@ -210,13 +218,29 @@ def _manifest(obj: ClusterObject) -> dict[str, Any]:
     import msgspec
 
     kind = type(obj).__name__
-    head = {"apiVersion": _API_VERSIONS.get(kind, "v1"), "kind": kind}
+    head = {"apiVersion": _api_version(obj), "kind": _KUBERNETES_KINDS.get(kind, kind)}
     content: dict[str, Any] = msgspec.to_builtins(obj)
     return {**head, **content}
 
 
+def _api_version(obj: ClusterObject) -> str:
+    """The version of the API whose shape the object has."""
+    from policy.cluster.objects import SchedulingPodGroup, Workload
+
+    if isinstance(obj, Workload) and obj.spec.pod_groups is not None:
+        return "scheduling.k8s.io/v1alpha1"
+    if isinstance(obj, SchedulingPodGroup):
+        spec = obj.spec
+        objects = spec.disruption_mode is not None and not isinstance(spec.disruption_mode, str)
+        if objects or spec.workload_ref or spec.preemption_policy:
+            return "scheduling.k8s.io/v1alpha3"
+    return _API_VERSIONS.get(type(obj).__name__, "v1")
+
+
 def _line(stored: StoredObject) -> dict[str, Any]:
     """What people look for first, by kind."""
+    from policy.cluster.pod_groups import disruption_mode, min_count
+
     obj: Any = stored.object
     meta = obj.metadata
     names = (
@@ -242,6 +266,12 @@ def _line(stored: StoredObject) -> dict[str, Any]:
         more = {"value": obj.value}
     elif stored.kind == "PodDisruptionBudget":
         more = {"disruptions_allowed": obj.status.disruptions_allowed}
+    elif stored.kind == "SchedulingPodGroup":
+        more = {
+            "min_count": min_count(obj),
+            "priority": obj.spec.priority or 0,
+            "disruption_mode": disruption_mode(obj),
+        }
     return {**names, **more, "since": stored.valid_from}
 
 

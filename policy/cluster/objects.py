@@ -214,6 +214,20 @@ class SchedulingGate(_Object, frozen=True):
     name: str = ""
 
 
+class PodSchedulingGroup(_Object, frozen=True):
+    """The pod group that a pod belongs to (1.36)."""
+
+    pod_group_name: str = ""
+
+
+class WorkloadReference(_Object, frozen=True):
+    """The workload and its group that a pod belongs to (1.35)."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(_Object, frozen=True):
     node_name: str = ""
     priority: Int32 | None = None
@@ -233,6 +247,8 @@ class PodSpec(_Object, frozen=True):
     termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False
     host_users: bool | None = None
+    scheduling_group: PodSchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class ContainerStatus(_Object, frozen=True):
@@ -360,6 +376,97 @@ class Queue(_Object, frozen=True):
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
 
 
+# --- pod groups and workloads (scheduling.k8s.io) ------------------------------------------------
+
+
+class GangPolicy(_Object, frozen=True):
+    min_count: Int32 = 0
+
+
+class GroupSchedulingPolicy(_Object, frozen=True):
+    """Exactly one is set; presence alone makes a group `basic`."""
+
+    gang: GangPolicy | None = None
+    basic: dict[str, Any] | None = None
+
+
+class DisruptionMode(_Object, frozen=True):
+    """Shape of `disruptionMode` from v1alpha3 on."""
+
+    single: dict[str, Any] | None = None
+    all: dict[str, Any] | None = None
+
+
+class TopologyConstraint(_Object, frozen=True):
+    key: str = ""
+
+
+class GroupSchedulingConstraints(_Object, frozen=True):
+    topology: list[TopologyConstraint] | None = None
+
+
+class SchedulingPodGroupSpec(_Object, frozen=True):
+    scheduling_policy: GroupSchedulingPolicy = msgspec.field(default_factory=GroupSchedulingPolicy)
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    #: only in v1alpha3, behind a gate; before, the members' own policies count
+    preemption_policy: str | None = None
+    #: `Pod` or `PodGroup` up to v1alpha2, then an object
+    disruption_mode: str | DisruptionMode | None = None
+    scheduling_constraints: GroupSchedulingConstraints | None = None
+    pod_group_template_ref: dict[str, Any] | None = None
+    workload_ref: dict[str, Any] | None = None  #: its name from v1alpha3 on
+    parent_composite_pod_group_name: str = ""
+
+
+class GroupCondition(_Object, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    observed_generation: Int64 | None = None
+    last_transition_time: str | None = None
+
+
+class SchedulingPodGroupStatus(_Object, frozen=True):
+    conditions: list[GroupCondition] | None = None
+
+
+class GroupMeta(ObjectMeta, frozen=True):
+    generation: Int64 = 0
+
+
+class SchedulingPodGroup(_Object, frozen=True):
+    """`PodGroup` of `scheduling.k8s.io`: pods that kube-scheduler places together."""
+
+    metadata: GroupMeta
+    spec: SchedulingPodGroupSpec = msgspec.field(default_factory=SchedulingPodGroupSpec)
+    status: SchedulingPodGroupStatus = msgspec.field(default_factory=SchedulingPodGroupStatus)
+
+
+class PodGroupTemplate(_Object, frozen=True):
+    """One template of a workload: `policy` in v1alpha1, `schedulingPolicy` later."""
+
+    name: str = ""
+    policy: GroupSchedulingPolicy | None = None
+    scheduling_policy: GroupSchedulingPolicy | None = None
+    priority: Int32 | None = None
+    priority_class_name: str = ""
+    disruption_mode: str | DisruptionMode | None = None
+
+
+class WorkloadSpec(_Object, frozen=True):
+    pod_groups: list[PodGroupTemplate] | None = None
+    pod_group_templates: list[PodGroupTemplate] | None = None
+
+
+class Workload(_Object, frozen=True):
+    """Templates of pod groups. No scheduler reads it to decide."""
+
+    metadata: ObjectMeta
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+
+
 # --- volumes -----------------------------------------------------------------------------------
 
 
@@ -431,6 +538,8 @@ ClusterObject: TypeAlias = (
     | Namespace
     | PodGroup
     | Queue
+    | SchedulingPodGroup
+    | Workload
     | PersistentVolume
     | PersistentVolumeClaim
     | CSINode
@@ -444,6 +553,8 @@ Kind: TypeAlias = Literal[
     "Namespace",
     "PodGroup",
     "Queue",
+    "SchedulingPodGroup",
+    "Workload",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "CSINode",
@@ -457,13 +568,28 @@ KINDS: Final[dict[str, type[ClusterObject]]] = {
     "Namespace": Namespace,
     "PodGroup": PodGroup,
     "Queue": Queue,
+    "SchedulingPodGroup": SchedulingPodGroup,
+    "Workload": Workload,
     "PersistentVolume": PersistentVolume,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "CSINode": CSINode,
 }
-"""Kinds that the engine uses; objects of any other kind are counted and skipped on import."""
+"""Kinds that the engine uses; objects of any other kind are counted and skipped on import.
 
-NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget", "PodGroup", "PersistentVolumeClaim"})
+A `PodGroup` of `scheduling.k8s.io` is a kind of its own: it may stand beside one of kube-batch or
+Volcano of the same name.
+"""
+
+NAMESPACED: Final = frozenset(
+    {
+        "Pod",
+        "PodDisruptionBudget",
+        "PodGroup",
+        "SchedulingPodGroup",
+        "Workload",
+        "PersistentVolumeClaim",
+    }
+)
 
 
 def kind_of(obj: ClusterObject) -> Kind:

@@ -12,7 +12,6 @@ _CORE: Final = frozenset({""})
 _BATCH: Final = frozenset(
     {
         "scheduling.incubator.k8s.io",
-        "scheduling.k8s.io",
         "scheduling.sigs.dev",
         "scheduling.sigs.k8s.io",
         "scheduling.volcano.sh",
@@ -30,19 +29,31 @@ GROUPS: Final[Mapping[str, frozenset[str]]] = {
     "CSINode": frozenset({"storage.k8s.io"}),
     "PodGroup": _BATCH,
     "Queue": _BATCH,
+    "SchedulingPodGroup": frozenset({"scheduling.k8s.io"}),
+    "Workload": frozenset({"scheduling.k8s.io"}),
 }
 """API groups of each used kind: a `Queue` of a message broker is none of ours."""
 
 NO_KIND: Final = "(no kind)"
 
+SCHEDULING: Final = "SchedulingPodGroup"
+"""The kind under which a `PodGroup` of `scheduling.k8s.io` is kept."""
+
+
+@lru_cache(1024)
+def of(kind: str, api_version: str) -> str:
+    """The kind under which an object is kept: the API group tells two kinds of one name apart."""
+    group = api_version.rpartition("/")[0]
+    return SCHEDULING if kind == "PodGroup" and group == "scheduling.k8s.io" else kind
+
 
 @lru_cache(1024)
 def used(kind: str, api_version: str) -> bool:
     """Whether the engine uses objects of this kind; an absent apiVersion is taken as fitting."""
-    if kind not in KINDS:
+    if kind == SCHEDULING or of(kind, api_version) not in KINDS:
         return False
     group, slash, _ = api_version.rpartition("/")
-    return not api_version or (group if slash else "") in GROUPS[kind]
+    return not api_version or (group if slash else "") in GROUPS[of(kind, api_version)]
 
 
 def label(kind: str, api_version: str) -> str:
@@ -83,6 +94,7 @@ _MARKS: Final = (
     ("PodDisruptionBudget", ("minAvailable", "disruptionsAllowed")),
     ("PodDisruptionBudget", ("maxUnavailable", "expectedPods")),
     ("PodGroup", ("minMember", "")),
+    (SCHEDULING, ("schedulingPolicy", "")),
     ("CSINode", ("drivers", "")),
 )
 

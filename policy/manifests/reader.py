@@ -375,6 +375,8 @@ class _Reader:
         elif not kinds.used(kind, api_version if isinstance(api_version, str) else ""):
             self._collected.skip(kinds.label(kind, str(api_version or "")))
             return
+        else:
+            kind = kinds.of(kind, api_version if isinstance(api_version, str) else "")
         if kind in KINDS:
             self._convert(value, kind)
         else:
@@ -416,8 +418,10 @@ class _Reader:
     def _deleted(self, value: dict[str, Any]) -> None:
         kind, meta = value.get("kind"), value.get("metadata")
         gone = None
-        if isinstance(kind, str) and kind in KINDS and isinstance(meta, dict):
-            gone, _ = fields.convert({"metadata": meta, "value": 0}, KINDS[kind])
+        if isinstance(kind, str) and isinstance(meta, dict):
+            of = KINDS.get(kinds.of(kind, str(value.get("apiVersion") or "")))
+            if of is not None:
+                gone, _ = fields.convert({"metadata": meta, "value": 0}, of)
         if gone is None or not self._collected.remove(type(gone).__name__, key_of(gone)):
             self._collected.skip(f"{kind} (deleted)")
 

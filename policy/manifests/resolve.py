@@ -25,6 +25,7 @@ from policy.cluster.objects import (
     PriorityClass,
     Quantity,
     ResourceRequirements,
+    SchedulingPodGroup,
     key_of,
 )
 from policy.manifests.admission import SYSTEM_CLASSES
@@ -59,7 +60,13 @@ def resolve(
                     obj = _pod(obj, classes)
                 except _UnknownClassError as exc:
                     place = places[i] if places else Place("", 0)
-                    problems.append(exc.problem(key_of(obj), place))
+                    problems.append(exc.problem(f"Pod {key_of(obj)}", place))
+            elif type(obj) is SchedulingPodGroup:
+                try:
+                    obj = _pod_group(obj, classes)
+                except _UnknownClassError as exc:
+                    place = places[i] if places else Place("", 0)
+                    problems.append(exc.problem(f"PodGroup {key_of(obj)}", place))
             elif type(obj).__name__ in NAMESPACED and not obj.metadata.namespace:
                 obj = replace(obj, metadata=_in_default(obj.metadata))
             resolved.append(obj)
@@ -99,18 +106,18 @@ class _UnknownClassError(Exception):
         self.name = name
         self.known = sorted(known)
 
-    def problem(self, pod: str, place: Place) -> Problem:
+    def problem(self, of: str, place: Place) -> Problem:
         close = difflib.get_close_matches(self.name, self.known, n=1)
         return Problem(
             source=place.source,
             document=place.document,
-            object=f"Pod {pod}",
+            object=of,
             field="spec.priorityClassName",
             message=f"unknown priority class `{self.name}`",
             help=f"did you mean `{close[0]}`?"
             if close
             else "import its PriorityClass too (`kubectl get priorityclasses -o json`),"
-            " or give the pod a number in `spec.priority`",
+            " or give a number in `spec.priority`",
         )
 
 
@@ -168,6 +175,23 @@ def _with_priority(spec: PodSpec, classes: _Classes) -> PodSpec:
         priority_class_name=name or (own.metadata.name if own is not None else ""),
         preemption_policy=policy or DEFAULT_POLICY,
     )
+
+
+def _pod_group(group: SchedulingPodGroup, classes: _Classes) -> SchedulingPodGroup:
+    """A group takes the number of its class alone: the preemption policy stays with the pods."""
+    meta, spec = group.metadata, group.spec
+    if not meta.namespace:
+        group = replace(group, metadata=replace(meta, namespace="default"))
+    if spec.priority is not None:
+        return group
+    name = spec.priority_class_name
+    own = classes.by_name.get(name) if name else classes.default
+    if name and own is None:
+        raise _UnknownClassError(name, classes.by_name)
+    if own is None:
+        return group
+    spec = replace(spec, priority=own.value, priority_class_name=own.metadata.name)
+    return replace(group, spec=spec)
 
 
 # --- requests and ports -------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from policy.decision.model import Victim, camel_case, document_of
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
+from policy.store.model import Origin
 from policy.store.tables import (
     CANDIDATES,
     DECISION_FILTERS,
@@ -57,6 +58,7 @@ class Place:
     rule_set_id: int
     base_revision: int
     revision: int | None  #: the state it led to; None where it changed nothing
+    origin: Origin
     hypothetical: bool
 
 

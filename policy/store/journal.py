@@ -12,7 +12,7 @@ from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Recording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model import Cause, ChangedState
+from policy.store.model import Cause, ChangedState, Origin
 from policy.store.record.environments import RuleSetChanged
 from policy.store.record.sessions import as_record
 from policy.store.store import Store
@@ -37,6 +37,7 @@ class StoreJournal:
         actor: str,
         clock: Callable[[], int],
         environment: str = "",
+        origin: Origin = Origin.DECIDED,
     ) -> None:
         """clock: milliseconds since 1970 UTC; the time at which a decision is recorded."""
         self._store = store
@@ -44,6 +45,7 @@ class StoreJournal:
         self._actor = actor
         self._clock = clock
         self._environment = environment
+        self._origin = origin
         self._activation: int | None = None
         self._active: RuleSet | None = None
         self._known: dict[str, RuleSet] = {}
@@ -97,6 +99,7 @@ class StoreJournal:
                 actor=self._actor,
                 at_ms=self._clock(),
                 candidates_kept=rules.audit_candidates,
+                origin=self._origin,
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale

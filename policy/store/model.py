@@ -24,6 +24,14 @@ class Cause(StrEnum):
     SESSION = "session"  # a batch session
 
 
+class Origin(StrEnum):
+    """Whose decision it is. Values are stored and never renamed."""
+
+    DECIDED = "decided"  # this program scheduled, or was asked to
+    EXTENDER = "extender"  # a kube-scheduler asked for it
+    SIMULATED = "simulated"  # made in a simulation
+
+
 class NominationEnd(StrEnum):
     """How a nomination ended. Values are stored and never renamed."""
 
@@ -182,6 +190,7 @@ class DecisionRow:
     revision: int | None  #: the state it led to; None where it changed nothing
     seed: int
     evaluate_all: bool
+    origin: str  #: whose it is, as `Origin` says
     hypothetical: bool
     engine_version: str
     digest: str
@@ -227,6 +236,7 @@ class StoredDecision:
             "revision": None,
             "at_ms": at_ms,
             "actor": actor,
+            "origin": Origin.DECIDED.value,
             "hypothetical": True,
             "attempt": None,
             "queued_ms": None,

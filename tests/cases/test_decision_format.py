@@ -13,6 +13,7 @@ from sqlalchemy import Table
 from policy.decision.model import Candidate, Deferred, RuleFired, StatusCount, Victim
 from policy.decision.record import record_of
 from policy.store.decision_rows import Place, rows_of
+from policy.store.model import Origin
 from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
 from policy.store.types import Json
 from tests.support.golden_decisions import FOLDER, decisions
@@ -28,6 +29,7 @@ def test_stored_json_is_canonical() -> None:
         rule_set_id=1,
         base_revision=1,
         revision=2,
+        origin=Origin.DECIDED,
         hypothetical=False,
     )
     texts = [

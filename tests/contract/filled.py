@@ -5,6 +5,9 @@ from __future__ import annotations
 from policy.cluster.objects import (
     ClaimReference,
     CSINode,
+    GangPolicy,
+    GroupMeta,
+    GroupSchedulingPolicy,
     Namespace,
     ObjectMeta,
     PersistentVolume,
@@ -13,8 +16,13 @@ from policy.cluster.objects import (
     PersistentVolumeSpec,
     PodGroup,
     PodGroupSpec,
+    PodGroupTemplate,
     Queue,
     QueueSpec,
+    SchedulingPodGroup,
+    SchedulingPodGroupSpec,
+    Workload,
+    WorkloadSpec,
 )
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
 from tests.contract.builders import (
@@ -40,6 +48,18 @@ def other_kinds():
             spec=PodGroupSpec(min_member=2, queue="q"),
         ),
         Queue(metadata=ObjectMeta(name="q"), spec=QueueSpec(weight=3)),
+        SchedulingPodGroup(
+            metadata=GroupMeta(name="train", namespace="jobs", generation=2),
+            spec=SchedulingPodGroupSpec(
+                scheduling_policy=GroupSchedulingPolicy(gang=GangPolicy(min_count=2)),
+                priority=10,
+                disruption_mode="PodGroup",
+            ),
+        ),
+        Workload(
+            metadata=ObjectMeta(name="train", namespace="jobs"),
+            spec=WorkloadSpec(pod_group_templates=[PodGroupTemplate(name="workers")]),
+        ),
         PersistentVolume(
             metadata=ObjectMeta(name="pv"),
             spec=PersistentVolumeSpec(claim_ref=ClaimReference(namespace="shop", name="pvc")),

@@ -17,7 +17,7 @@ HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOP
 SINCE_2 = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
-TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default"]
+TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
 
 
 def sha256(data):

@@ -14,7 +14,7 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
-from policy.store.model import SessionRecord, SessionStep
+from policy.store.model import Origin, SessionRecord, SessionStep
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -53,6 +53,7 @@ def preempted(
     cluster="default",
     preemptor="team/urgent",
     hypothetical=False,
+    origin=Origin.DECIDED,
     **changed,
 ):
     """Record a decision that evicts the victims, made so long before NOW."""
@@ -63,7 +64,7 @@ def preempted(
         supposed = HypotheticalDecision(decision=decision)
         store.record.hypothetical(cluster, [supposed], revision=1, **to)
     else:
-        store.record.decision(cluster, decision, [], expected_revision=1, **to)
+        store.record.decision(cluster, decision, [], expected_revision=1, origin=origin, **to)
 
 
 def test_the_figures_count_what_was_evicted_in_the_window(store):
@@ -250,3 +251,18 @@ def test_instants_are_those_of_the_decisions(store):
     hit = {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}
     assert found == [{}, hit, hit, {}]
     assert times.to_text(NOW) == "2026-09-21T14:13:20Z"
+
+
+def test_decisions_tell_whose_they_are(store):
+    """In the rows, in the lists, and in the views of preemptions and victims."""
+    web = a_victim("shop/web-1")
+    preempted(store, web, seconds_ago=3)
+    preempted(store, web, seconds_ago=2, origin=Origin.EXTENDER)
+    preempted(store, web, seconds_ago=1, origin=Origin.SIMULATED)
+    newest_first = ["simulated", "extender", "decided"]
+    assert [row.origin for row in store.read.decisions()] == newest_first
+    assert [row.now_ms for row in store.read.decisions(origin="extender")] == [NOW - 2000]
+    for view in ("v_preemptions", "v_victims"):
+        query = f"SELECT origin FROM {view} ORDER BY now_ms DESC"
+        with store.sql(query, trust_connection=True) as found:
+            assert [row[0] for row in found] == newest_first

@@ -39,7 +39,7 @@ COVERED = {
         "id cluster_id digest now_ms preemptor preemptor_namespace preemptor_uid "
         "preemptor_priority outcome node victim_count pdb_violations candidate_count "
         "kept_candidates decided_by nomination eligible fits message rule_set_id "
-        "snapshot_digest base_revision revision seed evaluate_all hypothetical "
+        "snapshot_digest base_revision revision seed evaluate_all origin hypothetical "
         "engine_version"
     ),
     "environments": (
@@ -80,6 +80,9 @@ COVERED = {
         "database_user"
     ),
     "queues": "cluster_id key valid_from name weight digest",
+    "scheduling_pod_groups": "cluster_id key valid_from namespace name uid min_count priority"
+    " priority_class disruption_mode scheduled digest",
+    "workloads": "cluster_id key valid_from namespace name template_count digest",
     "revisions": "cluster_id number at_ms source cause put_count deleted_count previous digest",
     "rule_sets": "id digest name first_used_ms",
     "session_steps": (

@@ -47,6 +47,7 @@ class DecisionFilter(TypedDict, total=False):
     rule_set: str | None  #: name, or (the beginning of) a digest
     outcome: str | None
     preemptor: str | None
+    origin: str | None  #: a value of `Origin`
     hypothetical: bool | None  #: those that are not, where it is left out
 
 
@@ -110,7 +111,7 @@ def _filtered(
         query = query.where(_in_namespace(connection, namespace, cluster))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
-    equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor")}
+    equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor", "origin")}
     equal["hypothetical"] = wanted.get("hypothetical", False)
     return query.filter_by(**{name: value for name, value in equal.items() if value is not None})
 

@@ -15,7 +15,7 @@ from policy.store import identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, QueueInfo, Recorded
+from policy.store.model import Cause, Origin, QueueInfo, Recorded
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -28,11 +28,12 @@ _NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """Who decided, when, and for which environment."""
+    """Who decided, when, for which environment, and on whose behalf."""
 
     actor: str
     at_ms: int
     environment: str = ""
+    origin: Origin = Origin.DECIDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ def record(
     queue: QueueInfo | None = None,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
+    origin: Origin = Origin.DECIDED,
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
 
@@ -77,7 +79,7 @@ def record(
         changes,
         basis=Basis.newest(head, expected_revision=expected_revision),
         rule_set=RuleSetText.of(rules),
-        envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+        envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment, origin=origin),
         queue=queue or QueueInfo(),
         keep=candidates_kept,
         cause=cause,
@@ -96,6 +98,7 @@ def record_hypothetical(
     actor: str,
     at_ms: int,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    origin: Origin = Origin.DECIDED,
 ) -> list[Recorded]:
     """Keep decisions on what is supposed of a revision, all or none of them.
 
@@ -117,7 +120,7 @@ def record_hypothetical(
                 (),
                 basis=basis,
                 rule_set=rule_set,
-                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment),
+                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment, origin=origin),
                 queue=QueueInfo(),
                 keep=candidates_kept,
                 cause=Cause.DECISION,
@@ -184,6 +187,7 @@ def _write(
         rule_set_id=rules["id"],
         base_revision=base,
         revision=revision,
+        origin=envelope.origin,
         hypothetical=hypothetical,
     )
     for table, values in rows_of(record_of(decision, keep=keep), place):

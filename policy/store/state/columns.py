@@ -18,7 +18,10 @@ from policy.cluster.objects import (
     PodGroup,
     PriorityClass,
     Queue,
+    SchedulingPodGroup,
+    Workload,
 )
+from policy.cluster.pod_groups import disruption_mode, min_count
 from policy.cluster.quantities import QuantityError
 from policy.cluster.requests import amounts, pod_requests
 from policy.store.errors import StoreError
@@ -104,6 +107,32 @@ def _pod_group(group: PodGroup) -> Columns:
     }
 
 
+def _scheduling_pod_group(group: SchedulingPodGroup) -> Columns:
+    spec = group.spec
+    return {
+        "namespace": group.metadata.namespace or _NAMESPACE,
+        "name": group.metadata.name,
+        "uid": group.metadata.uid,
+        "min_count": min_count(group),
+        "priority": spec.priority or 0,
+        "priority_class": spec.priority_class_name,
+        "disruption_mode": disruption_mode(group),
+        "scheduled": any(
+            c.type == "PodGroupScheduled" and c.status == "True"
+            for c in group.status.conditions or ()
+        ),
+    }
+
+
+def _workload(workload: Workload) -> Columns:
+    spec = workload.spec
+    return {
+        "namespace": workload.metadata.namespace or _NAMESPACE,
+        "name": workload.metadata.name,
+        "template_count": len(spec.pod_groups or ()) + len(spec.pod_group_templates or ()),
+    }
+
+
 def _volume(volume: PersistentVolume) -> Columns:
     claim = volume.spec.claim_ref
     return {
@@ -137,6 +166,8 @@ _COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
     "Namespace": _name_only,
     "PodGroup": _pod_group,
     "Queue": _queue,
+    "SchedulingPodGroup": _scheduling_pod_group,
+    "Workload": _workload,
     "PersistentVolume": _volume,
     "PersistentVolumeClaim": _claim,
     "CSINode": _name_only,

@@ -73,6 +73,7 @@ DECISIONS: Final = table(
     int64("revision", nullable=True),
     int64("seed"),
     boolean("evaluate_all"),
+    text("origin"),
     boolean("hypothetical"),
     text("engine_version"),
     Index(None, "digest"),

@@ -107,6 +107,18 @@ POD_GROUPS: Final = _versions(
     text("phase"),
 )
 QUEUES: Final = _versions("queues", text("name"), int64("weight"))
+SCHEDULING_POD_GROUPS: Final = _versions(
+    "scheduling_pod_groups",
+    text("namespace"),
+    text("name"),
+    text("uid"),
+    int64("min_count", nullable=True),
+    int64("priority"),
+    text("priority_class"),
+    text("disruption_mode"),
+    boolean("scheduled"),
+)
+WORKLOADS: Final = _versions("workloads", text("namespace"), text("name"), int64("template_count"))
 PERSISTENT_VOLUMES: Final = _versions("persistent_volumes", text("name"), text("claim"))
 PERSISTENT_VOLUME_CLAIMS: Final = _versions(
     "persistent_volume_claims",
@@ -125,6 +137,8 @@ VERSIONS: Final[Mapping[str, Table]] = {
     "Namespace": NAMESPACES,
     "PodGroup": POD_GROUPS,
     "Queue": QUEUES,
+    "SchedulingPodGroup": SCHEDULING_POD_GROUPS,
+    "Workload": WORKLOADS,
     "PersistentVolume": PERSISTENT_VOLUMES,
     "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
     "CSINode": CSI_NODES,
