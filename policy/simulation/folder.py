@@ -76,6 +76,7 @@ def read_trace(
     classes = [o for o in here if kind_of(o) == "PriorityClass"]
     pods, others = _new_objects(events, classes, events_file)
     start_ms = _start(here)
+    _require_known(events, here, events_file)
     truth_file = _optional(folder, "truth.jsonl")
     truth = _truth(truth_file) if truth_file is not None else None
     known = [
@@ -224,6 +225,15 @@ def _new_objects(
         raise TraceError(f"{path}: it holds objects of kinds that are not used here")
     pods = [pod for pod in resolved if isinstance(pod, Pod)]
     return pods, [(at, o) for (at, _), o in zip(events.objects, others, strict=True)]
+
+
+def _require_known(events: _Read, here: Iterable[ClusterObject], path: Path) -> None:
+    known = {key_of(o) for o in here if isinstance(o, Pod)}
+    for key in events.finished:
+        if key not in known and key not in events.created:
+            raise TraceError(
+                f"{path}: pod `{key}` finishes, and is neither in the cluster nor created"
+            )
 
 
 def _truth(path: Path) -> dict[str, _Truth]:

@@ -7,7 +7,7 @@ milliseconds, exactly.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -78,8 +78,16 @@ class Eviction:
 class Lives:
     """Keeps the book of one simulation."""
 
-    def __init__(self, trace: Trace, restart: Restart, end_ms: int) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        restart: Restart,
+        end_ms: int,
+        on_event: Callable[[int, str], None] | None = None,
+    ) -> None:
+        """on_event: called with everything that happens: when (ms), and what, in words."""
         self._restart = restart
+        self._on_event = on_event
         self._trail = hashlib.sha256()
         self.end_ms = end_ms
         self.start_ms = trace.start_ms
@@ -149,6 +157,13 @@ class Lives:
             )
         )
 
+    def stranded(self, key: str, at_ms: int) -> None:
+        """The pod's node is gone. That is no eviction, but its work is lost like that of one."""
+        life = self.by_key[key]
+        if life.where is Where.RUNNING:
+            self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
+            self._go(life, Where.LEAVING, at_ms, "lost its node")
+
     def gone(self, key: str, at_ms: int, *, returns: bool) -> None:
         life = self.by_key[key]
         self._go(life, Where.AWAY if returns else Where.LOST, at_ms, "gone")
@@ -184,6 +199,8 @@ class Lives:
     def note(self, at_ms: int, what: str) -> None:
         """Something that belongs to the trail of what happened, and to no pod of the trace."""
         self._trail.update(f"{at_ms} {what}\n".encode())
+        if self._on_event is not None:
+            self._on_event(at_ms, what)
 
     @property
     def trail(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from policy.cluster.digest import Change, HistoryFigures
@@ -52,12 +52,14 @@ def simulate(
     options: Options | None = None,
     journal: Journal | None = None,
     every_cycle: bool = False,
+    on_event: Callable[[int, str], None] | None = None,
 ) -> Result:
     """Go through the trace under the rules.
 
     journal: keeps every decision and change; it holds the trace's cluster as it is at the start
     (`objects_at_start`). None: nothing is kept. every_cycle: make also the cycles whose result is
-    certain; they change nothing but the time that it takes. Raises TraceError for rules that name
+    certain; they change nothing but the time that it takes. on_event: called with the instant (ms)
+    and the words of everything that happens. Raises TraceError for rules that name
     extenders: these answer for the cluster as it is.
     """
     options = options or Options()
@@ -75,7 +77,13 @@ def simulate(
         dry_run=journal is None,
     )
     simulator = Simulator(
-        scheduler, rules, clock, trace, options, every_cycle=every_cycle or journal is not None
+        scheduler,
+        rules,
+        clock,
+        trace,
+        options,
+        every_cycle=every_cycle or journal is not None,
+        on_event=on_event,
     )
     for _ in simulator:
         pass

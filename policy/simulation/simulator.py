@@ -8,7 +8,7 @@ takes its time. At one instant what ends comes first, then what comes back, then
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
 
@@ -55,10 +55,11 @@ class Simulator(DecisionLoop):
         options: Options,
         *,
         every_cycle: bool = False,
+        on_event: Callable[[int, str], None] | None = None,
     ) -> None:
         """scheduler: stands at the beginning of the trace, and reads the same clock.
 
-        every_cycle: make those too that are certain to fail.
+        every_cycle: make those too that are certain to fail. on_event: see `Lives`.
         """
         length = options.length_ms
         self._end = trace.end_ms if length is None else trace.start_ms + length
@@ -69,7 +70,7 @@ class Simulator(DecisionLoop):
         self._others: Sequence[Event] = trace.events
         self._starting: list[tuple[str, str]] = []
         self._last_life: dict[str, Pod] = {}
-        self.lives = Lives(trace, options.restart, self._end)
+        self.lives = Lives(trace, options.restart, self._end, on_event)
         self.nominations = Nominations()
         self.cycles = 0
         self.passed_over = 0
@@ -191,7 +192,10 @@ class Simulator(DecisionLoop):
         """What one event changes."""
         if kind == _CHANGED:
             event = self._others[number]
-            self.lives.note(at, f"changed {event.change[0]} {event.change[1]}")
+            kind_, name, obj = event.change
+            self.lives.note(at, f"{'removed' if obj is None else 'changed'} {kind_} {name}")
+            if kind_ == "Node" and obj is None:
+                return (event.change, *self._node_is_gone(name, at))
             return (event.change,)
         life = self.lives.by_key[key]
         match kind:
@@ -201,13 +205,21 @@ class Simulator(DecisionLoop):
             case _ if kind == _DONE and life.run == number:
                 self.lives.done(key, at)
                 return (("Pod", key, None),)
-            case _ if kind == _GONE and life.where in {Where.LEAVING, Where.RUNNING}:
+            case _ if kind == _GONE and self._is_leaving(life, at):
                 return self._leaves(life, at)
             case _ if kind == _RETURNED and life.where is Where.AWAY:
                 return self._returns(life, at)
             case _ if kind == _WITHDRAWN and life.where not in _ENDED:
                 return self._withdraws(life, at)
         return ()
+
+    def _is_leaving(self, life: Life, at: int) -> bool:
+        """Is the grace period over of the run that is on?"""
+        if life.where not in {Where.LEAVING, Where.RUNNING}:
+            return False
+        pod = self._scheduler.snapshot.pod(life.task.key)
+        gone = None if pod is None else pod.metadata.deletion_timestamp
+        return bool(gone) and times.parse(gone or "") <= at
 
     def _leaves(self, life: Life, at: int) -> Sequence[Change]:
         key = life.task.key
@@ -222,6 +234,19 @@ class Simulator(DecisionLoop):
         if delay is not None:
             self._expect(at + delay, _RETURNED, key, 0)
         return (("Pod", key, None),)
+
+    def _node_is_gone(self, name: str, at: int) -> Sequence[Change]:
+        """Its pods are gone with it, and come back as evicted ones do."""
+        snapshot = self._scheduler.snapshot
+        index = snapshot.nodes.index.get(name)
+        found: list[Change] = []
+        if index is not None:
+            for _, key, _ in snapshot.in_order(among=snapshot.node == index):
+                life = self.lives.by_key[key]
+                if life.where in {Where.RUNNING, Where.LEAVING}:
+                    self.lives.stranded(key, at)
+                    found += self._leaves(life, at)
+        return found
 
     def _returns(self, life: Life, at: int) -> Sequence[Change]:
         key = life.task.key
