@@ -49,7 +49,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             _print_answer(answer, form)
             return Exit.OK
         if form == "table":
-            _print(stored, _instants(store, stored))
+            _print(stored, _rules_text(store, stored))
         elif form in ("json", "yaml"):
             output.document(view.document(stored), form)
         else:
@@ -58,13 +58,11 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     return Exit.OK
 
 
-def _instants(store: Store, stored: StoredDecision) -> frozenset[str]:
-    """Criteria whose values are instants."""
+def _rules_text(store: Store, stored: StoredDecision) -> str:
+    """The canonical text of the decision's rule set; "" where nothing will be read in it."""
     if not stored.record.candidates.best:
-        return frozenset()
-    from policy.rules.criteria import instant_criteria
-
-    return instant_criteria(store.read.rule_set(stored.row.rule_set_digest))
+        return ""
+    return store.read.rule_set(stored.row.rule_set_digest)
 
 
 def _print_answer(answer: dict[str, Any], form: str) -> None:
@@ -87,7 +85,7 @@ def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
 # --- for people --------------------------------------------------------------------------------
 
 
-def _print(stored: StoredDecision, instants: frozenset[str]) -> None:
+def _print(stored: StoredDecision, rules: str) -> None:
     from policy.cli import view
 
     row = stored.row
@@ -98,7 +96,8 @@ def _print(stored: StoredDecision, instants: frozenset[str]) -> None:
     _print_facts(stored)
     _print_rules(stored)
     _print_filters(stored)
-    _print_candidates(stored, instants)
+    _print_causes(stored)
+    _print_candidates(stored, rules)
     _print_victims(stored)
     _print_effects(stored)
 
@@ -182,10 +181,32 @@ def _print_filters(stored: StoredDecision) -> None:
             _section(title, rows, "nodes")
 
 
-def _print_candidates(stored: StoredDecision, instants: frozenset[str]) -> None:
+def _print_causes(stored: StoredDecision) -> None:
+    from policy.cli import sentences
+
+    trace = stored.record.trace
+    for title, lines in (
+        ("Waits for", [sentences.waiting(pod) for pod in trace.waits_for]),
+        (
+            "What stands in the way, on one node for each status",
+            list(sentences.by_node(trace.obstacles, priority=stored.row.preemptor_priority)),
+        ),
+    ):
+        if lines:
+            output.line()
+            output.line(title)
+            for line in lines:
+                output.line(f"  {line}")
+
+
+def _print_candidates(stored: StoredDecision, rules: str) -> None:
+    from policy.cli import sentences
+    from policy.rules.criteria import first_listed_criteria, instant_criteria
+
     found = stored.record.candidates
     if not found.best:
         return
+    instants = instant_criteria(rules)
     row = stored.row
     rows = [
         {
@@ -206,6 +227,10 @@ def _print_candidates(stored: StoredDecision, instants: frozenset[str]) -> None:
     if not row.fits and not row.eligible:
         title += " (hypothetical: the pod may not preempt)"
     _section(title, rows, "", *criteria)
+    for broken in found.violations:
+        output.line(f"{broken.node}: {sentences.violation(broken)}")
+    for criterion in sorted(first_listed_criteria(rules)):
+        output.line(_first_listed(stored, criterion))
     sampling = stored.record.trace.sampling
     if sampling is not None and sampling.examined < sampling.potential:
         output.line(
@@ -214,7 +239,21 @@ def _print_candidates(stored: StoredDecision, instants: frozenset[str]) -> None:
         )
 
 
+def _first_listed(stored: StoredDecision, criterion: str) -> str:
+    """What a criterion really compared where victims are not listed by importance."""
+    text = f"`{criterion}` compares the priority of the first listed victim"
+    victims = stored.record.victims
+    if not victims:
+        return text
+    first, highest = victims[0], max(victims, key=lambda victim: victim.priority)
+    text += f": on {first.node} that is {first.priority} ({first.pod})"
+    if highest.priority == first.priority:
+        return text
+    return f"{text}, although {highest.pod} of {highest.priority} goes as well"
+
+
 def _print_victims(stored: StoredDecision) -> None:
+    from policy.cli import sentences
     from policy.cli.view import victim_rows
 
     victims = stored.record.victims
@@ -223,13 +262,16 @@ def _print_victims(stored: StoredDecision) -> None:
     reprieved = [
         {
             "pod": check.pod,
-            "pdb violated": check.pdb_violating,
+            "priority": check.priority,
+            "started": session.instant(check.start_ms),
+            "budgets": "; ".join(map(sentences.counted, check.budgets)),
+            "why it may stay": sentences.reprieved(check),
         }
         for check in stored.record.trace.checks
         if check.reprieved
     ]
     if reprieved:
-        _section("Reprieved: the preemptor still fits with them back", reprieved)
+        _section("Reprieved: the preemptor still fits with them back", reprieved, "priority")
 
 
 def _print_effects(stored: StoredDecision) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from policy.cli import output, session
+from policy.cli import output, sentences, session
 from policy.cluster import times
 from policy.decision.record import line_of, record_of, values_of
 
 if TYPE_CHECKING:
-    from policy.decision.model import StatusCount
+    from policy.decision.model import StatusCount, Victim
     from policy.scheduling.cycle import Step
     from policy.store import DecisionRow, StoredDecision
 
@@ -72,6 +72,7 @@ def document(stored: StoredDecision) -> dict[str, Any]:
         **line,
         "criteria": record.candidates.criteria,
         "candidates": record.candidates.best,
+        "candidate_violations": record.candidates.violations,
         "filters": [
             *_statuses("filter", trace.filter_statuses),
             *_statuses("dry-run", trace.dry_run_statuses),
@@ -111,15 +112,27 @@ def _statuses(phase: str, statuses: Iterable[StatusCount]) -> Iterator[dict[str,
 def verdict(stored: StoredDecision) -> str:
     """The decision in one sentence."""
     row = stored.row
-    pods = f"{row.victim_count} {'pod' if row.victim_count == 1 else 'pods'}"
     return {
         "bind": f"fits on {row.node} without preemption",
-        "preempt": f"preempts {pods} on {row.node}",
+        "preempt": sentences.preempts(stored.record.victims, row.node),
         "not-eligible": "may not preempt",
         "no-candidate": "fits nowhere, and no preemption would help",
         "rejected": "is rejected for all nodes at once",
         "error": "cannot be scheduled",
     }[row.outcome]
+
+
+def causes(stored: StoredDecision) -> Iterator[str]:
+    """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
+    row, trace = stored.row, stored.record.trace
+    yield from (sentences.waiting(pod) for pod in trace.waits_for)
+    yield from sentences.by_node(trace.obstacles, priority=row.preemptor_priority)
+    if row.outcome == "preempt":
+        yield from (
+            sentences.violation(broken)
+            for broken in stored.record.candidates.violations
+            if broken.node == row.node
+        )
 
 
 def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
@@ -130,12 +143,21 @@ def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
             "priority": victim.priority,
             "started": session.instant(victim.start_ms),
             "owner": victim.owner,
-            "pdb violated": victim.pdb_violating,
+            "pdb violated": _violated(stored, victim) or victim.pdb_violating,
             "terminating": victim.already_terminating,
             "why it cannot stay": because(victim.filter, victim.reasons),
         }
         for victim in stored.record.victims
     ]
+
+
+def _violated(stored: StoredDecision, victim: Victim) -> str:
+    """The budgets that the victim's eviction violates."""
+    return ", ".join(
+        broken.budget
+        for broken in stored.record.candidates.violations
+        if (broken.pod, broken.node) == (victim.pod, victim.node)
+    )
 
 
 def because(filter_name: str, reasons: Iterable[str]) -> str:
@@ -153,6 +175,8 @@ def print_short(stored: StoredDecision) -> None:
     if stored.record.victims and row.outcome == "preempt":
         columns = tuple(victim_rows(stored)[0])
         output.print_table(victim_rows(stored), columns=columns, right=("priority",))
+    for line in causes(stored):
+        output.line(f"  {line}")
     cleared = stored.record.effects.clear_nominations
     if cleared:
         output.line(f"nominations cleared: {', '.join(cleared)}")

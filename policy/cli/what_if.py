@@ -279,6 +279,8 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _sentence(step: Step) -> str:
+    from policy.cli import sentences
+
     who = f"{step.pod} (priority {step.priority})"
     if step.was:
         who = f"{step.was} leaves; {who}"
@@ -287,8 +289,7 @@ def _sentence(step: Step) -> str:
     decision = step.decision
     found = decision.outcome.value
     if found == "preempt":
-        count = len(decision.victims)
-        return f"{who} preempts {output.number(count, 'pod')} on {decision.node}"
+        return f"{who} {sentences.preempts(decision.victims, decision.node)}"
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"

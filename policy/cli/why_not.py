@@ -6,16 +6,20 @@ was made on; the digest proves that it is the same one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from policy.cli import session
+from msgspec import to_builtins
+
+from policy.cli import sentences, session
 from policy.cli.view import because
-from policy.decision.model import Candidate, Code, Decision, Status
+from policy.decision.model import BudgetViolation, Candidate, Code, Decision, Status
+from policy.preemption import messages
 
 if TYPE_CHECKING:
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
+    from policy.rules.ruleset import Rule
     from policy.store import Store, StoredDecision
 
 
@@ -37,14 +41,26 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     rules = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
-        return _fell_behind(kept[node], stored.record.candidates.best[0], rules)
+        recorded = stored.record.candidates
+        return _fell_behind(kept[node], recorded.best[0], rules, recorded.violations)
     decision, snapshot = _again(store, stored)
-    answer = _from_decision(decision, node, rules)
-    if answer["answer"] == "not-helped":
-        held = _kept(snapshot, rules, row.preemptor, node)
-        answer["text"] += "".join(f"; {_by_rule(entry)}" for entry in held)
-        answer["kept"] = held
+    answer, status = _from_decision(decision, node, rules)
+    if answer["answer"] in ("not-helped", "filtered") and status is not None:
+        from policy.preemption.obstacles import failing, obstacles_on
+
+        by = failing(status, decision.trace.filter_statuses, node)
+        dry_run = answer["answer"] == "not-helped"
+        found = obstacles_on(snapshot, rules, row.preemptor, node, by, dry_run=dry_run)
+        reasons = {rule.id: rule.reason for rule in _victim_rules(rules)}
+        for obstacle in found:
+            text = sentences.obstacle(obstacle, priority=row.preemptor_priority, reasons=reasons)
+            answer["text"] += f"; {text}"
+        answer["obstacles"] = to_builtins(found)
     return answer
+
+
+def _victim_rules(rules: RuleSet) -> Sequence[Rule]:
+    return (*rules.victims.eligible, *rules.victims.forbid)
 
 
 def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
@@ -74,67 +90,51 @@ def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
     return decision, snapshot
 
 
-def _kept(snapshot: Snapshot, rules: RuleSet, preemptor: str, node: str) -> list[dict[str, Any]]:
-    """The pods on a node that may not be victims, by the rule that says so."""
-    from policy.preemption.denials import denials
-
-    by_rule: dict[str, dict[str, Any]] = {}
-    for key, denial in sorted(denials(snapshot, rules, preemptor).items()):
-        pod = snapshot.pod(key)
-        if pod is not None and pod.spec.node_name == node:
-            entry: dict[str, Any] = {
-                "rule": denial.rule or None,
-                "reason": denial.reason,
-                "pods": [],
-            }
-            by_rule.setdefault(denial.rule, entry)["pods"].append(key)
-    return list(by_rule.values())
-
-
-def _by_rule(found: Mapping[str, Any]) -> str:
-    """`2 pods stay by `cooldown` (the workload lost a pod within the last 15 minutes)`"""
-    count = len(found["pods"])
-    stay = "1 pod stays" if count == 1 else f"{count} pods stay"
-    if found["rule"] is None:
-        return f"{stay}: no rule allows it" if count == 1 else f"{stay}: no rule allows them"
-    reason = f" ({found['reason']})" if found["reason"] else ""
-    return f"{stay} by `{found['rule']}`{reason}"
-
-
-def _from_decision(decision: Decision, node: str, rules: RuleSet) -> dict[str, Any]:
+def _from_decision(
+    decision: Decision, node: str, rules: RuleSet
+) -> tuple[dict[str, Any], Status | None]:
+    """The answer, and the status behind it where the node failed."""
     trace = decision.trace
     found = decision.candidates
     if node in found.nodes:
-        return _fell_behind(found[found.nodes.index(node)], found[0], rules)
+        candidate = found[found.nodes.index(node)]
+        return _fell_behind(candidate, found[0], rules, found.violations), None
     if node in trace.dry_run_statuses:
         status = trace.dry_run_statuses[node]
-        text = f"with every pod evicted that may be, it still fails: {_said(status)}"
-        return _answer(node, "not-helped", f"{node}: {text}", status)
+        return _answer(node, "not-helped", f"{node}: {_not_helped(status)}", status), status
     if node not in trace.filter_statuses:
-        return _unknown(decision, node)
+        raise _unknown(decision, node)
     status = trace.filter_statuses[node]
     if status.code is Code.SUCCESS:
         text = f"it passes all filters too; the pod was placed on {decision.node}"
-        return _answer(node, "fits-too", f"{node}: {text}", status)
+        return _answer(node, "fits-too", f"{node}: {text}", status), None
     if node in trace.potential_nodes:
         text = "it was not examined: enough candidates were found before it"
-        return _answer(node, "not-examined", f"{node}: {text}", status)
-    failed = f"it fails a filter: {_said(status)}"
-    if trace.fits:
-        return _answer(node, "filtered", f"{node}: {failed}", status)
-    if not trace.eligible:
-        return _answer(node, "filtered", f"{node}: {failed}, and the pod may not preempt", status)
-    return _answer(node, "filtered", f"{node}: {failed}, which no preemption can help", status)
+        return _answer(node, "not-examined", f"{node}: {text}", status), None
+    text = f"{node}: it fails a filter: {_said(status)}"
+    if not trace.fits:
+        eligible = ", which no preemption can help"
+        text += eligible if trace.eligible else ", and the pod may not preempt"
+    return _answer(node, "filtered", text, status), status
 
 
-def _unknown(decision: Decision, node: str) -> dict[str, Any]:
+def _not_helped(status: Status) -> str:
+    """Why preemption would not help on a node."""
+    if status.filter:
+        return f"with every pod evicted that may be, it still fails: {_said(status)}"
+    if status.reasons == (messages.NO_VICTIMS,):
+        return "no pod on it may be evicted"
+    return _said(status)
+
+
+def _unknown(decision: Decision, node: str) -> WhyNotError:
     import difflib
 
     nodes = decision.trace.filter_statuses.nodes
     if not nodes:
-        raise WhyNotError(f"no node was looked at: {decision.trace.message}")
+        return WhyNotError(f"no node was looked at: {decision.trace.message}")
     close = difflib.get_close_matches(node, nodes, n=1)
-    raise WhyNotError(
+    return WhyNotError(
         f"no node `{node}` in the state of this decision",
         help=f"did you mean `{close[0]}`?" if close else "",
     )
@@ -144,7 +144,9 @@ def _said(status: Status) -> str:
     return because(status.filter, status.reasons) or status.code.label
 
 
-def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[str, Any]:
+def _fell_behind(
+    candidate: Candidate, best: Candidate, rules: RuleSet, broken: Sequence[BudgetViolation]
+) -> dict[str, Any]:
     name = candidate.eliminated_by
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
@@ -163,7 +165,10 @@ def _fell_behind(candidate: Candidate, best: Candidate, rules: RuleSet) -> dict[
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}
     text = f"{candidate.node} ({victims} would leave) {why}"
-    return {**_answer(candidate.node, "fell-behind", text), "criterion": name, **values}
+    own_broken = [found for found in broken if found.node == candidate.node]
+    text += "".join(f"; {sentences.violation(found)}" for found in own_broken)
+    answer = {**_answer(candidate.node, "fell-behind", text), "criterion": name, **values}
+    return {**answer, "violations": to_builtins(own_broken)}
 
 
 def _answer(node: str, answer: str, text: str, status: Status | None = None) -> dict[str, Any]:

@@ -197,3 +197,38 @@ def violations(snapshot: Snapshot, use: BudgetUse, potential: Bools, *, decremen
         broken = counted & (allowed <= 0)
     flags[use.rows[broken]] = True
     return flags
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BudgetCounts:
+    """What some pods use of the budgets that select them: one pair per pod and budget.
+
+    In the order of the pods; after < 0 means that the pod would break the budget.
+    """
+
+    rows: Rows  #: (pairs,) pods
+    budgets: Rows  #: (pairs,) indexes into `BudgetIndex.budgets`
+    before: Ints  #: (pairs,) disruptions that more important pods of the node leave
+    after: Ints  #: (pairs,) disruptions that are left with this pod gone as well
+
+
+def counted(
+    snapshot: Snapshot, use: BudgetUse, potential: Bools, rows: Rows, *, decrement: bool
+) -> BudgetCounts:
+    """How `violations` counts the pods `rows` (distinct, all of them potential victims)."""
+    place = np.full(len(snapshot.pods), -1, dtype=np.int64)
+    place[rows] = np.arange(rows.size)
+    pairs = np.flatnonzero(place[use.rows] >= 0)
+    pairs = pairs[np.lexsort((use.budgets[pairs], place[use.rows[pairs]]))]
+    allowed = BudgetIndex.of(snapshot).allowed[use.budgets[pairs]]
+    used = np.ones(pairs.size, dtype=np.int64)
+    if decrement and pairs.size:
+        total = np.zeros(use.rows.size + 1, dtype=np.int64)
+        np.cumsum(potential[use.rows], out=total[1:])
+        used = total[pairs + 1] - total[use.first[pairs]]
+    return BudgetCounts(
+        rows=use.rows[pairs],
+        budgets=use.budgets[pairs],
+        before=allowed - used + 1,
+        after=allowed - used,
+    )

@@ -1,4 +1,4 @@
-"""When a deleted pod is gone."""
+"""Since when a deleted pod is leaving, and when it is gone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ def deletion_time(pod: Pod, *, now_ms: int) -> str:
 
     Raises TimeError where that is later than a time can be.
     """
-    grace = pod.spec.termination_grace_period_seconds
-    # A negative period is treated as one second (the API server's CheckGracefulDelete).
-    seconds = DEFAULT_GRACE_SECONDS if grace is None else grace if grace >= 0 else 1
+    seconds = _grace_seconds(pod)
     try:
         text = times.to_text(now_ms + seconds * 1000)
     except OverflowError:
@@ -28,3 +26,28 @@ def deletion_time(pod: Pod, *, now_ms: int) -> str:
             f"pod `{key}` would be gone after the year 9999: it has {seconds} s of grace"
         )
     return text
+
+
+def leaving_since_ms(pod: Pod) -> int:
+    """When a leaving pod was asked to go; `times.MISSING` for a pod that is not leaving.
+
+    Milliseconds since 1970 UTC. The time of its condition DisruptionTarget where a preemption set
+    one, else the deletion timestamp less the pod's grace period, as an API server computes it.
+    """
+    gone = times.parse_optional(pod.metadata.deletion_timestamp)
+    if gone == times.MISSING:
+        return gone
+    for condition in pod.status.conditions or ():
+        if (
+            condition.type == "DisruptionTarget"
+            and condition.status == "True"
+            and condition.last_transition_time
+        ):
+            return times.parse(condition.last_transition_time)
+    return max(times.EARLIEST, gone - _grace_seconds(pod) * 1000)
+
+
+def _grace_seconds(pod: Pod) -> int:
+    grace = pod.spec.termination_grace_period_seconds
+    # A negative period is treated as one second (the API server's CheckGracefulDelete).
+    return DEFAULT_GRACE_SECONDS if grace is None else grace if grace >= 0 else 1

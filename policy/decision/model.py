@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-ENGINE_VERSION: Final = "3"
+ENGINE_VERSION: Final = "4"
 """Version of the decision procedure and of the canonical decision.
 
 It goes up with every change after which an equal snapshot, rule set, preemptor and seed may give
@@ -230,12 +230,33 @@ class RuleFired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetCount:
+    """One disruption of a budget, counted for a potential victim.
+
+    Pods of a node are counted from the most important down, whether they leave or not in the end.
+    `allowed_after` below 0: the pod's eviction would break the budget.
+    """
+
+    budget: str  #: namespace/name
+    disruptions_allowed: int  #: as the budget's status says
+    allowed_before: int  #: what more important potential victims of the node leave of it
+    allowed_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodCheck:
     """What became of one potential victim of the chosen node, in the order of the reprieve."""
 
     pod: str  #: namespace/name
+    priority: int
+    start_ms: int  #: milliseconds since 1970 UTC; `times.MISSING` when it has not started
     pdb_violating: bool
+    budgets: tuple[BudgetCount, ...]  #: that select the pod
     reprieved: bool
+    ahead_of: str  #: of a reprieved pod: the next pod behind it that had to leave; "" for none
+    #: what put it there: `victims.reprieve` (violating pods and others apart) or the key of
+    #: `victims.importance` in which the two differ; "" where `ahead_of` is
+    ahead_by: str
     filter: str  #: the filter that failed with the pod put back; "" where it was reprieved
     reasons: tuple[str, ...]
 
@@ -258,6 +279,14 @@ class Victim:
     already_terminating: bool
     filter: str  #: why it could not be reprieved: the filter that failed with it back in place
     reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetViolation(BudgetCount):
+    """A budget that a victim of a candidate would break."""
+
+    node: str
+    pod: str  #: namespace/name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +316,7 @@ class Candidates(Sequence[Candidate]):
     criteria: tuple[str, ...]
     values: Sequence[Sequence[int | None]]  #: one sequence per criterion, parallel to `nodes`
     eliminated_by: Sequence[str]
+    violations: Sequence[BudgetViolation]  #: of all candidates, in their order and their victims'
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -313,6 +343,7 @@ NO_CANDIDATES: Final = Candidates(
     criteria=(),
     values=(),
     eliminated_by=(),
+    violations=(),
 )
 
 
@@ -335,6 +366,52 @@ class Sampling:
     offset: int  #: where in name order the cyclic walk started
     wanted: int  #: number of candidates after which it may stop
     examined: int  #: number of nodes dry-run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingPod:
+    """A pod whose leaving the preemptor waits for: for that it may not preempt."""
+
+    pod: str  #: namespace/name
+    node: str
+    priority: int
+    since_ms: int  #: since when it is leaving, milliseconds since 1970 UTC
+    until_ms: int  #: when it will be forced to be gone: its deletion timestamp
+
+
+class ObstacleKind(StrEnum):
+    """What keeps a pod from a node although all potential victims would leave it. Stored."""
+
+    AFFINITY = "affinity"  # no pod in the topology matches the pod's own affinity
+    ANTI_AFFINITY = "anti-affinity"  # pods in the topology match the pod's own anti-affinity
+    EXISTING_ANTI_AFFINITY = "existing-anti-affinity"  # that of pods there matches the pod
+    SPREAD = "spread"  # the topology would hold too many pods of a spread constraint
+    RULE = "rule"  # pods stay by a rule of `victims`
+    SAME_PRIORITY = "same-priority"  # pods stay: no rule allows pods of the preemptor's priority
+    HIGHER_PRIORITY = "higher-priority"  # pods stay: no rule allows pods of a higher one
+    NOT_ALLOWED = "not-allowed"  # pods stay: no rule allows them, whatever their priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """What stands in the way on one node, the first by name of those with one status."""
+
+    node: str
+    kind: ObstacleKind
+    pods: tuple[str, ...]  #: namespace/name, the first of them by name (`MAX_NAMED`)
+    pod_count: int  #: how many they are in all
+    rule: str = ""  #: id of the rule by which pods stay
+    topology_key: str = ""
+    domain: str = ""  #: the node's value of that label
+    others_min: int = 0  #: spread: matching pods in the domain that has the fewest
+    max_skew: int = 0  #: spread: of the constraint
+
+
+MAX_NAMED: Final = 5
+"""Pods of one obstacle that are named; the others are counted."""
+
+MAX_EXAMPLES: Final = 8
+"""Statuses of nodes of which one node each is looked into for obstacles, the first by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +441,7 @@ class KeptCandidates:
     criteria: tuple[str, ...]
     pdb_violations: int  #: of the best; 0 without any
     best: tuple[Candidate, ...]
+    violations: tuple[BudgetViolation, ...]  #: of those in `best`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,6 +467,10 @@ class TraceFields:
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...]
     extender_calls: tuple[ExtenderCall, ...] = ()
+    #: pods that leave the nominated node, where the pod may not preempt because of them
+    waits_for: tuple[LeavingPod, ...] = ()
+    #: what stands in the way, where there is no candidate
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 from policy.decision.model import (
+    Candidate,
     Decision,
     DecisionFields,
     KeptCandidates,
@@ -60,13 +61,16 @@ def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
         "potential_nodes": len(trace.potential_nodes),
         "dry_run_statuses": _counted(trace.dry_run_statuses),
     }
-    best = KeptCandidates(
+    best: tuple[Candidate, ...] = tuple(found[:kept])
+    nodes = {candidate.node for candidate in best}
+    candidates = KeptCandidates(
         count=len(found),
         criteria=found.criteria,
         pdb_violations=found.pdb_violations[0] if found else 0,
-        best=tuple(found[:kept]),
+        best=best,
+        violations=tuple(broken for broken in found.violations if broken.node in nodes),
     )
-    parts = {"candidates": best, "trace": TraceRecord(**{**values_of(trace), **summed})}
+    parts = {"candidates": candidates, "trace": TraceRecord(**{**values_of(trace), **summed})}
     return DecisionRecord(**{**values_of(decision), **parts}, digest=decision.digest)
 
 

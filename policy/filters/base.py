@@ -8,12 +8,14 @@ resources, host ports, affinity and spread.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,7 @@ from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
+from policy.filters.messages import NEWEST, Messages
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -54,6 +57,7 @@ class Incoming:
     pod: Pod
     key: str
     row: int
+    messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
@@ -169,6 +173,25 @@ class LinearFilter:
         return None
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Obstacle:
+    """What in the topology of a node makes a filter fail it."""
+
+    kind: Literal["affinity", "anti-affinity", "existing-anti-affinity", "spread"]
+    topology_key: str
+    pods: Ints  #: rows that count there; none where it is a pod that is missing
+    others_min: int = 0  #: spread: matching pods in the domain that has the fewest of the others
+    max_skew: int = 0  #: spread: of the constraint
+
+
+class TopologyFilter(LinearFilter, ABC):
+    """A filter that can name the pods because of which it fails a node."""
+
+    @abstractmethod
+    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+        """Why the pod fails on the node with only the pods `staying` there; shape (pods,)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
     """What a filter says before nodes are looked at one by one (PreFilter).
@@ -185,20 +208,26 @@ class Narrowing:
     by: str = ""
 
 
+Value: TypeAlias = str | int | bool | tuple[Mapping[str, Any], ...]
+"""A parameter's value: a word, a number, a truth value, or a list of mappings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of a filter as rule files may set it."""
 
     doc: str
-    default: str | int | bool
+    default: Value
     choices: tuple[str, ...] | None = None
+    #: of a list: the keys of each entry with their types, all of which must be given
+    entry: type[msgspec.Struct] | None = None
     #: what a rule set means that was stored before the parameter existed; without it such a rule
     #: set is refused, so every parameter that is added after a release names one
-    before: str | int | bool | None = None
+    before: Value | None = None
 
     @property
     def type(self) -> type:
-        return type(self.default)
+        return list if self.entry is not None else type(self.default)
 
 
 Parameters = Mapping[str, Any]
@@ -221,7 +250,7 @@ class FilterInfo:
     narrow: Callable[[Incoming, Parameters], Narrowing | None] = _no_narrowing
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def defaults(self) -> dict[str, str | int | bool]:
+    def defaults(self) -> dict[str, Value]:
         return {name: p.default for name, p in self.parameters.items()}
 
 

@@ -27,12 +27,11 @@ _PARTS: Final[tuple[tuple[FilterInfo, Mapping[str, str | bool]], ...]] = (
             "resize": False,
             "overhead": False,
             "runningInit": False,
-            "podCountWording": "insufficient-pods",
         },
     ),
     (node_name.INFO, {}),
     (node_ports.INFO, {"sidecars": False}),
-    (node_affinity.INFO, {"wording": "selector", "nodeNames": "not-narrowed"}),
+    (node_affinity.INFO, {"nodeNames": "not-narrowed"}),
 )
 
 

@@ -20,7 +20,9 @@ from policy.filters.base import (
     Incoming,
     Narrowing,
     Nodes,
+    Obstacle,
     Parameters,
+    TopologyFilter,
 )
 
 
@@ -189,6 +191,18 @@ class Pipeline:
             index[where] = np.array(ids, dtype=np.int64)[inverse]
             undecided &= ~failed
         return Judged(codes=codes, index=index, statuses=tuple(statuses))
+
+    def obstacles(self, name: str, node: int, staying: Bools) -> list[Obstacle]:
+        """Why a filter fails a node on which only the pods `staying` are left; shape (pods,).
+
+        Empty for a filter that does not look at other pods' topology.
+        """
+        return [
+            obstacle
+            for known, built, _ in self._filters
+            if known == name and isinstance(built, TopologyFilter)
+            for obstacle in built.obstacles(node, staying)
+        ]
 
 
 def narrowing(incoming: Incoming, uses: Sequence[Use]) -> Narrowing | None:

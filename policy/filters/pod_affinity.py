@@ -35,20 +35,23 @@ from policy.filters.base import (
     Filter,
     FilterInfo,
     Incoming,
-    LinearFilter,
     Narrowing,
     Nodes,
+    Obstacle,
     Parameter,
     Parameters,
+    TopologyFilter,
     Verdicts,
     label_matches,
     pods_matching,
 )
+from policy.filters.messages import Messages
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 GENERAL = "node(s) didn't match pod affinity/anti-affinity"
+_GENERAL_FIRST = (Messages.V1_14, Messages.V1_20)  #: versions that give it before the broken rule
 
 
 class _Topology:
@@ -57,6 +60,7 @@ class _Topology:
     def __init__(self, incoming: Incoming, keys: tuple[str, ...]) -> None:
         nodes = incoming.snapshot.nodes
         self._node = incoming.snapshot.node
+        self.keys = keys
         self.domain, self.domains = nodes.domains(keys[0])
         for key in keys[1:]:
             domain, domains = nodes.domains(key)
@@ -72,11 +76,18 @@ class _Topology:
         totals[-1] = 0
         return totals[self.domain]
 
+    def among(self, pods: Bools, node: int) -> Ints:
+        """Rows of those of the pods that share the node's domain."""
+        if self.domain[node] < 0:
+            return np.zeros(0, dtype=np.int64)
+        rows = np.flatnonzero(pods)
+        return np.asarray(rows[self.domain[self._node[rows]] == self.domain[node]])
+
     def has(self, nodes: Nodes) -> Bools:
         return np.asarray(self.domain[nodes] >= 0)
 
 
-class PodAffinityFilter(LinearFilter):
+class PodAffinityFilter(TopologyFilter):
     def __init__(
         self,
         incoming: Incoming,
@@ -195,6 +206,32 @@ class PodAffinityFilter(LinearFilter):
             reasons[~satisfied] = len(texts) - 1
         return Verdicts(codes=codes, reasons=reasons, texts=tuple(texts))
 
+    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+        here = staying & self._on_node
+        found = []
+        for topology in self._affinity:
+            if not topology.among(self._matches_all & here, node).size and not (
+                self._self_match and not (self._matches_all & here).any()
+            ):
+                nothing = np.zeros(0, dtype=np.int64)
+                key = ",".join(topology.keys)
+                found.append(Obstacle(kind="affinity", topology_key=key, pods=nothing))
+        own = zip(self._anti, self._matches_anti, strict=True)
+        column = self._snapshot.column(ANTI_AFFINITY)
+        others = (
+            (topology, (column >= 0) & (terms[column] > 0))
+            for topology, terms in self._existing.items()
+        )
+        for topology, matches in own:
+            rows = topology.among(matches & here, node)
+            key = ",".join(topology.keys)
+            found.append(Obstacle(kind="anti-affinity", topology_key=key, pods=rows))
+        for topology, matches in others:
+            rows = topology.among(matches & here, node)
+            key = ",".join(topology.keys)
+            found.append(Obstacle(kind="existing-anti-affinity", topology_key=key, pods=rows))
+        return [one for one in found if one.kind == "affinity" or one.pods.size]
+
 
 def _grouped(terms: Sequence[Term], *, together: bool) -> list[tuple[Term, ...]]:
     """The terms that are judged as one."""
@@ -291,7 +328,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         # nominated pods with it (1.26 and later).
         if not seen and (parameters["skip"] == "when-irrelevant" or not existing_terms):
             return None
-    general = (GENERAL,) if parameters["wording"] == "general-first" else ()
+    general = (GENERAL,) if incoming.messages in _GENERAL_FIRST else ()
     return PodAffinityFilter(
         incoming,
         affinity=own[0],
@@ -303,7 +340,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
             "anti": (*general, ANTI),
             "existing": (*general, EXISTING),
         },
-        anywhere_if_first=parameters["firstOfGroup"] == "anywhere",
+        anywhere_if_first=parameters["firstOfGroup"] == "any-node",
         existing_first=parameters["order"] == "existing-first",
         together=parameters["terms"] == "together",
     )
@@ -326,11 +363,6 @@ INFO = FilterInfo(
     build=build,
     narrow=narrow,
     parameters={
-        "wording": Parameter(
-            doc="`precise` names the broken rule only, `general-first` a general text before it",
-            default="precise",
-            choices=("precise", "general-first"),
-        ),
         "namespaceSelector": Parameter(
             doc="the incoming pod's namespace selectors become names of namespaces; afterwards "
             "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35); `ignored` "
@@ -355,10 +387,10 @@ INFO = FilterInfo(
             choices=("each", "together"),
         ),
         "firstOfGroup": Parameter(
-            doc="where the first pod of a self-affine group may go: nodes that have the topology "
-            "labels, or anywhere (1.14)",
-            default="labelled-nodes",
-            choices=("labelled-nodes", "anywhere"),
+            doc="where the first pod of a self-affine group may go: nodes that have the labels of "
+            "its topologies, or any node (1.14)",
+            default="nodes-with-topology-label",
+            choices=("nodes-with-topology-label", "any-node"),
         ),
     },
 )

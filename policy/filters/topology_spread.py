@@ -24,20 +24,23 @@ from policy.cluster.selectors import (
     required_nodes,
 )
 from policy.cluster.tables import TERMINATING, Bools, Ints
+from policy.filters import default_spread
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
     Filter,
     FilterInfo,
     Incoming,
-    LinearFilter,
     Nodes,
+    Obstacle,
     Parameter,
     Parameters,
+    TopologyFilter,
     Verdicts,
     label_matches,
     pods_matching,
 )
+from policy.filters.default_spread import CONTROLLERS, DEFAULT_CONSTRAINTS
 from policy.filters.node_affinity import matching_nodes
 
 SKEW = "node(s) didn't match pod topology spread constraints"
@@ -197,7 +200,7 @@ def _min_of_others(totals: Ints, present: Ints, domain: Ints) -> Ints:
     return smallest
 
 
-class TopologySpread(LinearFilter):
+class TopologySpread(TopologyFilter):
     def __init__(self, incoming: Incoming, columns: tuple[_Column, ...]) -> None:
         self._snapshot = incoming.snapshot
         self._columns = columns
@@ -240,13 +243,46 @@ class TopologySpread(LinearFilter):
             codes[~labelled], reasons[~labelled] = UNRESOLVABLE, 2
         return Verdicts(codes=codes, reasons=reasons, texts=((), (SKEW,), (NO_LABEL,)))
 
+    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+        snapshot = self._snapshot
+        gone = np.flatnonzero((snapshot.node == node) & ~staying)
+        demand = self.demand(gone, np.full(gone.size, node, dtype=np.int64)).sum(axis=0)
+        here = np.array([node], dtype=np.int64)
+        found = []
+        for i, column in enumerate(self._columns):
+            constraint = column.constraint
+            load = np.array([column.base[node] - demand[i]], dtype=np.int64)
+            if not constraint.labelled[node] or not self._skewed(column, load, here)[0]:
+                continue
+            counted = np.flatnonzero(staying & (snapshot.node >= 0))
+            where = snapshot.node[counted]
+            counted = counted[
+                np.logical_or.reduce(
+                    [part.matches[counted] & part.counts[where] for part in column.sharing]
+                )
+                & (constraint.domain[where] == constraint.domain[node])
+                & ~snapshot.column(TERMINATING)[counted]
+            ]
+            smallest = column.fixed_min
+            found.append(
+                Obstacle(
+                    kind="spread",
+                    topology_key=constraint.topology_key,
+                    pods=counted,
+                    others_min=int(column.others_min[node]) if smallest is None else smallest,
+                    max_skew=constraint.max_skew,
+                )
+            )
+        return found
+
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
-    wanted = [
-        c
-        for c in incoming.pod.spec.topology_spread_constraints or ()
-        if c.when_unsatisfiable == "DoNotSchedule"
-    ]
+    wanted = default_spread.constraints(
+        incoming,
+        default_spread.listed(parameters["defaultConstraints"]),
+        "DoNotSchedule",
+        controllers=parameters["controllers"],
+    )
     if not wanted:
         return None
     nodes = incoming.snapshot.nodes
@@ -288,5 +324,7 @@ INFO = FilterInfo(
             default="apart",
             choices=("apart", "overwritten", "summed"),
         ),
+        "defaultConstraints": DEFAULT_CONSTRAINTS,
+        "controllers": CONTROLLERS,
     },
 )

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, START, TERMINATING
+from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
+    BudgetCount,
+    BudgetViolation,
     Candidates,
     Code,
     Deferred,
@@ -25,6 +27,7 @@ from policy.decision.model import (
     Sampling,
     Victim,
 )
+from policy.decision.record import values_of
 from policy.extenders.evaluate import ExtenderFailed
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
@@ -43,7 +46,7 @@ from policy.preemption.victims import (
     dry_run,
     joined,
 )
-from policy.rules.ruleset import CandidateNodes, StartAt, Verdict
+from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -131,18 +134,42 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
-        checks=tuple(
-            PodCheck(
-                pod=context.snapshot.keys[a.row],
-                pdb_violating=a.violating,
-                reprieved=a.reprieved,
-                filter=a.filter,
-                reasons=a.reasons,
-            )
-            for a in told
-        ),
+        checks=_checks(context, told),
         victims=_victims(context, rows, told),
         fired=(*fired, *ranked.without_value),
+    )
+
+
+def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
+    snapshot, keys = context.snapshot, context.snapshot.keys
+    violating = {a.row: a.violating for a in told}
+    used = context.budget_counts(np.array([a.row for a in told], dtype=np.int64))
+    budgets: dict[int, list[BudgetCount]] = {}
+    for row, count in used:
+        budgets.setdefault(row, []).append(count)
+
+    def ahead_by(a: Attempt) -> str:
+        if a.ahead_of == NOWHERE:
+            return ""
+        parts = context.rules.victims.reprieve
+        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
+            return "victims.reprieve"
+        return context.importance.deciding_key(a.row, a.ahead_of)
+
+    return tuple(
+        PodCheck(
+            pod=keys[a.row],
+            priority=int(snapshot.column(PRIORITY)[a.row]),
+            start_ms=int(snapshot.column(START)[a.row]),
+            pdb_violating=a.violating,
+            budgets=tuple(budgets.get(a.row, ())),
+            reprieved=a.reprieved,
+            ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
+            ahead_by=ahead_by(a),
+            filter=a.filter,
+            reasons=a.reasons,
+        )
+        for a in told
     )
 
 
@@ -198,10 +225,13 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     failed = context.pipeline.judge(found.failed_load, found.failed)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
-    for nodes, text in (
-        (found.without_victims, messages.NO_VICTIMS),
-        (found.over_limit, messages.TOO_MANY_VICTIMS),
-    ):
+    refused = [(found.without_victims, messages.NO_VICTIMS)]
+    for needed in sorted(set(found.needed.tolist())):
+        text = messages.TOO_MANY_VICTIMS.format(
+            needed=needed, limit=context.rules.victims.max_victims
+        )
+        refused.append((found.over_limit[found.needed == needed], text))
+    for nodes, text in refused:
         parts.append((nodes, np.full(nodes.size, len(statuses), dtype=np.int64)))
         statuses.append((UNRESOLVABLE, "", (text,)))
     # A node that needs no victim should have passed the filters: the scheduler calls that an
@@ -302,6 +332,25 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
             Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
         eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
+        violations=_violations(context, found, ranked),
+    )
+
+
+def _violations(context: Context, found: DryRun, ranked: Ranked) -> tuple[BudgetViolation, ...]:
+    """The budgets that victims of candidates would break, by the order of the candidates."""
+    if not found.violating.any():
+        return ()
+    flat, offsets = gathered(found.offsets, ranked.order)
+    rows = found.victims[flat]
+    nodes = np.repeat(found.nodes[ranked.order], np.diff(offsets))
+    broken = np.flatnonzero(found.violating[flat])
+    on = dict(zip(rows[broken].tolist(), nodes[broken].tolist(), strict=True))
+    return tuple(
+        BudgetViolation(
+            **values_of(count), node=context.names[on[row]], pod=context.snapshot.keys[row]
+        )
+        for row, count in context.budget_counts(rows[broken])
+        if count.allowed_after < 0
     )
 
 
@@ -315,7 +364,9 @@ def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
     return plain
 
 
-_UNTOLD = Attempt(row=NOWHERE, violating=False, reprieved=False, filter="", reasons=())
+_UNTOLD = Attempt(
+    row=NOWHERE, violating=False, reprieved=False, ahead_of=NOWHERE, filter="", reasons=()
+)
 
 
 def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:

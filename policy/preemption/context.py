@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
-from policy.decision.model import Code, NodeStatuses, Status, Texts
+from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
@@ -82,6 +83,29 @@ class Context:
         """Allowed victims that would break a budget; shape (pods,)."""
         budgets = self.rules.victims.budgets
         return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
+
+    def budget_counts(self, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
+        """What the pods (allowed victims) use of the budgets that select them, pod by pod."""
+        rules, snapshot = self.rules.victims.budgets, self.snapshot
+        use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
+        counts = counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
+        budgets = BudgetIndex.of(snapshot).budgets
+        for row, budget, before, after in zip(
+            counts.rows.tolist(),
+            counts.budgets.tolist(),
+            counts.before.tolist(),
+            counts.after.tolist(),
+            strict=True,
+        ):
+            yield (
+                row,
+                BudgetCount(
+                    budget=budgets[budget].key,
+                    disruptions_allowed=budgets[budget].allowed,
+                    allowed_before=before,
+                    allowed_after=after,
+                ),
+            )
 
     def potential_victims(self, nodes: Rows) -> Potential:
         """Pods that may be evicted from the nodes (ascending)."""

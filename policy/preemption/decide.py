@@ -19,6 +19,7 @@ from policy.decision.model import (
     Decision,
     Effects,
     ExtenderCall,
+    Obstacle,
     Outcome,
     Texts,
     Trace,
@@ -34,8 +35,9 @@ from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
+from policy.preemption.obstacles import obstacles_of
 from policy.preemption.outcome import conclude, place_pod
-from policy.rules.ruleset import CandidateNodes, RuleSet
+from policy.rules.ruleset import RuleSet
 
 
 class DecisionError(ValueError):
@@ -104,6 +106,7 @@ def decide_by(
         pod=pod,
         key=preemptor,
         row=row,
+        messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
     )
     consultation = None
@@ -169,9 +172,6 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                unmentioned_unresolvable=(
-                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
-                ),
             )
         except ExtenderFailed as exc:
             return _failed(question, str(exc))
@@ -184,6 +184,9 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
     )
+    stands_in_the_way: tuple[Obstacle, ...] = ()
+    if outcome is Outcome.NO_CANDIDATE:
+        stands_in_the_way = obstacles_of(context, filtered.statuses, found.statuses)
     trace = Trace(
         fits=fits,
         eligible=asked.eligible,
@@ -199,6 +202,8 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         message=message,
         scores=placement.scores if placement is not None else (),
         extender_calls=_calls(question),
+        waits_for=asked.waits_for,
+        obstacles=stands_in_the_way,
     )
     _require_writable(context.snapshot, effects)
     return _decision(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
+from policy.cluster import times
+from policy.cluster.leaving import leaving_since_ms
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING, Bools
-from policy.decision.model import RuleFired
+from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING
+from policy.decision.model import LeavingPod, RuleFired
 from policy.preemption.columns import Provider, scalar
 from policy.preemption.context import Context
 from policy.preemption.filtering import Filtered
@@ -23,12 +25,14 @@ from policy.rules.ruleset import Rule, Verdict
 class Eligibility:
     eligible: bool
     fired: RuleFired
+    waits_for: tuple[LeavingPod, ...]  #: pods because of whose leaving the pod may not preempt
     without_value: tuple[RuleFired, ...]  #: rules up to that one whose condition had no value
 
 
 def eligibility(context: Context, filtered: Filtered) -> Eligibility:
     """The first rule whose condition holds, or has no value and says that it holds then."""
-    variables = context.variables.also(_nominated_variables(context, filtered))
+    leaving = _leaving_sets(context)
+    variables = context.variables.also(_nominated_variables(context, filtered, leaving))
     columns = Columns(1, variables, context.history)
     without_value: list[RuleFired] = []
     for rule in context.rules.eligibility:
@@ -39,19 +43,20 @@ def eligibility(context: Context, filtered: Filtered) -> Eligibility:
             if found.errors is not None and found.errors[0]:
                 without_value.append(_without_value(rule, rule.when, columns))
         if holds:
+            allows = rule.verdict is Verdict.ALLOW
             return Eligibility(
-                eligible=rule.verdict is Verdict.ALLOW,
+                eligible=allows,
+                waits_for=() if allows else _waits_for(context, rule, leaving),
                 fired=_fired("eligibility", rule, columns),
                 without_value=tuple(without_value),
             )
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
 
 
-def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Provider]:
-    """nominated.* and cluster.failedNodeCount."""
+def _leaving_sets(context: Context) -> dict[str, Callable[[], Rows]]:
+    """Terminating pods on the nominated node, by the variable that counts them."""
     snapshot = context.snapshot
-    name = context.incoming.pod.status.nominated_node_name
-    node = snapshot.nodes.index.get(name, NOWHERE) if name else NOWHERE
+    node = context.nominated
 
     @cache
     def terminating() -> Rows:
@@ -59,16 +64,58 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((snapshot.node == node) & snapshot.column(TERMINATING))
 
-    def lower() -> Bools:
-        return np.asarray(snapshot.column(PRIORITY)[terminating()] < context.incoming.priority)
+    def lower(rows: Rows) -> Rows:
+        return np.asarray(rows[snapshot.column(PRIORITY)[rows] < context.incoming.priority])
 
-    def by_preemption() -> Bools:
-        return np.asarray(snapshot.column(PREEMPTED)[terminating()])
-
-    def preempted() -> int:
-        # Who may be a victim is a question about the whole cluster: not asked for an empty node.
+    def by_preemption() -> Rows:
         rows = terminating()
-        return int((by_preemption() & context.allowed.pods[rows]).sum()) if rows.size else 0
+        return np.asarray(rows[snapshot.column(PREEMPTED)[rows]])
+
+    def preempted() -> Rows:
+        # Who may be a victim is a question about the whole cluster: not asked for an empty node.
+        rows = by_preemption()
+        return np.asarray(rows[context.allowed.pods[rows]]) if rows.size else rows
+
+    return {
+        "nominated.lowerPriorityTerminating": lambda: lower(terminating()),
+        "nominated.preemptedPodsTerminating": preempted,
+        "nominated.preemptedLowerPriorityTerminating": lambda: lower(by_preemption()),
+    }
+
+
+def _waits_for(
+    context: Context, rule: Rule, leaving: Mapping[str, Callable[[], Rows]]
+) -> tuple[LeavingPod, ...]:
+    """The terminating pods that the rule's condition counts, by name."""
+    if rule.when is None:
+        return ()
+    snapshot = context.snapshot
+    found: set[int] = set()
+    for name in rule.when.variables:
+        if name in leaving:
+            found.update(leaving[name]().tolist())
+    pods = []
+    for row in sorted(found, key=lambda row: int(snapshot.rank[row])):
+        pod = snapshot.pods[row]
+        assert pod is not None  # it is on a node
+        pods.append(
+            LeavingPod(
+                pod=snapshot.keys[row],
+                node=pod.spec.node_name,
+                priority=pod.spec.priority or 0,
+                since_ms=leaving_since_ms(pod),
+                until_ms=times.parse_optional(pod.metadata.deletion_timestamp),
+            )
+        )
+    return tuple(pods)
+
+
+def _nominated_variables(
+    context: Context, filtered: Filtered, leaving: Mapping[str, Callable[[], Rows]]
+) -> dict[str, Provider]:
+    """nominated.* and cluster.failedNodeCount."""
+    name = context.incoming.pod.status.nominated_node_name
+    node = context.nominated
 
     def status() -> str:
         if node == NOWHERE or name not in filtered.statuses:
@@ -79,14 +126,14 @@ def _nominated_variables(context: Context, filtered: Filtered) -> dict[str, Prov
         "nominated.node": lambda: name,
         "nominated.exists": lambda: node != NOWHERE,
         "nominated.status": status,
-        "nominated.lowerPriorityTerminating": lambda: int(lower().sum()),
-        "nominated.preemptedPodsTerminating": preempted,
-        "nominated.preemptedLowerPriorityTerminating": lambda: int(
-            (by_preemption() & lower()).sum()
-        ),
+        **{name: partial(_size, rows) for name, rows in leaving.items()},
         "cluster.failedNodeCount": lambda: filtered.failed_count,
     }
     return {key: scalar(of) for key, of in values.items()}
+
+
+def _size(rows: Callable[[], Rows]) -> int:
+    return int(rows().size)
 
 
 def _without_value(rule: Rule, when: Expression, columns: Columns) -> RuleFired:

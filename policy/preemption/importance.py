@@ -51,7 +51,7 @@ _IDENTITY: Final = frozenset({"victim.key", "victim.uid", "victim.name"})
 class Importance:
     """The importance order of one rule set on one snapshot."""
 
-    relists_all = False
+    sorts_all_again = False
     """Victims are listed by `listed` also where the reprieve left them in importance order."""
 
     def __init__(
@@ -99,6 +99,15 @@ class Importance:
             for key in self._keys
             if key.expression.source.strip() not in _IDENTITY
         ]
+
+    def deciding_key(self, ahead: int, behind: int) -> str:
+        """The key that puts one pod (row) ahead of another, as its expression."""
+        rows = np.array([ahead, behind], dtype=np.int64)
+        for key in self._keys:
+            one, other = self._values(key, rows).tolist()
+            if one != other:
+                return key.expression.source.strip()
+        return "victim.key"
 
     def _lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?

@@ -10,7 +10,7 @@ from policy.decision.model import Decision, NodeStatuses, Outcome
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
-TOO_MANY_VICTIMS: Final = "More victims than maxVictims allows"
+TOO_MANY_VICTIMS: Final = "{needed} victims needed, maxVictims allows {limit}"
 NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [{plugins}]"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 PREFIX: Final = "preemption: "

@@ -326,7 +326,7 @@ def rank_recorded(
         offsets=offsets,
         pdb_violations=np.array([candidates[n][1] for n in ordered], dtype=np.int64),
     )
-    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
     ranked = rank(
         criteria=rules.ranking,
         field=field,

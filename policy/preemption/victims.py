@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import Bools, Ints, taken
+from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Pipeline
 from policy.preemption.columns import Lazy, lasting_inputs
 from policy.preemption.importance import Importance
@@ -26,7 +26,7 @@ from policy.preemption.segments import gathered, starts_of
 from policy.rules.expressions import BoolColumn, Columns, Evaluated, Expression, History
 from policy.rules.ruleset import (
     BudgetRules,
-    NoneEligible,
+    NodesWithoutVictims,
     ReprieveGroup,
     Rule,
     Verdict,
@@ -182,6 +182,7 @@ class DryRun:
     failed_load: Ints  #: parallel to `failed`: without their potential victims
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
+    needed: Rows  #: parallel to `over_limit`: victims that it would take
     needless: Rows  #: node indexes on which everybody could come back
 
     @property
@@ -212,6 +213,7 @@ class DryRun:
             failed_load=taken(self.failed_load, failed),
             without_victims=self.without_victims[nodes.take(self.without_victims)],
             over_limit=self.over_limit[nodes.take(self.over_limit)],
+            needed=self.needed[nodes.take(self.over_limit)],
             needless=self.needless[nodes.take(self.needless)],
         )
 
@@ -224,6 +226,8 @@ def joined(parts: Sequence[DryRun]) -> DryRun:
     flat, offsets = gathered(np.concatenate([[0], np.cumsum(counts)]), by_name)
     failed = np.concatenate([part.failed for part in parts])
     failed_by_name = np.argsort(failed)
+    over_limit = np.concatenate([part.over_limit for part in parts])
+    over_by_name = np.argsort(over_limit)
     return DryRun(
         potentials=tuple(potential for part in parts for potential in part.potentials),
         nodes=nodes[by_name],
@@ -234,7 +238,8 @@ def joined(parts: Sequence[DryRun]) -> DryRun:
         failed=failed[failed_by_name],
         failed_load=taken(np.concatenate([p.failed_load for p in parts]), failed_by_name),
         without_victims=np.sort(np.concatenate([part.without_victims for part in parts])),
-        over_limit=np.sort(np.concatenate([part.over_limit for part in parts])),
+        over_limit=over_limit[over_by_name],
+        needed=np.concatenate([part.needed for part in parts])[over_by_name],
         needless=np.sort(np.concatenate([part.needless for part in parts])),
     )
 
@@ -332,7 +337,7 @@ def dry_run(
     )
     load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
     tried = counts > 0
-    if rules.none_eligible is NoneEligible.CANDIDATE:
+    if rules.nodes_without_victims is NodesWithoutVictims.TRIED:
         tried = np.ones(nodes.size, dtype=np.bool_)
     fits = tried & pipeline.passes(load, nodes)
 
@@ -345,8 +350,8 @@ def dry_run(
     listed = potential.reprieve_order.take(evicted)
     # The reprieve goes node by node: whoever is listed in its order is on the same node.
     group = potential.group.take(evicted)
-    if rules.relist:
-        again = np.arange(listed.size) if importance.relists_all else _crossed(listed, group)
+    if rules.sorted_again:
+        again = np.arange(listed.size) if importance.sorts_all_again else _crossed(listed, group)
         if again.size:
             some = listed[again]
             listed[again] = some[importance.listed(potential.rows[some], group[again])]
@@ -414,7 +419,7 @@ def _listed(
     violating = potential.violating.take(listed)
     broken = np.bincount(group.take(np.flatnonzero(violating)), minlength=nodes.size)
     needless = np.zeros(nodes.size, dtype=np.bool_)
-    if rules.none_eligible is NoneEligible.NO_CANDIDATE:
+    if rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
         needless = fits & (victim_counts == 0)
     over = np.zeros(nodes.size, dtype=np.bool_)
     if rules.max_victims is not None:
@@ -436,6 +441,7 @@ def _listed(
         failed_load=taken(load, failing),
         without_victims=nodes[~tried],
         over_limit=nodes[over],
+        needed=victim_counts[over],
         needless=nodes[needless],
     )
 
@@ -447,6 +453,7 @@ class Attempt:
     row: int
     violating: bool
     reprieved: bool
+    ahead_of: int  #: row of the next pod behind a reprieved one that had to leave, or NOWHERE
     filter: str
     reasons: tuple[str, ...]
 
@@ -467,6 +474,7 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     judged = pipeline.judge((before + demand)[failing], node[failing])
     why = dict(zip(failing.tolist(), judged.index.tolist(), strict=True))
     told = []
+    behind = dict(zip(failing.tolist(), potential.reprieved[failing].tolist(), strict=True))
     for i, (row, violating) in enumerate(
         zip(
             potential.reprieved.tolist(),
@@ -477,7 +485,14 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
         _, name, reasons = judged.statuses[why[i]] if i in why else (0, "", ())
         told.append(
             Attempt(
-                row=row, violating=violating, reprieved=i not in why, filter=name, reasons=reasons
+                row=row,
+                violating=violating,
+                reprieved=i not in why,
+                ahead_of=next((r for at, r in behind.items() if at > i), NOWHERE)
+                if i not in why
+                else NOWHERE,
+                filter=name,
+                reasons=reasons,
             )
         )
     return told

@@ -29,6 +29,26 @@ def instant_criteria(text: str) -> frozenset[str]:
     )
 
 
+def first_listed_criteria(text: str) -> frozenset[str]:
+    """Ids of the criteria that compare the priority of the first listed victim.
+
+    That is the highest priority where the rule set lists victims by importance again; elsewhere
+    (kube-scheduler up to 1.28, and 1.31.2) a budget may put a less important one first. Empty
+    where the first listed victim has the highest priority anyway.
+    """
+    try:
+        relisted = json.loads(text)["spec"]["victims"]["relist"] != "none"
+    except (ValueError, LookupError, TypeError):
+        return frozenset()
+    if relisted:
+        return frozenset()
+    return frozenset(
+        name
+        for name, criterion in _criteria(text).items()
+        if "candidate.topPriority" in str(criterion.get("minimize") or criterion.get("maximize"))
+    )
+
+
 def _criteria(text: str) -> dict[str, Mapping[str, Any]]:
     """The criteria by id; none where the text is not that of a rule set."""
     try:

@@ -21,6 +21,7 @@ from policy.store import rows
 from policy.store.errors import StoreError
 from policy.store.model import Origin
 from policy.store.tables import (
+    CANDIDATE_VIOLATIONS,
     CANDIDATES,
     DECISION_FILTERS,
     DECISION_RULES,
@@ -91,6 +92,7 @@ def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[Row]
             }
             for found in record.candidates.best
         ),
+        CANDIDATE_VIOLATIONS: (values_of(broken) for broken in record.candidates.violations),
         VICTIMS: (
             {
                 **values_of(victim),
@@ -164,6 +166,9 @@ def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> Decisio
             "best": [
                 {**r, "values": dict(zip(criteria, r["criteria_values"], strict=True))}
                 for r in (_values(CANDIDATES, r) for r in children[CANDIDATES])
+            ],
+            "violations": [
+                _values(CANDIDATE_VIOLATIONS, r) for r in children[CANDIDATE_VIOLATIONS]
             ],
         }
         victims = [_victim_values(r) for r in children[VICTIMS]]

@@ -249,8 +249,7 @@ def test_explain_for_programs(policy: Policy, decided: str) -> None:
         (
             "n3",
             "not-helped",
-            "n3: with every pod evicted that may be, it still fails:"
-            " No preemption victims found for incoming pod; 1 pod stays: no rule allows it",
+            "n3: no pod on it may be evicted; bank/d stays: higher priority than 100",
         ),
         (
             "n4",

@@ -187,7 +187,7 @@ def test_candidates_with_too_many_victims_are_dropped() -> None:
     reasons = {n: s.reasons for n, s in decision.trace.dry_run_statuses.items()}
     assert (result(decision), reasons) == (
         ("preempt", "n1", ["a"]),
-        {"n2": ("More victims than maxVictims allows",)},
+        {"n2": ("2 victims needed, maxVictims allows 1",)},
     )
 
 

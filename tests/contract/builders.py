@@ -23,6 +23,8 @@ from policy.cluster.objects import (
     ResourceRequirements,
 )
 from policy.decision.model import (
+    BudgetCount,
+    BudgetViolation,
     Candidates,
     Code,
     Decision,
@@ -188,6 +190,18 @@ def a_decision(
                 (5, *(5 + i for i in range(1, candidates))),
             ),
             eliminated_by=("", *("fewest-pdb-violations" for _ in nodes[1:])),
+            violations=tuple(
+                BudgetViolation(
+                    node="n1",
+                    pod=victim.pod,
+                    budget="shop/web",
+                    disruptions_allowed=0,
+                    allowed_before=0,
+                    allowed_after=-1,
+                )
+                for victim in taken
+                if victim.pdb_violating
+            ),
         ),
         trace=Trace(
             fits=False,
@@ -218,9 +232,33 @@ def a_decision(
             decided_by="fewest-pdb-violations" if candidates > 1 else "",
             checks=(
                 PodCheck(
+                    pod="shop/web-0",
+                    priority=9,
+                    start_ms=NOW - 7_200_000,
+                    pdb_violating=False,
+                    budgets=(),
+                    reprieved=True,
+                    ahead_of="shop/web-1",
+                    ahead_by="victim.priority",
+                    filter="",
+                    reasons=(),
+                ),
+                PodCheck(
                     pod="shop/web-1",
+                    priority=5,
+                    start_ms=NOW - 3_600_000,
                     pdb_violating=True,
+                    budgets=(
+                        BudgetCount(
+                            budget="shop/web",
+                            disruptions_allowed=0,
+                            allowed_before=0,
+                            allowed_after=-1,
+                        ),
+                    ),
                     reprieved=False,
+                    ahead_of="",
+                    ahead_by="",
                     filter="resources",
                     reasons=("Insufficient cpu",),
                 ),

@@ -82,9 +82,8 @@ def test_why_not_looks_at_the_past_of_then(store):
         )
     answer = why_not_chosen(store, store.read.decision(last.id), "n2")
     assert answer["text"] == (
-        "n2: with every pod evicted that may be, it still fails: No preemption victims found for"
-        " incoming pod; 1 pod stays by `cooldown` (the workload lost a pod within the last 15"
-        " minutes)"
+        "n2: no pod on it may be evicted; shop/old-1 stays by rule `cooldown` (the workload lost a"
+        " pod within the last 15 minutes)"
     )
 
 

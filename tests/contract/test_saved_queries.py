@@ -37,10 +37,11 @@ OVER_VIEWS = {
     """,
     "pdb-violations": f"""
         SELECT decision_id, decided_at, victim, victim_owner, victim_priority, node, preemptor,
-               preemptor_priority, rule_set
+               preemptor_priority, rule_set, budget, disruptions_allowed, allowed_before,
+               allowed_after
         FROM v_pdb_violations
         WHERE {IN_TIME} AND (:namespace = '' OR victim_namespace = :namespace)
-        ORDER BY decision_id DESC, victim
+        ORDER BY decision_id DESC, victim, budget
         LIMIT :limit
     """,
     "rule-usage": """
@@ -58,7 +59,7 @@ OVER_VIEWS = {
     "tie-breakers": f"""
         SELECT rule_set, decided_by AS criterion, count(*) AS decisions
         FROM v_preemptions
-        WHERE {IN_TIME} AND session_id IS NULL
+        WHERE {IN_TIME} AND session_id IS NULL AND observation_id IS NULL
         GROUP BY rule_set, decided_by
         ORDER BY decisions DESC, rule_set, criterion
         LIMIT :limit

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from policy.cluster import times
-from policy.decision.model import Decision, ExtenderCall
-from tests.contract.builders import a_decision, a_victim
+from policy.decision.model import Decision, ExtenderCall, LeavingPod, Obstacle, ObstacleKind
+from tests.contract.builders import NOW, a_decision, a_victim
 from tests.support.builders import a_node, a_pdb, a_pod, decided
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "decisions"
@@ -43,6 +43,23 @@ def _by_hand() -> Decision:
                 error="",
                 answer='{"n1":["shop/web-1"]}',
             ),
+        ),
+        waits_for=(
+            LeavingPod(pod="shop/old", node="n1", priority=1, since_ms=NOW - 5000, until_ms=NOW),
+        ),
+        obstacles=(
+            Obstacle(
+                node="n3",
+                kind=ObstacleKind.SPREAD,
+                pods=("shop/web-3",),
+                pod_count=1,
+                rule="",
+                topology_key="zone",
+                domain="a",
+                others_min=0,
+                max_skew=1,
+            ),
+            Obstacle(node="n3", kind=ObstacleKind.RULE, pods=("a/b",), pod_count=1, rule="gold"),
         ),
     )
     return replace(decision, trace=trace, history={"preemptedCount/3600": {"a/b/c": 1}})

@@ -41,7 +41,13 @@ _HASHED: Final = (
     "actor",
     "environment",
 )
-_HASHED_SINCE_2: Final = ("process_uid", "process_user", "database_user")
+_HASHED_SINCE_2: Final = (
+    "process_uid",
+    "process_user",
+    "database_user",
+    "observation_id",
+    "gap_id",
+)
 
 
 _NEWEST: Final = (
@@ -62,6 +68,8 @@ class EntryKind(StrEnum):
     ENVIRONMENT = "environment"
     ACTIVATION = "activation"
     PRUNING = "pruning"
+    OBSERVATION = "observation"  # a preemption that a real scheduler made
+    GAP = "gap"  # a time in which a followed cluster was not seen
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
@@ -86,6 +94,8 @@ def append(
     environment_id: int | None = None,
     activation_id: int | None = None,
     pruning_id: int | None = None,
+    observation_id: int | None = None,
+    gap_id: int | None = None,
 ) -> str:
     """Write the cluster's next entry and give its hash; the caller holds the cluster's lock."""
     last = connection.execute(_NEWEST, {"cluster_id": head.cluster_id}).first()
@@ -100,6 +110,8 @@ def append(
         "environment_id": environment_id,
         "activation_id": activation_id,
         "pruning_id": pruning_id,
+        "observation_id": observation_id,
+        "gap_id": gap_id,
         "subject_digest": subject_digest,
         "rows_digest": rows.digest_of(lines),
         "at_ms": at_ms,

@@ -13,6 +13,7 @@ from policy.store.tables.audit import (
 )
 from policy.store.tables.base import METADATA, covered
 from policy.store.tables.decisions import (
+    CANDIDATE_VIOLATIONS,
     CANDIDATES,
     CYCLES,
     DECISION_CHILDREN,
@@ -22,6 +23,12 @@ from policy.store.tables.decisions import (
     DECISIONS,
     RULE_SETS,
     VICTIMS,
+)
+from policy.store.tables.observing import (
+    FOLLOW_POSITIONS,
+    GAPS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
 )
 from policy.store.tables.state import (
     CLUSTERS,
@@ -35,6 +42,7 @@ from policy.store.tables.state import (
 __all__ = [
     "ACTIVATIONS",
     "CANDIDATES",
+    "CANDIDATE_VIOLATIONS",
     "CLUSTERS",
     "CYCLES",
     "DECISIONS",
@@ -43,10 +51,14 @@ __all__ = [
     "DECISION_RULES",
     "DECISION_TRACES",
     "ENVIRONMENTS",
+    "FOLLOW_POSITIONS",
+    "GAPS",
     "LEDGER",
     "METADATA",
     "NOMINATIONS",
     "NOMINATION_ENDS",
+    "OBSERVATIONS",
+    "OBSERVED_VICTIMS",
     "PODS",
     "PRUNINGS",
     "REVISIONS",

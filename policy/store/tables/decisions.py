@@ -182,6 +182,20 @@ CANDIDATES: Final = table(
     clustered=True,
 )
 
+CANDIDATE_VIOLATIONS: Final = table(
+    "candidate_violations",
+    int64("decision_id", ForeignKey("decisions.id")),
+    int64("position"),
+    text("node"),
+    text("pod"),
+    text("budget"),
+    int64("disruptions_allowed"),
+    int64("allowed_before"),
+    int64("allowed_after"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    clustered=True,
+)
+
 VICTIMS: Final = table(
     "victims",
     int64("decision_id", ForeignKey("decisions.id")),
@@ -235,6 +249,7 @@ DECISION_CHILDREN: Final[tuple[Table, ...]] = (
     DECISION_FILTERS,
     DECISION_RULES,
     CANDIDATES,
+    CANDIDATE_VIOLATIONS,
     VICTIMS,
 )
 """Tables whose rows belong to one decision by `decision_id`."""

@@ -1,6 +1,7 @@
--- Victims whose eviction violated a pod disruption budget, the newest first.
+-- Victims whose eviction violated a pod disruption budget, with the budget, the newest first.
 SELECT v.decision_id, v.decided_at, v.victim, v.victim_owner, v.victim_priority, v.node,
-       v.preemptor, v.preemptor_priority, v.rule_set
+       v.preemptor, v.preemptor_priority, v.rule_set, v.budget, v.disruptions_allowed,
+       v.allowed_before, v.allowed_after
 FROM (
     SELECT f.decision_id, f.pod
     FROM clusters c
@@ -15,4 +16,5 @@ FROM (
     LIMIT :limit
 ) newest
 JOIN v_pdb_violations v ON v.decision_id = newest.decision_id AND v.victim = newest.pod
-ORDER BY v.decision_id DESC, v.victim
+ORDER BY v.decision_id DESC, v.victim, v.budget
+LIMIT :limit

@@ -1,0 +1,123 @@
+"""What a decision's parts mean, one sentence each: for `preempt`, `explain` and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from policy.cli import output, session
+from policy.decision.model import ObstacleKind
+
+if TYPE_CHECKING:
+    from policy.decision.model import (
+        BudgetCount,
+        BudgetViolation,
+        LeavingPod,
+        Obstacle,
+        PodCheck,
+        Victim,
+    )
+
+
+NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def preempts(victims: Sequence[Victim], node: str | None) -> str:
+    """`preempts 2 pods on node-1`; who is leaving already is not preempted."""
+    leaving = sum(victim.already_terminating for victim in victims)
+    fresh = len(victims) - leaving
+    going = (
+        f"{output.number(leaving, 'pod')} that {'is' if leaving == 1 else 'are'} leaving already"
+    )
+    if not leaving:
+        return f"preempts {output.number(fresh, 'pod')} on {node}"
+    if not fresh:
+        return f"waits on {node} for {going}, and evicts none"
+    return f"preempts {output.number(fresh, 'pod')} on {node}, and waits for {going}"
+
+
+def counted(budget: BudgetCount) -> str:
+    """`shop/web (allowed 1, then 0)`"""
+    return f"{budget.budget} (allows {budget.allowed_before} before, {budget.allowed_after} after)"
+
+
+def violation(found: BudgetViolation) -> str:
+    """`shop/web-1 violates shop/web, which allows no disruption`"""
+    allows = (
+        "no disruption"
+        if not found.disruptions_allowed
+        else (
+            f"{output.number(found.disruptions_allowed, 'disruption')}; more important pods of"
+            f" {found.node} leave {max(0, found.allowed_before)} of that"
+            if found.allowed_before != found.disruptions_allowed
+            else output.number(found.disruptions_allowed, "disruption")
+        )
+    )
+    return f"{found.pod} violates budget {found.budget}, which allows {allows}"
+
+
+def waiting(pod: LeavingPod) -> str:
+    """`default/old on node-1 (priority 1) is leaving since ..., until ... at most`"""
+    return (
+        f"{pod.pod} on {pod.node} (priority {pod.priority}) is leaving since"
+        f" {session.instant(pod.since_ms)}, until {session.instant(pod.until_ms)} at most"
+    )
+
+
+def reprieved(check: PodCheck) -> str:
+    """Why a potential victim stays."""
+    if not check.ahead_of:
+        return "tried after the victims, and there is room for it"
+    if check.ahead_by == "victims.reprieve":
+        first = "it violates a budget" if check.pdb_violating else "it violates no budget"
+        return f"tried before {check.ahead_of}: {first}"
+    return f"tried before {check.ahead_of} by `{check.ahead_by}`"
+
+
+def obstacle(found: Obstacle, *, priority: int, reasons: Mapping[str, str] = NO_REASONS) -> str:
+    """What stands in the way on a node.
+
+    priority: the preemptor's; reasons: those of rules by id, where they are known.
+    """
+    pods = names(found.pods, found.pod_count)
+    where = f"{found.topology_key}={found.domain}" if found.domain else f"no {found.topology_key}"
+    stays = "stays" if found.pod_count == 1 else "stay"
+    match found.kind:
+        case ObstacleKind.AFFINITY:
+            return f"no pod with {where} matches its pod affinity"
+        case ObstacleKind.ANTI_AFFINITY:
+            return f"its anti-affinity keeps it away from {pods} ({where})"
+        case ObstacleKind.EXISTING_ANTI_AFFINITY:
+            return f"the anti-affinity of {pods} keeps it away ({where})"
+        case ObstacleKind.SPREAD:
+            return (
+                f"topology spread: {where} holds {found.pod_count} matching"
+                f" {'pod' if found.pod_count == 1 else 'pods'} ({pods or 'none'}), the fewest"
+                f" elsewhere are {found.others_min}, maxSkew is {found.max_skew}"
+            )
+        case ObstacleKind.RULE:
+            reason = reasons.get(found.rule, "")
+            return f"{pods} {stays} by rule `{found.rule}`" + (f" ({reason})" if reason else "")
+        case ObstacleKind.SAME_PRIORITY:
+            return f"{pods} {stays}: same priority ({priority})"
+        case ObstacleKind.HIGHER_PRIORITY:
+            return f"{pods} {stays}: higher priority than {priority}"
+        case ObstacleKind.NOT_ALLOWED:
+            return f"{pods} {stays}: no rule allows {'it' if found.pod_count == 1 else 'them'}"
+
+
+def names(pods: Sequence[str], count: int) -> str:
+    """The named pods, and how many more there are."""
+    text = ", ".join(pods)
+    more = count - len(pods)
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def by_node(found: Iterable[Obstacle], *, priority: int) -> Iterator[str]:
+    """`node-1: a; b`, a line for each node."""
+    lines: dict[str, list[str]] = {}
+    for one in found:
+        lines.setdefault(one.node, []).append(obstacle(one, priority=priority))
+    for node, parts in lines.items():
+        yield f"{node}: {'; '.join(parts)}"

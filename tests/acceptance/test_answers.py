@@ -1,0 +1,185 @@
+"""The first command that a reporter would type names the true cause: one small cluster each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.commands import NOW, Policy, a_node, a_pod
+
+Cluster = Callable[..., str]
+START = "2026-11-20T10:00:00Z"
+
+
+@pytest.fixture
+def cluster(policy: Policy, tmp_path: Path) -> Cluster:
+    """Imports objects into a database, whose file it names."""
+
+    def imported(*objects: dict[str, Any]) -> str:
+        dump, database = tmp_path / "cluster.json", str(tmp_path / "policy.db")
+        dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+        done = policy("import", dump, "--db", database)
+        assert done.status == 0, done.err
+        return database
+
+    return imported
+
+
+def a_budget(name: str, *, allowed: int, app: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def preempted(policy: Policy, database: str, pod: str, rules: str = "kube-1.36") -> list[str]:
+    """What `policy preempt` prints."""
+    done = policy("preempt", pod, "--now", NOW, "--db", database, "--rules", rules)
+    assert done.status == 0, done.err
+    return done.out.splitlines()
+
+
+def explained(policy: Policy, database: str, *arguments: str) -> str:
+    done = policy("explain", "1", "--db", database, *arguments)
+    assert done.status == 0, done.err
+    return done.out
+
+
+# --- names instead of counts ---------------------------------------------------------------------
+
+
+def test_the_violated_budget_is_named_for_the_chosen_and_for_the_losing_node(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """With what it allows, in `preempt`, `explain`, `--why-not` and `v_pdb_violations`."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        a_pod("shop/web", "n1", 0, 4, START),
+        a_pod("shop/api", "n2", 1, 4, START),
+        a_budget("web", allowed=0, app="web"),
+        a_budget("api", allowed=0, app="api"),
+        a_pod("shop/high", "", 100, 4),
+    )
+    of_web = "shop/web violates budget shop/web, which allows no disruption"
+    of_api = "shop/api violates budget shop/api, which allows no disruption"
+    assert preempted(policy, database, "shop/high")[-1] == f"  {of_web}"
+    text = explained(policy, database)
+    assert f"n1: {of_web}\nn2: {of_api}\n" in text
+    assert explained(policy, database, "--why-not", "n2") == (
+        "n2 (shop/api would leave) fell behind n1 at `lowest-top-priority`: 1 against 0;"
+        f" {of_api}\n"
+    )
+    query = "SELECT victim, budget, allowed_before, allowed_after FROM v_pdb_violations"
+    done = policy("sql", query, "--db", database, "-o", "csv")
+    assert done.out.splitlines()[1:] == ["shop/web,shop/web,0,-1"]
+
+
+def test_a_reprieved_pod_says_what_put_it_ahead_of_the_victim(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """Priority and start time of who stays, and the key that decided."""
+    database = cluster(
+        a_node("n1"),
+        a_pod("shop/old", "n1", 0, 2, "2026-11-20T10:00:00Z"),
+        a_pod("shop/new", "n1", 0, 2, "2026-11-20T11:00:00Z"),
+        a_pod("shop/high", "", 100, 2),
+    )
+    preempted(policy, database, "shop/high")
+    reprieved = explained(policy, database).split("Reprieved")[1].splitlines()[3]
+    assert reprieved.split("  ", 1)[0] == "shop/old"
+    assert "2026-11-20T10:00:00Z" in reprieved
+    assert reprieved.endswith("tried before shop/new by `victim.startTime`")
+
+
+def test_who_is_waited_for_is_named(policy: Policy, cluster: Cluster) -> None:
+    """A pod that may not preempt yet: the victim that is leaving, where, and since when."""
+    database = cluster(
+        a_node("n1"), a_pod("shop/low", "n1", 0, 4, START), a_pod("shop/high", "", 100, 4)
+    )
+    preempted(policy, database, "shop/high")
+    again = preempted(policy, database, "shop/high")
+    assert again[0] == "shop/high (priority 100) may not preempt"
+    assert again[2] == (
+        "  shop/low on n1 (priority 0) is leaving since 2026-11-21T00:00:00Z,"
+        " until 2026-11-21T00:00:30Z at most"
+    )
+
+
+def test_nobody_is_preempted_who_is_leaving_already(policy: Policy, cluster: Cluster) -> None:
+    """The headline says that the pod waits."""
+    leaving = a_pod("shop/low", "n1", 0, 4, START)
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:10Z"
+    database = cluster(a_node("n1"), leaving, a_pod("shop/high", "", 100, 4))
+    assert preempted(policy, database, "shop/high")[0] == (
+        "shop/high (priority 100) waits on n1 for 1 pod that is leaving already, and evicts none"
+    )
+
+
+def test_equals_stay_because_they_are_equals(policy: Policy, cluster: Cluster) -> None:
+    """Not because of a rule: the pods, and the priority that they share."""
+    database = cluster(a_node("n1"), a_pod("shop/low", "n1", 0, 4), a_pod("shop/new", "", 0, 4))
+    assert preempted(policy, database, "shop/new")[-1] == (
+        "  n1: shop/low stays: same priority (0)"
+    )
+    assert explained(policy, database, "--why-not", "n1") == (
+        "n1: no pod on it may be evicted; shop/low stays: same priority (0)\n"
+    )
+
+
+def test_max_victims_says_how_many_it_would_take(
+    policy: Policy, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The node does not `still fail`: it would take more victims than the rules allow."""
+    rules = tmp_path / "few.yaml"
+    rules.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: few}\n"
+        "extends: kube-1.36\nspec: {victims: {maxVictims: 1}}\n"
+    )
+    database = cluster(
+        a_node("n1"),
+        *(a_pod(f"shop/low-{i}", "n1", 0, 1, START) for i in range(4)),
+        a_pod("shop/high", "", 100, 3),
+    )
+    preempted(policy, database, "shop/high", str(rules))
+    assert explained(policy, database, "--why-not", "n1") == (
+        "n1: 3 victims needed, maxVictims allows 1\n"
+    )
+
+
+def test_the_pod_of_an_anti_affinity_is_named(policy: Policy, cluster: Cluster) -> None:
+    """With the topology that it is in."""
+    guard = a_pod("shop/guard", "n1", 900, 1, START)
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "high"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    guard["spec"]["affinity"] = {"podAntiAffinity": required}
+    node = a_node("n1")
+    node["metadata"]["labels"] = {"zone": "a"}
+    database = cluster(node, guard, a_pod("shop/high", "", 100, 1))
+    assert preempted(policy, database, "shop/high")[-1] == (
+        "  n1: the anti-affinity of shop/guard keeps it away (zone=a);"
+        " shop/guard stays: higher priority than 100"
+    )
+
+
+def test_what_1_28_compares_is_labelled(policy: Policy, cluster: Cluster) -> None:
+    """The first listed victim is one whose budget is violated, however low its priority."""
+    database = cluster(
+        a_node("n1"),
+        a_pod("shop/web", "n1", 10, 2, START),
+        a_pod("shop/big", "n1", 99, 2, START),
+        a_budget("web", allowed=0, app="web"),
+        a_pod("shop/high", "", 100, 4),
+    )
+    preempted(policy, database, "shop/high", "kube-1.28")
+    assert (
+        "`lowest-top-priority` compares the priority of the first listed victim: on n1 that is 10"
+        " (shop/web), although shop/big of 99 goes as well\n"
+    ) in explained(policy, database)
