@@ -94,6 +94,14 @@ class Filter(Protocol):
     def width(self) -> int:
         """Number of load columns; 0 where eviction changes nothing about the answer."""
 
+    @property
+    def local(self) -> bool:
+        """Is the answer for a node a matter of that node, its pods and the pod's spec alone?
+
+        More load then never helps, and the reasons of some nodes stand in one order, whichever
+        other nodes are judged with them.
+        """
+
     def base(self) -> Ints:
         """Load with every pod in place; shape (nodes, width)."""
 
@@ -120,6 +128,7 @@ class StaticFilter:
     """A filter whose answer no eviction changes: verdicts for all nodes, computed once."""
 
     width = 0
+    local = True
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
@@ -165,6 +174,8 @@ def unresolvable(coded: Coded, reasons: Sequence[tuple[str, ...]]) -> StaticFilt
 
 class LinearFilter:
     """Base of filters whose load is a plain sum of demands."""
+
+    local = False
 
     def without(self, load: Ints, removed: Ints) -> Ints:
         return load - removed

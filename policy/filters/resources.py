@@ -41,6 +41,8 @@ def request_rules(parameters: Parameters) -> RequestRules:
 
 
 class Resources(LinearFilter):
+    local = True
+
     def __init__(self, incoming: Incoming, parameters: Parameters, names: tuple[str, ...]) -> None:
         snapshot = incoming.snapshot
         self._snapshot = snapshot
