@@ -11,10 +11,11 @@ from policy.cli import options, output, rule_files
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.rules import RuleSet
     from policy.simulation.options import Options
 
 
-class _SecondsOrNever(click.ParamType):
+class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
     name = "seconds"
 
     def convert(
@@ -169,7 +170,7 @@ def command(
     return Exit.OK
 
 
-def _require_different(rule_sets: list[rule_files.RuleSet]) -> None:
+def _require_different(rule_sets: list[RuleSet]) -> None:
     names = [rules.name for rules in rule_sets]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

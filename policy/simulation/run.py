@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from policy.cluster.digest import Change, HistoryFigures
@@ -136,16 +136,15 @@ class Unrecorded:
         raise AssertionError("a dry run follows nobody")
 
     def change(
-        self, changes: Iterable[Change], *, source: str, at_ms: int, expected_revision: int
+        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
     ) -> Position:
         raise AssertionError("a dry run writes nothing")
 
     def record(
         self,
-        decision: Decision,
-        changes: Iterable[Change],
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> Recording:
+    ) -> Sequence[Recording]:
         raise AssertionError("a dry run records nothing")
