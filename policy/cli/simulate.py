@@ -111,7 +111,7 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     show_default=True,
     help="Only pods that name this scheduler are scheduled.",
 )
-@options.output_of("table", "json")
+@options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
     trace: Path,
     rules: tuple[str, ...],
@@ -139,7 +139,7 @@ def command(
     Example:
       policy simulate examples/simulation/trace --rules kube-1.36
       policy simulate examples/simulation/trace --rules kube-1.36 --rules kube-1.20 --seeds 3
-      policy simulate examples/simulation/trace --rules kube-1.36 --output json
+      policy simulate examples/simulation/trace --rules kube-1.36 --output html > simulation.html
     """
     from policy.cli import simulate_view
     from policy.simulation.folder import read_trace
@@ -166,7 +166,7 @@ def command(
             "simulating",
         )
     )
-    simulate_view.show(results, form)
+    simulate_view.show(results, form, notes=found.notes)
     return Exit.OK
 
 

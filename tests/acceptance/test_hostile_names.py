@@ -30,7 +30,13 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy simulate": [
         [EVIL, "--rules", "kube-1.36"],
         [".", "--rules", EVIL],
-        [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL],
+        [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
+    ],
+    "policy observed": [
+        [],
+        ["--cluster", EVIL],
+        ["--victim", EVIL],
+        ["--compare", "--rules", EVIL],
     ],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
