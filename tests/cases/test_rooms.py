@@ -22,6 +22,7 @@ ROOMS = (
     "decision",
     "extenders",
     "preemption",
+    "groups",
     "batch",
     "cases",
     "proving",
@@ -31,6 +32,8 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "parts",
+    "simulation",
     "server",
     "cli",
 )
