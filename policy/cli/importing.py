@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -37,6 +38,13 @@ _NAMED = 3
     help="The input is complete for its kinds and namespaces: stored objects that are missing in it"
     " are removed.",
 )
+@click.option(
+    "--at",
+    "of",
+    metavar="TIME",
+    callback=options.instant,
+    help="The time of which the dump is (ISO 8601, `yesterday 14:02`); the clock by default.",
+)
 @options.limit_options
 @options.output_option
 def command(
@@ -44,6 +52,7 @@ def command(
     db: str,
     cluster: str,
     prune: bool,
+    of: datetime | None,
     max_object_size: int,
     max_input_size: int,
     max_objects: int,
@@ -63,6 +72,7 @@ def command(
     Example:
       kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
       policy import cluster.json
+      policy import --at 2026-11-21T08:00:00Z --cluster yesterday cluster.json
       policy import --cluster staging --prune dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
@@ -77,13 +87,15 @@ def command(
         output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
-        result = _store(store, cluster, found, prune=prune)
+        result = _store(store, cluster, found, prune=prune, of_ms=options.millis(of))
     _print(result, form)
     _warn_of_strays(result.stray)
     return Exit.OK
 
 
-def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> ImportResult:
+def _store(
+    store: Store, cluster: str, found: ManifestSet, *, prune: bool, of_ms: int | None
+) -> ImportResult:
     from policy.manifests import default_classes, resolve
     from policy.store import PruneScope
 
@@ -95,6 +107,7 @@ def _store(store: Store, cluster: str, found: ManifestSet, *, prune: bool) -> Im
             cluster,
             objects,
             at_ms=session.clock_ms(),
+            of_ms=of_ms,
             source=_source(found.sources),
             actor=session.actor(),
             prune=PruneScope() if prune else None,

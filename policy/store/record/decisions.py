@@ -172,7 +172,8 @@ def _write(
             head,
             puts,
             deletes,
-            at_ms=envelope.at_ms,
+            # The state is that of the time decided for; when it was recorded, the ledger says.
+            at_ms=decision.now_ms,
             source=f"decision {decision_id}",
             cause=cause,
             decision_id=decision_id,

@@ -53,6 +53,7 @@ class Head:
     name: str
     number: int
     digest: str
+    at_ms: int | None  #: of the newest revision; None before the first
 
 
 class Put(NamedTuple):
@@ -123,7 +124,7 @@ _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _CLUSTER: Final = select(CLUSTERS.c.id).where(CLUSTERS.c.name == bindparam("cluster"))
 _LOCKED_CLUSTER: Final = _CLUSTER.with_for_update()
 _NEWEST_REVISION: Final = (
-    select(REVISIONS.c.number, REVISIONS.c.digest)
+    select(REVISIONS.c.number, REVISIONS.c.digest, REVISIONS.c.at_ms)
     .where(REVISIONS.c.cluster_id == bindparam("cluster_id"))
     .order_by(REVISIONS.c.number.desc())
     .limit(1)
@@ -141,8 +142,13 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
     if cluster_id is None:
         return None
     newest = connection.execute(_NEWEST_REVISION, {"cluster_id": cluster_id}).first()
-    number, state = (newest.number, newest.digest) if newest else (0, digest.GENESIS)
-    return Head(cluster_id=cluster_id, name=name, number=number, digest=state)
+    return Head(
+        cluster_id=cluster_id,
+        name=name,
+        number=newest.number if newest else 0,
+        digest=newest.digest if newest else digest.GENESIS,
+        at_ms=newest.at_ms if newest else None,
+    )
 
 
 def lock_head(connection: Connection, name: str) -> Head:
