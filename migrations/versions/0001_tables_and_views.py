@@ -200,6 +200,14 @@ def create_state() -> None:
         text("storage_class"),
     )
     versions("csi_nodes", text("name"))
+    versions("storage_classes", text("name"), text("provisioner"), text("binding_mode"))
+    versions("csi_drivers", text("name"))
+    versions("csi_storage_capacities", text("namespace"), text("name"), text("storage_class"))
+    versions("services", text("namespace"), text("name"))
+    versions("replication_controllers", text("namespace"), text("name"))
+    versions("replica_sets", text("namespace"), text("name"), text("owner"))
+    versions("stateful_sets", text("namespace"), text("name"))
+    versions("resource_claims", text("namespace"), text("name"), boolean("allocated"))
     table(
         "nominations",
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -439,6 +447,101 @@ def create_decisions() -> None:
     )
 
 
+def create_observations() -> None:
+    table(
+        "observations",
+        identity(),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        millis("at_ms"),
+        text("actor"),
+        text("source"),
+        millis("now_ms"),
+        text("preemptor"),
+        text("preemptor_namespace"),
+        text("preemptor_uid"),
+        text("preemptor_kind"),
+        int64("preemptor_priority", nullable=True),
+        text("node"),
+        text("scheduler"),
+        text("confidence"),
+        int64("victim_count"),
+        int64("base_revision", nullable=True),
+        int64("revision"),
+        text("verdict"),
+        text("reason"),
+        text("rule_set"),
+        text("rule_set_digest"),
+        text("engine_version"),
+        json("evidence"),
+        json("detail"),
+        text("digest"),
+        int64("replaces", nullable=True),
+        *written_by(),
+        Index(None, "digest"),
+        Index(None, "cluster_id", "id"),
+        Index(None, "cluster_id", "now_ms"),
+        Index(None, "cluster_id", "preemptor"),
+        Index(None, "cluster_id", "verdict"),
+        Index(None, "replaces"),
+        unique_for_ever=True,
+    )
+    table(
+        "observed_victims",
+        int64("observation_id", ForeignKey("observations.id")),
+        int64("position"),
+        int64("cluster_id"),
+        millis("now_ms"),
+        boolean("counted"),
+        text("preemptor_namespace"),
+        text("victim"),
+        text("namespace"),
+        text("uid"),
+        text("node"),
+        int64("priority", nullable=True),
+        text("priority_class"),
+        text("owner"),
+        millis("start_ms", nullable=True),
+        int64("run_seconds"),
+        int64("cpu_milli"),
+        int64("memory_bytes"),
+        boolean("pdb_violating", nullable=True),
+        text("evidence"),
+        text("event_uid"),
+        PrimaryKeyConstraint("observation_id", "position"),
+        Index(None, "cluster_id", "now_ms", "namespace", "owner"),
+        Index(None, "cluster_id", "namespace", "owner", "now_ms"),
+        Index(None, "cluster_id", "event_uid"),
+        Index(None, "cluster_id", "uid"),
+        clustered=True,
+    )
+    table(
+        "gaps",
+        identity(),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        millis("at_ms"),
+        text("actor"),
+        text("kind"),
+        text("reason"),
+        millis("since_ms", nullable=True),
+        millis("until_ms"),
+        int64("since_version"),
+        int64("until_version"),
+        int64("revision"),
+        *written_by(),
+        Index(None, "cluster_id", "id"),
+        unique_for_ever=True,
+    )
+    table(
+        "follow_positions",
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("kind"),
+        int64("resource_version"),
+        millis("at_ms"),
+        PrimaryKeyConstraint("cluster_id", "kind"),
+        clustered=True,
+    )
+
+
 def create_audit() -> None:
     table(
         "environments",
@@ -546,6 +649,8 @@ def create_audit() -> None:
         int64("environment_id", ForeignKey("environments.id"), nullable=True),
         int64("activation_id", ForeignKey("activations.id"), nullable=True),
         int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
+        int64("observation_id", ForeignKey("observations.id"), nullable=True),
+        int64("gap_id", ForeignKey("gaps.id"), nullable=True),
         text("subject_digest"),
         text("rows_digest"),
         millis("at_ms"),
@@ -577,6 +682,14 @@ TABLES = (
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
+    "storage_classes",
+    "csi_drivers",
+    "csi_storage_capacities",
+    "services",
+    "replication_controllers",
+    "replica_sets",
+    "stateful_sets",
+    "resource_claims",
     "nominations",
     "nomination_ends",
     "rule_sets",
@@ -593,6 +706,10 @@ TABLES = (
     "sessions",
     "session_steps",
     "prunings",
+    "observations",
+    "observed_victims",
+    "gaps",
+    "follow_positions",
     "ledger",
 )
 
@@ -674,8 +791,16 @@ RAN = (
 )
 
 
+# An observation that a surer one took the place of counts no more.
+NOT_REPLACED = "NOT EXISTS (SELECT 1 FROM observations x WHERE x.replaces = o.id)"
+
+
 def v_preemptions(words: Words) -> str:
-    """A session ranks no candidates and heeds no budgets: their columns are null in its rows."""
+    """Of our decisions, of sessions, and those that a real scheduler made: `origin` tells which.
+
+    A session ranks no candidates and heeds no budgets, and what a real scheduler looked at it does
+    not say: their columns are null in these rows.
+    """
     instant = words.instant
     return f"""
         SELECT d.id AS decision_id, c.name AS cluster, d.now_ms,
@@ -683,7 +808,8 @@ def v_preemptions(words: Words) -> str:
                d.preemptor_priority, d.node, d.victim_count, d.pdb_violations,
                d.candidate_count, d.decided_by, r.name AS rule_set, r.digest AS rule_set_digest,
                y.environment, y.actor, d.revision, d.digest, CAST(NULL AS BIGINT) AS session_id,
-               d.origin
+               d.origin, CAST(NULL AS BIGINT) AS observation_id,
+               CAST('certain' AS TEXT) AS confidence
         FROM decisions d
         LEFT JOIN clusters c ON c.id = d.cluster_id
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
@@ -693,8 +819,18 @@ def v_preemptions(words: Words) -> str:
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
                CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), r.name, r.digest,
-               s.environment, s.actor, s.revision, s.digest, s.id, CAST('decided' AS TEXT)
+               s.environment, s.actor, s.revision, s.digest, s.id, CAST('decided' AS TEXT),
+               CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
         {session_preemptions(names="LEFT JOIN")}
+        UNION ALL
+        SELECT CAST(NULL AS BIGINT), c.name, o.now_ms, {instant("o.now_ms")}, o.preemptor,
+               o.preemptor_namespace, o.preemptor_priority, o.node, o.victim_count,
+               CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), CAST('' AS TEXT), CAST('' AS TEXT),
+               CAST('' AS TEXT), CAST('' AS TEXT), o.scheduler, CAST(NULL AS BIGINT), o.digest,
+               CAST(NULL AS BIGINT), CAST('observed' AS TEXT), o.id, o.confidence
+        FROM observations o
+        LEFT JOIN clusters c ON c.id = o.cluster_id
+        WHERE {NOT_REPLACED}
     """
 
 
@@ -709,7 +845,8 @@ def v_victims(words: Words) -> str:
                d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
                v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
                v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action,
-               d.origin
+               d.origin, CAST(NULL AS BIGINT) AS observation_id,
+               CAST('certain' AS TEXT) AS confidence
         FROM victims v
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -722,8 +859,20 @@ def v_victims(words: Words) -> str:
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
                CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
                CAST('[]' AS {words.json}), s.id, t.action,
-               CAST('decided' AS TEXT)
+               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
         {session_evictions(names="LEFT JOIN")}
+        UNION ALL
+        SELECT CAST(NULL AS BIGINT), v.position, c.name, v.now_ms, {instant("v.now_ms")},
+               v.victim, v.namespace, v.owner, v.priority, v.priority_class, v.uid, v.node,
+               o.preemptor, o.preemptor_namespace, o.preemptor_priority,
+               {instant("v.start_ms")}, v.run_seconds, v.cpu_milli, v.memory_bytes,
+               v.pdb_violating, CAST({words.no} AS {words.boolean}), v.counted,
+               CAST('' AS TEXT), CAST('[]' AS {words.json}), CAST(NULL AS BIGINT),
+               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence
+        FROM observed_victims v
+        CROSS JOIN observations o
+        LEFT JOIN clusters c ON c.id = v.cluster_id
+        WHERE o.id = v.observation_id AND {NOT_REPLACED}
     """
 
 
@@ -732,9 +881,9 @@ def v_who_preempts_whom(words: Words) -> str:
     return f"""
         SELECT c.name AS cluster, g.preemptor_namespace, g.victim_namespace, g.evictions,
                g.run_seconds_lost, {instant("g.first_ms")} AS first_at,
-               {instant("g.last_ms")} AS last_at
+               {instant("g.last_ms")} AS last_at, g.origin
         FROM (
-            SELECT cluster_id, preemptor_namespace, victim_namespace,
+            SELECT cluster_id, preemptor_namespace, victim_namespace, origin,
                    CAST(sum(evictions) AS BIGINT) AS evictions,
                    CAST(sum(run_seconds_lost) AS BIGINT) AS run_seconds_lost,
                    min(first_ms) AS first_ms, max(last_ms) AS last_ms
@@ -742,17 +891,28 @@ def v_who_preempts_whom(words: Words) -> str:
                 SELECT cluster_id, preemptor_namespace, namespace AS victim_namespace,
                        CAST(count(*) AS BIGINT) AS evictions,
                        CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
-                       min(now_ms) AS first_ms, max(now_ms) AS last_ms
+                       min(now_ms) AS first_ms, max(now_ms) AS last_ms,
+                       CAST('decided' AS TEXT) AS origin
                 FROM victims
                 WHERE evicted
                 GROUP BY cluster_id, preemptor_namespace, namespace
                 UNION ALL
                 SELECT s.cluster_id, p.namespace, v.namespace, CAST(count(*) AS BIGINT),
-                       CAST(sum({RAN}) AS BIGINT), min(s.now_ms), max(s.now_ms)
+                       CAST(sum({RAN}) AS BIGINT), min(s.now_ms), max(s.now_ms),
+                       CAST('decided' AS TEXT)
                 {session_evictions(names="JOIN")}
                 GROUP BY s.cluster_id, p.namespace, v.namespace
+                UNION ALL
+                SELECT o.cluster_id, o.preemptor_namespace, o.namespace,
+                       CAST(count(*) AS BIGINT), CAST(sum(o.run_seconds) AS BIGINT),
+                       min(o.now_ms), max(o.now_ms), CAST('observed' AS TEXT)
+                FROM observed_victims o
+                WHERE o.counted AND NOT EXISTS (
+                    SELECT 1 FROM observations x WHERE x.replaces = o.observation_id
+                )
+                GROUP BY o.cluster_id, o.preemptor_namespace, o.namespace
             ) b
-            GROUP BY cluster_id, preemptor_namespace, victim_namespace
+            GROUP BY cluster_id, preemptor_namespace, victim_namespace, origin
         ) g
         JOIN clusters c ON c.id = g.cluster_id
     """
@@ -780,26 +940,35 @@ def v_preemptions_hourly(words: Words) -> str:
     return f"""
         SELECT c.name AS cluster, g.hour * 3600000 AS hour_ms,
                {words.instant("(g.hour * 3600000)")} AS hour_at,
-               g.preemptions, g.victims, g.pdb_violations
+               g.preemptions, g.victims, g.pdb_violations, g.origin
         FROM (
-            SELECT cluster_id, hour, CAST(sum(preemptions) AS BIGINT) AS preemptions,
+            SELECT cluster_id, hour, origin, CAST(sum(preemptions) AS BIGINT) AS preemptions,
                    CAST(sum(victims) AS BIGINT) AS victims,
                    CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
             FROM (
                 SELECT cluster_id, now_ms / 3600000 AS hour,
                        CAST(count(*) AS BIGINT) AS preemptions,
                        CAST(sum(victim_count) AS BIGINT) AS victims,
-                       CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
+                       CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations,
+                       CAST('decided' AS TEXT) AS origin
                 FROM decisions
                 WHERE {PREEMPTED}
                 GROUP BY cluster_id, now_ms / 3600000
                 UNION ALL
                 SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
-                       CAST(sum(t.victims) AS BIGINT), CAST(0 AS BIGINT)
+                       CAST(sum(t.victims) AS BIGINT), CAST(0 AS BIGINT),
+                       CAST('decided' AS TEXT)
                 {session_preemptions(names="JOIN")}
                 GROUP BY s.cluster_id, s.now_ms / 3600000
+                UNION ALL
+                SELECT o.cluster_id, o.now_ms / 3600000, CAST(count(*) AS BIGINT),
+                       CAST(sum(o.victim_count) AS BIGINT), CAST(0 AS BIGINT),
+                       CAST('observed' AS TEXT)
+                FROM observations o
+                WHERE o.confidence <> 'possible' AND {NOT_REPLACED}
+                GROUP BY o.cluster_id, o.now_ms / 3600000
             ) b
-            GROUP BY cluster_id, hour
+            GROUP BY cluster_id, hour, origin
         ) g
         JOIN clusters c ON c.id = g.cluster_id
     """
@@ -866,6 +1035,14 @@ KINDS = (
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),
+    ("StorageClass", "storage_classes", "''", "''"),
+    ("CSIDriver", "csi_drivers", "''", "''"),
+    ("CSIStorageCapacity", "csi_storage_capacities", "v.namespace", "''"),
+    ("Service", "services", "v.namespace", "''"),
+    ("ReplicationController", "replication_controllers", "v.namespace", "''"),
+    ("ReplicaSet", "replica_sets", "v.namespace", "''"),
+    ("StatefulSet", "stateful_sets", "v.namespace", "''"),
+    ("ResourceClaim", "resource_claims", "v.namespace", "''"),
 )
 
 
@@ -906,6 +1083,7 @@ VIEWS = (
 def upgrade() -> None:
     create_state()
     create_decisions()
+    create_observations()
     create_audit()
     words = SQLITE if op.get_bind().dialect.name == "sqlite" else POSTGRES
     for view in VIEWS:

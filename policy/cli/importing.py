@@ -13,13 +13,10 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cluster.objects import ClusterObject, PriorityClass
     from policy.manifests import ManifestSet
-    from policy.store import ImportResult, Store, StrayPods
+    from policy.store import ImportResult, StrayPods
 
 _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
-_LONGEST_SOURCE = 200
-_NAMED = 3
 
 
 @click.command("import")
@@ -68,101 +65,48 @@ def command(
     everything is imported or, where anything is wrong, nothing. Importing the same again changes
     nothing; what changed becomes a new revision. A new database is created.
 
+    Of a recorded watch (lines of `type` and `object`) every change is applied in the order of its
+    server, removals too. What the input shows of preemptions by the cluster's own scheduler
+    (events, conditions, nominations) is recorded as well: `policy observed` lists them.
+
     \b
     Example:
-      kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
-      policy import cluster.json
-      policy import --at 2026-11-21T08:00:00Z --cluster yesterday cluster.json
+      kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A -o json > c.json
+      policy import c.json
+      policy import --at 2026-11-21T08:00:00Z --cluster yesterday c.json
       policy import --cluster staging --prune dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
+    from policy.cli import import_observed
     from policy.manifests import Limits, read
 
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     with output.progress("reading") as progress:
         found = read(paths, stdin=session.standard_input(), progress=progress, limits=limits)
     _tell(found)
-    if not found.objects:
+    if not found.objects and not found.changes and not found.claims:
         output.say("nothing to import: no object of a kind that decides anything")
         output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
-        result = _store(store, cluster, found, prune=prune, of_ms=options.millis(of))
-    _print(result, form)
+        result, observed = import_observed.store(
+            store, cluster, found, prune=prune, of_ms=options.millis(of)
+        )
+    _print(result, form, observed)
     _warn_of_strays(result.stray)
     return Exit.OK
 
 
-def _store(
-    store: Store, cluster: str, found: ManifestSet, *, prune: bool, of_ms: int | None
-) -> ImportResult:
-    from policy.manifests import default_classes, resolve
-    from policy.store import PruneScope
-
-    known = _known_classes(store, cluster, found.objects)
-    objects = resolve(found.objects, known_classes=known, places=found.places)
-    _warn_of_defaults(default_classes(found.objects, known))
-    with output.progress("storing") as progress:
-        return store.record.import_objects(
-            cluster,
-            objects,
-            at_ms=session.clock_ms(),
-            of_ms=of_ms,
-            source=_source(found.sources),
-            actor=session.actor(),
-            prune=PruneScope() if prune else None,
-            progress=lambda done: progress(done, len(objects)),
-        )
-
-
-def _known_classes(
-    store: Store, cluster: str, objects: Sequence[ClusterObject]
-) -> list[PriorityClass]:
-    """Classes that were imported earlier, where some pod of this import still needs one."""
-    from policy.cluster.objects import Pod, PriorityClass
-    from policy.store import NotFound
-
-    if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
-        return []
-    try:
-        state = store.state.load(cluster)
-    except NotFound:
-        return []
-    return [o for o in state.objects if type(o) is PriorityClass]
-
-
-def _source(names: Sequence[str]) -> str:
-    text = ", ".join(names)
-    if len(text) <= _LONGEST_SOURCE:
-        return text
-    return f"{names[0][:_LONGEST_SOURCE]} and {len(names) - 1} more files"
-
-
 def _tell(found: ManifestSet) -> None:
+    from policy.cli import import_observed
+
     if found.skipped:
         output.say(f"skipped: {_counted(found.skipped)}")
     if found.repeated:
         named = list(found.repeated)
         output.say(
             f"{output.number(len(named), 'object')} stood more than once and"
-            f" differed; the last one was taken: {_first(named)}"
-        )
-
-
-def _first(names: Sequence[str]) -> str:
-    from policy.manifests.problems import shown
-
-    more = len(names) - _NAMED
-    text = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
-    return f"{text} and {more} more" if more > 0 else text
-
-
-def _warn_of_defaults(classes: Sequence[PriorityClass]) -> None:
-    if len(classes) > 1:
-        names = [f"PriorityClass {c.metadata.name}" for c in classes]
-        output.say(
-            f"warning: more than one global default: {_first(names)}; pods without a class get"
-            f" the lowest, {classes[0].metadata.name} ({classes[0].value})"
+            f" differed; the last one was taken: {import_observed.first(named)}"
         )
 
 
@@ -181,7 +125,7 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
 
 
-def _print(result: ImportResult, form: str) -> None:
+def _print(result: ImportResult, form: str, observed: Sequence[int]) -> None:
     rows = [
         {
             "kind": kind,
@@ -200,6 +144,7 @@ def _print(result: ImportResult, form: str) -> None:
                 "state_digest": result.state_digest,
                 "new_revision": result.new_revision,
                 "pods_on_unknown_nodes": result.stray.count,
+                "observed": list(observed),
                 "kinds": rows,
             },
             form,
@@ -210,3 +155,6 @@ def _print(result: ImportResult, form: str) -> None:
         output.say(f"cluster {result.cluster} is at revision {result.revision}")
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
+    if observed:
+        count = output.number(len(observed), "preemption")
+        output.say(f"observed {count} by the cluster's own scheduler; `policy observed` lists them")

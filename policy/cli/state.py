@@ -33,6 +33,14 @@ KINDS: Final[Mapping[str, str]] = {
     "pv": "PersistentVolume",
     "pvc": "PersistentVolumeClaim",
     "csinodes": "CSINode",
+    "storageclasses": "StorageClass",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "resourceclaims": "ResourceClaim",
 }
 """Kinds as kubectl names them."""
 
@@ -209,6 +217,12 @@ _API_VERSIONS: Final = {
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "CSINode": "storage.k8s.io/v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSIDriver": "storage.k8s.io/v1",
+    "CSIStorageCapacity": "storage.k8s.io/v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ResourceClaim": "resource.k8s.io/v1",
     "PodGroup": "scheduling.incubator.k8s.io/v1alpha1",
     "Queue": "scheduling.incubator.k8s.io/v1alpha1",
     "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",

@@ -120,6 +120,19 @@ class Head(msgspec.Struct, frozen=True):
     cluster: msgspec.Raw = msgspec.Raw()
     expect: msgspec.Raw = msgspec.Raw()
     config: msgspec.Raw = msgspec.Raw()
+    #: of a running scheduler
+    pending: str | None = None
+    objects: msgspec.Raw = msgspec.Raw()
+    notes: Notes | None = None
+
+    @property
+    def of_family(self) -> str:
+        """The family, wherever the form of the recording names it; "" without one."""
+        return self.family or (self.notes.family if self.notes is not None else "")
+
+
+class Notes(msgspec.Struct, frozen=True):
+    family: str = ""
 
 
 _HEAD: Final = msgspec.json.Decoder(Head)

@@ -27,7 +27,7 @@ class TiedImportance(Importance):
     (namespace/name) to places; the others keep their place in snapshot order.
     """
 
-    relists_all = True
+    sorts_all_again = True
 
     def __init__(
         self,

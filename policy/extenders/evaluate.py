@@ -31,7 +31,7 @@ from policy.extenders.protocol import (
     victims_request,
 )
 from policy.filters.base import Incoming, Nodes
-from policy.rules.ruleset import Extender
+from policy.rules.ruleset import Extender, UnmentionedNodes
 
 _SCALE = 10
 """An extender's scores go to 10, the scheduler's to 100."""
@@ -50,6 +50,7 @@ class FilterResult:
     passing: Nodes  #: ascending
     failed: Mapping[int, str] = field(default_factory=dict)
     unresolvable: Mapping[int, str] = field(default_factory=dict)
+    unmentioned: Mapping[int, UnmentionedNodes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +141,7 @@ class Consultation:
         index = self._snapshot.nodes.index
         failed: dict[int, str] = {}
         unresolvable: dict[int, str] = {}
+        unmentioned: dict[int, UnmentionedNodes] = {}
         for extender in self._asked(Kind.FILTER):
             if not nodes.size:
                 break
@@ -162,8 +164,13 @@ class Consultation:
                     if name in index and not (into is failed and name in hopeless):
                         into[index[name]] = text
                         other.pop(index[name], None)
+            for node in np.setdiff1d(nodes, left).tolist():
+                if node not in failed and node not in unresolvable:
+                    unmentioned[node] = extender.unmentioned_nodes
             nodes = left
-        return FilterResult(passing=nodes, failed=failed, unresolvable=unresolvable)
+        return FilterResult(
+            passing=nodes, failed=failed, unresolvable=unresolvable, unmentioned=unmentioned
+        )
 
     def _left(self, extender: Extender, nodes: Nodes, names: Sequence[str]) -> Nodes:
         offered = set(nodes.tolist())

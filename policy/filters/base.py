@@ -13,8 +13,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +24,7 @@ from policy.cluster.requests import RequestRules, Requests, pod_requests
 from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
+from policy.filters.messages import NEWEST, Messages
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -55,6 +57,7 @@ class Incoming:
     pod: Pod
     key: str
     row: int
+    messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
@@ -91,6 +94,14 @@ class Filter(Protocol):
     def width(self) -> int:
         """Number of load columns; 0 where eviction changes nothing about the answer."""
 
+    @property
+    def local(self) -> bool:
+        """Is the answer for a node a matter of that node, its pods and the pod's spec alone?
+
+        More load then never helps, and the reasons of some nodes stand in one order, whichever
+        other nodes are judged with them.
+        """
+
     def base(self) -> Ints:
         """Load with every pod in place; shape (nodes, width)."""
 
@@ -117,6 +128,7 @@ class StaticFilter:
     """A filter whose answer no eviction changes: verdicts for all nodes, computed once."""
 
     width = 0
+    local = True
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
@@ -163,6 +175,8 @@ def unresolvable(coded: Coded, reasons: Sequence[tuple[str, ...]]) -> StaticFilt
 class LinearFilter:
     """Base of filters whose load is a plain sum of demands."""
 
+    local = False
+
     def without(self, load: Ints, removed: Ints) -> Ints:
         return load - removed
 
@@ -205,20 +219,26 @@ class Narrowing:
     by: str = ""
 
 
+Value: TypeAlias = str | int | bool | tuple[Mapping[str, Any], ...]
+"""A parameter's value: a word, a number, a truth value, or a list of mappings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of a filter as rule files may set it."""
 
     doc: str
-    default: str | int | bool
+    default: Value
     choices: tuple[str, ...] | None = None
+    #: of a list: the keys of each entry with their types, all of which must be given
+    entry: type[msgspec.Struct] | None = None
     #: what a rule set means that was stored before the parameter existed; without it such a rule
     #: set is refused, so every parameter that is added after a release names one
-    before: str | int | bool | None = None
+    before: Value | None = None
 
     @property
     def type(self) -> type:
-        return type(self.default)
+        return list if self.entry is not None else type(self.default)
 
 
 Parameters = Mapping[str, Any]
@@ -241,7 +261,7 @@ class FilterInfo:
     narrow: Callable[[Incoming, Parameters], Narrowing | None] = _no_narrowing
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def defaults(self) -> dict[str, str | int | bool]:
+    def defaults(self) -> dict[str, Value]:
         return {name: p.default for name, p in self.parameters.items()}
 
 

@@ -27,12 +27,11 @@ _PARTS: Final[tuple[tuple[FilterInfo, Mapping[str, str | bool]], ...]] = (
             "resize": False,
             "overhead": False,
             "runningInit": False,
-            "podCountWording": "insufficient-pods",
         },
     ),
     (node_name.INFO, {}),
     (node_ports.INFO, {"sidecars": False}),
-    (node_affinity.INFO, {"wording": "selector", "nodeNames": "not-narrowed"}),
+    (node_affinity.INFO, {"nodeNames": "not-narrowed"}),
 )
 
 
@@ -45,6 +44,7 @@ class General:
         for part in parts:
             self._parts.append((part, slice(self.width, self.width + part.width)))
             self.width += part.width
+        self.local = all(part.local for part in parts)
 
     def base(self) -> Ints:
         return np.concatenate([part.base() for part, _ in self._parts], axis=1)

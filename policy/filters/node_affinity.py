@@ -26,11 +26,12 @@ from policy.filters.base import (
     StaticFilter,
     Verdicts,
 )
+from policy.filters.messages import Messages, text_of
 
-WORDINGS = {
-    "affinity-selector": "node(s) didn't match Pod's node affinity/selector",
-    "affinity": "node(s) didn't match Pod's node affinity",
-    "selector": "node(s) didn't match node selector",
+NO_MATCH = {
+    Messages.V1_14: "node(s) didn't match node selector",
+    Messages.V1_20: "node(s) didn't match Pod's node affinity",
+    Messages.V1_27: "node(s) didn't match Pod's node affinity/selector",
 }
 CONFLICT = "pod affinity terms conflict"
 
@@ -67,7 +68,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         return None
     matches = matching_nodes(incoming.snapshot.nodes, required)
     codes = np.where(matches, 0, UNRESOLVABLE).astype(np.int8)
-    return StaticFilter(Verdicts.single(codes, WORDINGS[parameters["wording"]]))
+    return StaticFilter(Verdicts.single(codes, text_of(NO_MATCH, incoming.messages)))
 
 
 def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
@@ -92,11 +93,6 @@ INFO = FilterInfo(
     build=build,
     narrow=narrow,
     parameters={
-        "wording": Parameter(
-            doc="how the reason is worded (generations differ)",
-            default="affinity-selector",
-            choices=tuple(WORDINGS),
-        ),
         "nodeNames": Parameter(
             doc="what becomes of nodes outside required matchFields on metadata.name: "
             "unresolvable (1.32 and later), skipped (1.28.10, 1.29.5, 1.30 and 1.31: unresolvable "

@@ -62,6 +62,16 @@ class Pipeline:
         self._loaded = [(built, columns) for _, built, columns in self._filters if built.width]
 
     @cached_property
+    def local(self) -> bool:
+        """Is every filter `Filter.local`?"""
+        return all(built.local for _, built, _ in self._filters)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The filters that have something to say about the pod."""
+        return tuple(name for name, _, _ in self._filters)
+
+    @cached_property
     def base(self) -> Ints:
         """Load of every node with all its pods; shape (nodes, width)."""
         if len(self._loaded) == 1:

@@ -45,11 +45,13 @@ from policy.filters.base import (
     label_matches,
     pods_matching,
 )
+from policy.filters.messages import Messages
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 GENERAL = "node(s) didn't match pod affinity/anti-affinity"
+_GENERAL_FIRST = (Messages.V1_14, Messages.V1_20)  #: versions that give it before the broken rule
 
 
 class _Topology:
@@ -326,7 +328,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         # nominated pods with it (1.26 and later).
         if not seen and (parameters["skip"] == "when-irrelevant" or not existing_terms):
             return None
-    general = (GENERAL,) if parameters["wording"] == "general-first" else ()
+    general = (GENERAL,) if incoming.messages in _GENERAL_FIRST else ()
     return PodAffinityFilter(
         incoming,
         affinity=own[0],
@@ -338,7 +340,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
             "anti": (*general, ANTI),
             "existing": (*general, EXISTING),
         },
-        anywhere_if_first=parameters["firstOfGroup"] == "anywhere",
+        anywhere_if_first=parameters["firstOfGroup"] == "any-node",
         existing_first=parameters["order"] == "existing-first",
         together=parameters["terms"] == "together",
     )
@@ -361,11 +363,6 @@ INFO = FilterInfo(
     build=build,
     narrow=narrow,
     parameters={
-        "wording": Parameter(
-            doc="`precise` names the broken rule only, `general-first` a general text before it",
-            default="precise",
-            choices=("precise", "general-first"),
-        ),
         "namespaceSelector": Parameter(
             doc="the incoming pod's namespace selectors become names of namespaces; afterwards "
             "they are `dropped`, or `kept` and asked about no labels (a quirk of 1.35); `ignored` "
@@ -390,10 +387,10 @@ INFO = FilterInfo(
             choices=("each", "together"),
         ),
         "firstOfGroup": Parameter(
-            doc="where the first pod of a self-affine group may go: nodes that have the topology "
-            "labels, or anywhere (1.14)",
-            default="labelled-nodes",
-            choices=("labelled-nodes", "anywhere"),
+            doc="where the first pod of a self-affine group may go: nodes that have the labels of "
+            "its topologies, or any node (1.14)",
+            default="nodes-with-topology-label",
+            choices=("nodes-with-topology-label", "any-node"),
         ),
     },
 )

@@ -23,8 +23,9 @@ from policy.filters.base import (
     Parameters,
     Verdicts,
 )
+from policy.filters.messages import Messages, text_of
 
-TOO_MANY_PODS = {"too-many-pods": "Too many pods", "insufficient-pods": "Insufficient pods"}
+TOO_MANY_PODS = {Messages.V1_14: "Insufficient pods", Messages.V1_20: "Too many pods"}
 _FIRST = (CPU, MEMORY, EPHEMERAL)
 
 
@@ -40,6 +41,8 @@ def request_rules(parameters: Parameters) -> RequestRules:
 
 
 class Resources(LinearFilter):
+    local = True
+
     def __init__(self, incoming: Incoming, parameters: Parameters, names: tuple[str, ...]) -> None:
         snapshot = incoming.snapshot
         self._snapshot = snapshot
@@ -65,7 +68,7 @@ class Resources(LinearFilter):
         self._room: Ints = room.T
         self._hopeless: Bools = hopeless
         self._reasons = (
-            TOO_MANY_PODS[parameters["podCountWording"]],
+            text_of(TOO_MANY_PODS, incoming.messages),
             *(f"Insufficient {name}" for name in names),
         )
 
@@ -165,10 +168,5 @@ INFO = FilterInfo(
         "resize": Parameter(doc="pods in resize count the larger of spec and status", default=True),
         "overhead": Parameter(doc="spec.overhead is added", default=True),
         "runningInit": Parameter(doc="init containers of pods on nodes count", default=True),
-        "podCountWording": Parameter(
-            doc="how a node without room for one more pod is worded",
-            default="too-many-pods",
-            choices=tuple(TOO_MANY_PODS),
-        ),
     },
 )

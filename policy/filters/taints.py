@@ -7,28 +7,28 @@ from policy.filters.base import (
     Filter,
     FilterInfo,
     Incoming,
-    Parameter,
     Parameters,
     unresolvable,
 )
+from policy.filters.messages import Messages, text_of
 
-#: How the generations word the reason; `{key: value}` is the first taint not tolerated.
-WORDINGS = {
-    "untolerated": "node(s) had untolerated taint(s)",
-    "untolerated-named": "node(s) had untolerated taint {{{key}: {value}}}",
-    "not-tolerated-named": "node(s) had taint {{{key}: {value}}}, that the pod didn't tolerate",
-    "not-tolerated": "node(s) had taints that the pod didn't tolerate",
+#: `{key: value}` is the first taint that the pod does not tolerate.
+UNTOLERATED = {
+    Messages.V1_14: "node(s) had taints that the pod didn't tolerate",
+    Messages.V1_20: "node(s) had taint {{{key}: {value}}}, that the pod didn't tolerate",
+    Messages.V1_27: "node(s) had untolerated taint {{{key}: {value}}}",
+    Messages.V1_34_2: "node(s) had untolerated taint(s)",
 }
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     tainted = incoming.snapshot.nodes.coded("taints", lambda n: tuple(n.spec.taints or ()))
     tolerations = incoming.pod.spec.tolerations or ()
-    wording = WORDINGS[parameters["wording"]]
+    text = text_of(UNTOLERATED, incoming.messages)
     reasons: list[tuple[str, ...]] = []
     for taints in tainted.values:
         taint = first_untolerated(taints, tolerations, effects=DO_NOT_SCHEDULE)
-        reasons.append(() if taint is None else (wording.format(key=taint.key, value=taint.value),))
+        reasons.append(() if taint is None else (text.format(key=taint.key, value=taint.value),))
     return unresolvable(tainted, reasons)
 
 
@@ -37,11 +37,4 @@ INFO = FilterInfo(
     plugin="TaintToleration",
     doc="NoSchedule and NoExecute taints not tolerated. Eviction cannot resolve it.",
     build=build,
-    parameters={
-        "wording": Parameter(
-            doc="how the reason is worded (generations differ)",
-            default="untolerated",
-            choices=tuple(WORDINGS),
-        ),
-    },
 )

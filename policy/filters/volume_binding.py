@@ -20,11 +20,11 @@ from policy.filters.base import (
     FilterInfo,
     Incoming,
     Narrowing,
-    Parameter,
     Parameters,
     StaticFilter,
     Verdicts,
 )
+from policy.filters.messages import Messages, text_of
 from policy.filters.node_affinity import matching_nodes
 from policy.filters.volume_claims import (
     MISSING_CLAIMS,
@@ -36,9 +36,9 @@ from policy.filters.volume_claims import (
     volume_of,
 )
 
-WORDINGS = {
-    "affinity": "node(s) didn't match PersistentVolume's node affinity",
-    "conflict": "node(s) had volume node affinity conflict",
+NO_MATCH = {
+    Messages.V1_14: "node(s) had volume node affinity conflict",
+    Messages.V1_33: "node(s) didn't match PersistentVolume's node affinity",
 }
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
@@ -76,7 +76,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     if usable.all():
         return None
     codes = np.where(usable, 0, UNRESOLVABLE).astype(np.int8)
-    return StaticFilter(Verdicts.single(codes, WORDINGS[parameters["wording"]]))
+    return StaticFilter(Verdicts.single(codes, text_of(NO_MATCH, incoming.messages)))
 
 
 def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
@@ -126,11 +126,6 @@ INFO = FilterInfo(
     build=build,
     narrow=narrow,
     parameters={
-        "wording": Parameter(
-            doc="how the reason is worded: `affinity` in 1.33 and later, `conflict` before",
-            default="affinity",
-            choices=tuple(WORDINGS),
-        ),
         "missingClaims": MISSING_CLAIMS,
     },
 )

@@ -34,6 +34,7 @@ from policy.filters.base import (
     Parameters,
     Verdicts,
 )
+from policy.filters.messages import Messages, text_of
 from policy.filters.volume_claims import (
     CLAIMS,
     MISSING_CLAIMS,
@@ -45,12 +46,11 @@ from policy.filters.volume_claims import (
 )
 
 ONE_POD = {
-    "in-use": "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
-    "already in-use by another pod",
-    "same-name": "node has pod using PersistentVolumeClaim with the same name and "
+    Messages.V1_14: "node has pod using PersistentVolumeClaim with the same name and "
     "ReadWriteOncePod access mode",
+    Messages.V1_34: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access "
+    "mode already in-use by another pod",
 }
-"""How the generations word the reason."""
 DISK = "node(s) had no available disk"
 
 
@@ -211,7 +211,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         used=used,
         claims=claims,
         clashing=clashing,
-        one_pod=ONE_POD[parameters["wording"]],
+        one_pod=text_of(ONE_POD, incoming.messages),
     )
 
 
@@ -232,12 +232,6 @@ INFO = FilterInfo(
     parameters={
         "readWriteOncePod": Parameter(
             doc="ReadWriteOncePod claims count (1.27 and later)", default=True
-        ),
-        "wording": Parameter(
-            doc="how a ReadWriteOncePod claim in use is worded: in-use (1.34 and later), "
-            "same-name (earlier)",
-            default="in-use",
-            choices=tuple(ONE_POD),
         ),
         "missingClaims": MISSING_CLAIMS,
     },

@@ -13,6 +13,7 @@ from policy.manifests import admission, checks, limits
 from policy.manifests.fields import Mismatch
 from policy.manifests.limits import Limits
 from policy.manifests.problems import shown
+from policy.observing.events import Claim
 from policy.text.problems import Problem
 
 MOST_PROBLEMS: Final = 1000
@@ -34,6 +35,26 @@ class Place:
     document: int  #: 1-based; 0 where the file is a single document
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEntry:
+    """One line of a watch: an object as it came to be, or that it is gone."""
+
+    kind: str
+    key: str
+    obj: ClusterObject | None  #: None where it was deleted
+    resource_version: int  #: 0 where the line does not say it
+    received_ms: int | None  #: where the recorder of the watch noted it
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenClaim:
+    """An event about a preemption."""
+
+    claim: Claim
+    received_ms: int | None
+
+
 class Collected:
     """The objects and problems of all sources, in the order of reading."""
 
@@ -45,21 +66,47 @@ class Collected:
         self.sources: list[str] = []
         self._limits = limits
         self._admission = admission
-        self._found: dict[tuple[str, str], tuple[ClusterObject, Place]] = {}
+        self.stream: list[StreamEntry] = []
+        self.claims: list[SeenClaim] = []
+        self.received_ms: int | None = None  #: of the line of a watch at hand
+        # with the resourceVersion, 0 where there is none
+        self._found: dict[tuple[str, str], tuple[ClusterObject, Place, int]] = {}
+        # the objects of lists alone, once there is a watch that changes them
+        self._listed: dict[tuple[str, str], tuple[ClusterObject, Place, int]] | None = None
         self._uids: dict[str, tuple[str, str]] = {}
         self._single: set[str] = set()  # sources of one document
         self._first_problem = 0  # of the present source
 
     @property
     def objects(self) -> list[ClusterObject]:
-        return [obj for obj, _ in self._found.values()]
+        return [obj for obj, _, _ in self._found.values()]
+
+    @property
+    def listed(self) -> list[ClusterObject]:
+        """The objects of lists, as they were before the watches among the sources."""
+        return [obj for obj, _, _ in self._lists.values()]
+
+    @property
+    def _lists(self) -> dict[tuple[str, str], tuple[ClusterObject, Place, int]]:
+        return self._found if self._listed is None else self._listed
+
+    @property
+    def changes(self) -> list[StreamEntry]:
+        """The lines of watches that are newer than the lists, in the order of their server."""
+        lists = self._lists
+        newer = []
+        for entry in self.stream:
+            listed = lists.get((entry.kind, entry.key))
+            if listed is None or not 0 < entry.resource_version <= listed[2]:
+                newer.append(entry)
+        return newer
 
     @property
     def places(self) -> list[Place]:
         """Parallel to `objects`."""
         places: list[Place] = []
         given = shown = Place("", 0)
-        for _, place in self._found.values():
+        for _, place, _ in self._found.values():
             if place is not given:
                 given = place
                 shown = Place(place.source, 0) if place.source in self._single else place
@@ -98,12 +145,18 @@ class Collected:
         self.skipped[label] += count
 
     def add(
-        self, obj: ClusterObject, *, nameless: Callable[[str], str], replaces: bool = False
+        self,
+        obj: ClusterObject,
+        *,
+        nameless: Callable[[str], str],
+        version: int = 0,
+        replaces: bool = False,
     ) -> None:
         """Check an object and keep it; the later of two under one key counts.
 
-        nameless: how a kind is called whose object has no name. With `replaces` an earlier object
-        under the key is outdated, not repeated. Raises Stop where there are too many.
+        nameless: how a kind is called whose object has no name. version: its resourceVersion.
+        With `replaces`, of a watch, an earlier object under the key is outdated, not repeated.
+        Raises Stop where there are too many.
         """
         if not self.check(obj, nameless=nameless):
             return
@@ -115,7 +168,29 @@ class Collected:
                 self._stop(*limits.too_many(self._limits))
         elif not replaces and before[0] != obj:
             self.repeated[f"{kind} {key}"] += 1
-        self._found[at] = (obj, self.place)
+        if replaces:
+            self._change(kind, key, obj, version)
+        elif self._listed is not None:
+            self._listed[at] = (obj, self.place, version)
+        self._found[at] = (obj, self.place, version)
+
+    def _change(self, kind: str, key: str, obj: ClusterObject | None, version: int) -> None:
+        if self._listed is None:
+            self._listed = dict(self._found)
+        self.stream.append(
+            StreamEntry(
+                kind=kind,
+                key=key,
+                obj=obj,
+                resource_version=version,
+                received_ms=self.received_ms,
+                place=self.place,
+            )
+        )
+
+    def claim(self, claim: Claim) -> None:
+        """Keep what an event says about a preemption."""
+        self.claims.append(SeenClaim(claim=claim, received_ms=self.received_ms))
 
     def check(self, obj: ClusterObject, *, nameless: Callable[[str], str]) -> bool:
         """Whether nothing is wrong with an object; what is wrong is kept as problems."""
@@ -152,6 +227,7 @@ class Collected:
         message = f"`{shown(uid)}` is also the uid of {owner[0]} {owner[1]}"
         return [Mismatch("metadata.uid", message)]
 
-    def remove(self, kind: str, key: str) -> bool:
-        """Forget an object; whether it was there."""
-        return self._found.pop((kind, key), None) is not None
+    def remove(self, kind: str, key: str, *, version: int) -> None:
+        """An object was deleted, as a watch says."""
+        self._change(kind, key, None, version)
+        self._found.pop((kind, key), None)

@@ -12,13 +12,14 @@ from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
 
-from policy.cluster import collector
+from policy.cluster import collector, times
 from policy.cluster.objects import KINDS, ClusterObject, key_of
 from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
-from policy.manifests.collected import Collected, Place, Stop
+from policy.manifests.collected import Collected, Place, SeenClaim, Stop, StreamEntry
 from policy.manifests.json_texts import EndOfList, JsonError, Part, Parts, TooLarge
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, shown
+from policy.observing.events import EventError, claim_of, version_of
 from policy.text.problems import Problem
 from policy.text.yaml12 import YamlError
 
@@ -28,7 +29,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 OBJECTS: Final = "<objects>"
 OTHER_FILES: Final = "(other files)"
 EMPTY_FILE: Final = "(empty file)"
-_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 _PROGRESS_EVERY: Final = 1000
 _DEEPEST_LISTS: Final = 10
 
@@ -37,8 +38,11 @@ _DEEPEST_LISTS: Final = 10
 class ManifestSet:
     """The objects of some manifests, each once, in the order of reading."""
 
-    objects: list[ClusterObject]
+    objects: list[ClusterObject]  #: as lists and watches leave them
     places: list[Place]  #: parallel to `objects`
+    listed: list[ClusterObject]  #: as the lists alone have them, before any watch
+    changes: list[StreamEntry]  #: what watches change of the lists, in the order of reading
+    claims: list[SeenClaim]  #: what events say about preemptions
     skipped: Counter[str]  #: objects that are not used, by kind
     sources: tuple[str, ...]  #: files that were read
     #: objects that stood more than once and differed (`Pod default/web`), and how often they were
@@ -143,6 +147,9 @@ class _Reader:
         return ManifestSet(
             objects=into.objects,
             places=into.places,
+            listed=into.listed,
+            changes=into.changes,
+            claims=into.claims,
             skipped=into.skipped,
             sources=tuple(into.sources),
             repeated=into.repeated,
@@ -339,9 +346,11 @@ class _Reader:
             return
         kind = value.get("kind") or of
         event = value.get("type")
-        if isinstance(event, str) and event in _EVENTS and isinstance(value.get("object"), dict):
+        if isinstance(event, str) and isinstance(value.get("object"), dict):
             self._no_key_twice(value, f"{event} event")
+            self._collected.received_ms = _received(value)
             self._event(event, value["object"], depth + 1)
+            self._collected.received_ms = None
         elif isinstance(value.get("items"), list) and _may_be_list(kind):
             self._no_key_twice(value, kind or "object")
             inner = _item_kind(kind or "")
@@ -372,6 +381,8 @@ class _Reader:
             kind = self._recognised(value)
             if kind is None:
                 return
+        elif kind == "Event" and _names_an_event(api_version):
+            pass
         elif not kinds.used(kind, api_version if isinstance(api_version, str) else ""):
             self._collected.skip(kinds.label(kind, str(api_version or "")))
             return
@@ -379,8 +390,22 @@ class _Reader:
             kind = kinds.of(kind, api_version if isinstance(api_version, str) else "")
         if kind in KINDS:
             self._convert(value, kind)
+        elif kind == "Event":
+            self._claim(value)
         else:
             self._collected.skip(kind)
+
+    def _claim(self, value: dict[str, Any]) -> None:
+        """An Event object: kept where it is about a preemption, else counted."""
+        try:
+            claim = claim_of(value)
+        except EventError as exc:
+            self._problem(str(exc), obj=self._label("Event", value.get("metadata")))
+            return
+        if claim is None:
+            self._collected.skip("Event")
+        else:
+            self._collected.claim(claim)
 
     def _recognised(self, value: dict[str, Any]) -> str | None:
         go_name = kinds.capitalised(value)
@@ -410,10 +435,12 @@ class _Reader:
             self._problem(f"the watch ended in an error: {message}")
         elif event == "DELETED":
             self._deleted(value)
-        elif event != "BOOKMARK":
+        elif event in _CHANGES:
             self._replaces = True
             self._value(value, None, depth)
             self._replaces = False
+        elif event != "BOOKMARK":
+            self._collected.skip(f"{event} (no event of a watch)")
 
     def _deleted(self, value: dict[str, Any]) -> None:
         kind, meta = value.get("kind"), value.get("metadata")
@@ -422,8 +449,10 @@ class _Reader:
             of = KINDS.get(kinds.of(kind, str(value.get("apiVersion") or "")))
             if of is not None:
                 gone, _ = fields.convert({"metadata": meta, "value": 0}, of)
-        if gone is None or not self._collected.remove(type(gone).__name__, key_of(gone)):
+        if gone is None or not gone.metadata.name:
             self._collected.skip(f"{kind} (deleted)")
+        else:
+            self._collected.remove(type(gone).__name__, key_of(gone), version=_version(value))
 
     def _convert(self, value: dict[str, Any], kind: str) -> None:
         label = ""
@@ -445,7 +474,9 @@ class _Reader:
                 self._collected.check(obj, nameless=self._nameless)
                 return
         if obj is not None:
-            self._collected.add(obj, nameless=self._nameless, replaces=self._replaces)
+            self._collected.add(
+                obj, nameless=self._nameless, version=_version(value), replaces=self._replaces
+            )
 
     def _is_odd(self, value: dict[str, Any]) -> bool:
         """Whether an object may hold what `odd.problems` finds; says where it is too large."""
@@ -466,6 +497,31 @@ class _Reader:
 
     def _nameless(self, kind: str) -> str:
         return f"{kind} (item {self._item})" if self._item else kind
+
+
+def _names_an_event(api_version: Any) -> bool:
+    """Whether objects of kind Event are those of Kubernetes' own two groups."""
+    return api_version in (None, "", "v1") or (
+        isinstance(api_version, str) and api_version.startswith("events.k8s.io/")
+    )
+
+
+def _version(value: Mapping[str, Any]) -> int:
+    """The resourceVersion of an object, 0 where it has none."""
+    meta = value.get("metadata")
+    text = meta.get("resourceVersion") if isinstance(meta, dict) else None
+    return version_of(text) if isinstance(text, str) else 0
+
+
+def _received(line: Mapping[str, Any]) -> int | None:
+    """When a line of a watch was received, where whoever recorded it wrote that down.
+
+    `received`: seconds since 1970 UTC.
+    """
+    seconds = line.get("received")
+    if isinstance(seconds, int | float) and 0 < seconds < times.LATEST_NOW / 1000:
+        return int(seconds * 1000)
+    return None
 
 
 def _item_kind(kind: str) -> str | None:

@@ -30,6 +30,7 @@ from policy.extenders.recorded import NotRecorded
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
+from policy.preemption.classes import class_of
 from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
@@ -37,7 +38,7 @@ from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
 from policy.preemption.obstacles import obstacles_of
 from policy.preemption.outcome import conclude, place_pod
-from policy.rules.ruleset import CandidateNodes, RuleSet
+from policy.rules.ruleset import RuleSet
 
 
 class DecisionError(ValueError):
@@ -52,6 +53,7 @@ def decide(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    by_class: bool = False,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
@@ -59,7 +61,8 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
-    record of a decision (`RecordedExtenders`); what they say is part of the decision.
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. `by_class`
+    gives the same decision, sooner where equal pods were decided on this snapshot or before it.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
@@ -74,6 +77,7 @@ def decide(
         seed=seed,
         evaluate_all=evaluate_all,
         extenders=extenders,
+        by_class=by_class,
     )
 
 
@@ -86,6 +90,7 @@ def decide_by(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    by_class: bool = False,
 ) -> Decision:
     """`decide` with another importance order than the rule set's keys alone give.
 
@@ -106,6 +111,7 @@ def decide_by(
         pod=pod,
         key=preemptor,
         row=row,
+        messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
     )
     consultation = None
@@ -117,6 +123,7 @@ def decide_by(
         seed=seed,
         evaluate_all=evaluate_all,
         consultation=consultation,
+        by_class=by_class,
     )
     try:
         return _run(question, importance)
@@ -136,6 +143,7 @@ class _Question:
     seed: int
     evaluate_all: bool
     consultation: Consultation | None
+    by_class: bool
 
 
 def _cause(error: Exception) -> str:
@@ -155,6 +163,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         seed=question.seed,
         importance=importance,
         consultation=question.consultation,
+        class_of=class_of if question.by_class else lambda context: None,
     )
     if not len(context.names):
         return _failed(question, "no nodes available to schedule pods")
@@ -171,9 +180,6 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
                 filtered,
                 names=context.names,
                 nominated=context.nominated,
-                unmentioned_unresolvable=(
-                    context.rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE
-                ),
             )
         except ExtenderFailed as exc:
             return _failed(question, str(exc))

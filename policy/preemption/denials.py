@@ -62,7 +62,7 @@ def judged(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> tuple[Allowed,
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
         raise KeyError(preemptor)
-    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
     history = FrozenHistory(snapshot.history or {})
     variables = pod_variables(incoming)
     victims = rules.victims

@@ -14,6 +14,7 @@ from policy.extenders.evaluate import Consultation, ExtenderFailed, FilterResult
 from policy.filters.base import UNSCHEDULABLE, Nodes
 from policy.preemption.filtering import Filtered
 from policy.preemption.victims import DryRun
+from policy.rules.ruleset import UnmentionedNodes
 
 NAME: Final = "extender"
 """Stands for a filter's name where an extender decided a status."""
@@ -28,16 +29,12 @@ def ask_filters(
     *,
     names: Sequence[str],
     nominated: int,
-    unmentioned_unresolvable: bool,
 ) -> tuple[Filtered, Nodes]:
     """Statuses as the extenders leave them, and the nodes that pass. Raises ExtenderFailed.
 
     nominated: index of the pod's nominated node, NOWHERE without one: where it passes the
     filters, it is queried alone and before the others; a failure of that is forgotten.
-    unmentioned_unresolvable: a node that no answer mentions is no potential node (1.32 and
-    later); before, it had no status at all, and was dry-run.
     """
-    absent = _UNMENTIONED if unmentioned_unresolvable else None
     passing = filtered.passing
     if nominated != NOWHERE and nominated in passing:
         alone = np.array([nominated], dtype=np.int64)
@@ -46,23 +43,19 @@ def ask_filters(
         except ExtenderFailed:
             pass
         else:
-            filtered = _told(filtered, alone, result, names, absent)
+            filtered = _told(filtered, result, names)
             if result.passing.size:
                 return filtered, result.passing
     result = consultation.filter(passing)
-    return _told(filtered, passing, result, names, absent), result.passing
+    return _told(filtered, result, names), result.passing
 
 
-def _told(
-    filtered: Filtered,
-    asked: Nodes,
-    result: FilterResult,
-    names: Sequence[str],
-    absent: Status | None,
-) -> Filtered:
-    """absent: status of a node that no answer mentions, None where it loses its own."""
-    left_out = np.setdiff1d(asked, result.passing).tolist()
-    said: dict[int, Status | None] = dict.fromkeys(left_out, absent)
+def _told(filtered: Filtered, result: FilterResult, names: Sequence[str]) -> Filtered:
+    """A node that no answer mentions is unresolvable, or loses the status that it had."""
+    said: dict[int, Status | None] = {
+        node: _UNMENTIONED if what is UnmentionedNodes.UNRESOLVABLE else None
+        for node, what in result.unmentioned.items()
+    }
     for told, code in (
         (result.failed, Code.UNSCHEDULABLE),
         (result.unresolvable, Code.UNRESOLVABLE),

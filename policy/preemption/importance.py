@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +51,7 @@ _IDENTITY: Final = frozenset({"victim.key", "victim.uid", "victim.name"})
 class Importance:
     """The importance order of one rule set on one snapshot."""
 
-    relists_all = False
+    sorts_all_again = False
     """Victims are listed by `listed` also where the reprieve left them in importance order."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Importance:
 
     def order(self) -> NodeOrder:
         """Pods of each node from the most important down; snapshot order ends every order."""
-        if self._lasting():
+        if self.lasting:
             return NodeOrder.of(
                 self.snapshot,
                 ("importance", self._keys),
@@ -109,7 +109,8 @@ class Importance:
                 return key.expression.source.strip()
         return "victim.key"
 
-    def _lasting(self) -> bool:
+    @cached_property
+    def lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?
 
         A pod without start time counts as started now: behind every other, unless one of them
@@ -153,7 +154,7 @@ def _lasting_keys(
             start = snapshot.column(START)[rows]
             values = np.where(start == times.MISSING, _LAST, start)
         else:
-            variables = Lazy(victim_variables(snapshot))
+            variables = Lazy(*victim_variables(snapshot))
             columns = Columns(len(snapshot.pods), variables)
             values = _plain_values(snapshot, key, columns, rows)
         arrays.append(_directed(key, values))

@@ -70,7 +70,7 @@ def conclude(
 
 def _told(context: Context, message: str) -> str:
     """The message, where this generation gives one."""
-    return message if context.rules.effects.failure_message else ""
+    return message if context.rules.effects.preemption_message else ""
 
 
 def place_pod(context: Context, passing: Rows) -> Placement:

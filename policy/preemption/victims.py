@@ -26,7 +26,7 @@ from policy.preemption.segments import gathered, starts_of
 from policy.rules.expressions import BoolColumn, Columns, Evaluated, Expression, History
 from policy.rules.ruleset import (
     BudgetRules,
-    NoneEligible,
+    NodesWithoutVictims,
     ReprieveGroup,
     Rule,
     Verdict,
@@ -172,7 +172,8 @@ class DryRun:
     Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order ranking reads.
     """
 
-    potentials: tuple[Potential, ...]  #: on all nodes that were looked at, each on one of them
+    #: on all nodes that were looked at, each on one of them; empty where equal pods share findings
+    potentials: tuple[Potential, ...]
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
@@ -337,7 +338,7 @@ def dry_run(
     )
     load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
     tried = counts > 0
-    if rules.none_eligible is NoneEligible.CANDIDATE:
+    if rules.nodes_without_victims is NodesWithoutVictims.TRIED:
         tried = np.ones(nodes.size, dtype=np.bool_)
     fits = tried & pipeline.passes(load, nodes)
 
@@ -350,8 +351,8 @@ def dry_run(
     listed = potential.reprieve_order.take(evicted)
     # The reprieve goes node by node: whoever is listed in its order is on the same node.
     group = potential.group.take(evicted)
-    if rules.relist:
-        again = np.arange(listed.size) if importance.relists_all else _crossed(listed, group)
+    if rules.sorted_again:
+        again = np.arange(listed.size) if importance.sorts_all_again else _crossed(listed, group)
         if again.size:
             some = listed[again]
             listed[again] = some[importance.listed(potential.rows[some], group[again])]
@@ -419,7 +420,7 @@ def _listed(
     violating = potential.violating.take(listed)
     broken = np.bincount(group.take(np.flatnonzero(violating)), minlength=nodes.size)
     needless = np.zeros(nodes.size, dtype=np.bool_)
-    if rules.none_eligible is NoneEligible.NO_CANDIDATE:
+    if rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
         needless = fits & (victim_counts == 0)
     over = np.zeros(nodes.size, dtype=np.bool_)
     if rules.max_victims is not None:

@@ -72,6 +72,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         canonical=text,
         eligibility=_rules(checker, spec.eligibility, ELIGIBILITY),
         filters=filters,
+        messages=spec.messages,
         victims=_victims(checker, model),
         candidates=CandidateRules(
             nodes=candidates.nodes,
@@ -89,7 +90,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
             repeat_condition=effects.repeatCondition,
             delete_terminating_victims=effects.deleteTerminatingVictims,
             on_no_candidate=effects.onNoCandidate,
-            failure_message=effects.failureMessage,
+            preemption_message=effects.preemptionMessage,
             claims_message=effects.claimsMessage,
         ),
         queue=QueueRules(
@@ -125,7 +126,7 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
             for index, rule in enumerate(victims.forbid)
         ),
         max_victims=victims.maxVictims,
-        none_eligible=victims.noneEligible,
+        nodes_without_victims=victims.nodesWithoutVictims,
         importance=tuple(
             _importance(checker, index, key) for index, key in enumerate(victims.importance)
         ),
@@ -134,7 +135,7 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
             skip_disrupted=victims.budgets.disruptedPods == "skip",
         ),
         reprieve=tuple(ReprieveGroup(group) for group in victims.reprieve),
-        relist=victims.relist == "by-importance",
+        sorted_again=victims.order == "by-importance",
     )
 
 
@@ -219,6 +220,7 @@ def _extender(model: ExtenderModel) -> Extender:
             ManagedResource(name=resource.name, ignored_by_scheduler=resource.ignoredByScheduler)
             for resource in model.managedResources
         ),
+        unmentioned_nodes=model.unmentionedNodes,
     )
 
 

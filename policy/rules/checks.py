@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, place_within, plain
 from policy.rules.expressions import (
@@ -51,6 +53,10 @@ _EXPRESSIONS: tuple[tuple[Path, tuple[str, ...], Context, frozenset[ValueType]],
 )
 
 
+_Entry: TypeAlias = type[msgspec.Struct]
+"""The keys of a list's mappings with their types."""
+
+
 class ParameterLike(Protocol):
     """A parameter of a filter or scorer."""
 
@@ -59,9 +65,11 @@ class ParameterLike(Protocol):
     @property
     def type(self) -> type: ...
     @property
-    def default(self) -> str | int | bool: ...
+    def default(self) -> Any: ...
     @property
-    def before(self) -> str | int | bool | None: ...
+    def entry(self) -> _Entry | None: ...
+    @property
+    def before(self) -> Any: ...
 
 
 class Parametrised(Protocol):
@@ -263,6 +271,31 @@ class Checker:
         elif parameter.choices is not None and value not in parameter.choices:
             advice = suggest(str(value), parameter.choices)
             self.complain(item.place, path, f"unknown `{name}` `{value}` of `{owner}`", advice)
+        elif parameter.entry is not None and isinstance(item, Series):
+            for index, entry in enumerate(item.items):
+                self._entry(entry, (*path, index), parameter.entry)
+
+    def _entry(self, item: Item, path: Path, wanted: _Entry) -> None:
+        """One mapping of a parameter that is a list of them."""
+        where = show(path[-2:])
+        if not isinstance(item, Branch):
+            self.complain(item.place, path, f"`{where}` must be a mapping, not {found_in(item)}")
+            return
+        fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+        for key, place in item.keys.items():
+            if key not in fields:
+                message = f"unknown key `{key}` in `{where}`"
+                self.complain(place, (*path, key), message, suggest(key, fields))
+        for key, field_ in fields.items():
+            value = item.get(key)
+            if value is None:
+                self.complain(item.place, path, f"missing key `{key}` in `{where}`")
+                continue
+            try:
+                msgspec.convert(plain(value), field_.type)
+            except msgspec.ValidationError as exc:
+                message = f"`{key}` in `{where}`: {str(exc).lower()}"
+                self.complain(value.place, (*path, key), message)
 
 
 _MISSING: Mapping[str, str] = {

@@ -109,7 +109,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(x if isinstance(x, str) else json.dumps(x) for x in value) or "none"
     return str(value)
 
 
@@ -137,9 +137,10 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
     "victims.maxVictims": lambda n: (
         "any number of victims on a node" if n is None else f"at most {n} victims on a node"
     ),
-    "victims.noneEligible": _chosen(
-        no_candidate="a node without potential victims is no candidate",
-        candidate="a node without potential victims is dry-run like the others",
+    "messages": lambda version: f"filters give the texts of kube-scheduler {version}",
+    "victims.nodesWithoutVictims": _chosen(
+        skipped="a node without potential victims is no candidate",
+        tried="a node without potential victims is dry-run like the others",
     ),
     "victims.budgets.count": _chosen(
         decrement="each potential victim uses up a disruption of its budgets",
@@ -150,9 +151,9 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         count="a pod in a budget's disruptedPods counts like any other",
     ),
     "victims.reprieve": lambda groups: f"put back in this order: {_value(groups)}",
-    "victims.relist": _chosen(
+    "victims.order": _chosen(
         by_importance="victims are sorted again, so the first one has the highest priority",
-        none="victims stay in the order in which they failed to be reprieved",
+        as_reprieved="victims stay in the order in which they failed to be reprieved",
     ),
     "candidates.nodes": _chosen(
         unschedulable="only nodes whose status is exactly Unschedulable are examined",
@@ -189,9 +190,9 @@ PHRASES: Final[Mapping[str, Callable[[Any], str]]] = {
         leave="a pod that finds no candidate keeps its nomination",
         clear_if_no_potential_node="a pod loses its nomination only where no node was potential",
     ),
-    "effects.failureMessage": _chosen(
-        true="the result says why the pod cannot preempt",
-        false="the result does not say why the pod cannot preempt",
+    "effects.preemptionMessage": _chosen(
+        true="the event says why the pod cannot preempt",
+        false="the event does not say why the pod cannot preempt",
     ),
     "effects.claimsMessage": _chosen(
         true="the event names resource claims before what preemption says",

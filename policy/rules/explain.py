@@ -119,4 +119,9 @@ def _settings(rules: RuleSet) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in parameters.items())
+    return " ".join(f"{name}={_word(value)}" for name, value in parameters.items())
+
+
+def _word(value: Any) -> str:
+    """A list as it stands in the canonical text, everything else as it is."""
+    return canonical.text(value) if isinstance(value, list | tuple) else str(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from policy.filters.messages import Messages
 from policy.rules.expressions import Expression, OnError
 
 
@@ -20,11 +21,11 @@ class Verdict(StrEnum):
     FORBID = "forbid"  # only the rules of `victims.forbid`: never removed, whatever else holds
 
 
-class NoneEligible(StrEnum):
-    """What a node without potential victims is."""
+class NodesWithoutVictims(StrEnum):
+    """What becomes of a node on which no pod may be a victim."""
 
-    NO_CANDIDATE = "no-candidate"
-    CANDIDATE = "candidate"  # it is dry-run like the others (1.14)
+    SKIPPED = "skipped"  # no candidate
+    TRIED = "tried"  # it is dry-run like the others (1.14)
 
 
 class CandidateNodes(StrEnum):
@@ -39,6 +40,13 @@ class StartAt(StrEnum):
 
     RANDOM = "random"  # at an offset drawn from seed, pod and state
     FIRST = "first"  # at the first in name order
+
+
+class UnmentionedNodes(StrEnum):
+    """What a node is that an extender was given and does not mention."""
+
+    UNRESOLVABLE = "unresolvable"  # no potential node
+    WITHOUT_STATUS = "without-status"  # as if no filter had looked at it
 
 
 class Direction(StrEnum):
@@ -141,11 +149,11 @@ class VictimRules:
     eligible: tuple[Rule, ...]  #: the first that holds decides; none denies
     forbid: tuple[Rule, ...]  #: judged after the budgets have been counted
     max_victims: int | None
-    none_eligible: NoneEligible
+    nodes_without_victims: NodesWithoutVictims
     importance: tuple[ImportanceKey, ...]
     budgets: BudgetRules
     reprieve: tuple[ReprieveGroup, ...]
-    relist: bool  #: list the victims by importance in the end
+    sorted_again: bool  #: the victims are listed by importance in the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +187,7 @@ class EffectRules:
     repeat_condition: bool  #: also for a victim that a scheduler has marked already
     delete_terminating_victims: bool
     on_no_candidate: OnNoCandidate
-    failure_message: bool  #: the result says why the pod cannot preempt
+    preemption_message: bool  #: the event of a pod that cannot preempt says why
     claims_message: bool  #: the event names resource claims before what preemption says
 
 
@@ -204,6 +212,7 @@ class Extender:
     node_cache_capable: bool
     ignorable: bool
     managed_resources: tuple[ManagedResource, ...]
+    unmentioned_nodes: UnmentionedNodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +241,7 @@ class RuleSet:
     """The whole rule set as canonical JSON (RFC 8785); `from_canonical` reads it back."""
     eligibility: tuple[Rule, ...] = field(repr=False)
     filters: tuple[FilterUse, ...] = field(repr=False)
+    messages: Messages = field(repr=False)
     victims: VictimRules = field(repr=False)
     candidates: CandidateRules = field(repr=False)
     ranking: tuple[RankingCriterion, ...] = field(repr=False)

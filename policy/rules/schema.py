@@ -10,15 +10,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
 
+from policy.filters.messages import NEWEST, Messages
 from policy.rules.expressions import OnError
 from policy.rules.ruleset import (
     CandidateNodes,
-    NoneEligible,
+    NodesWithoutVictims,
     OnNoCandidate,
     Pick,
     QueueKind,
     QueueOrder,
     StartAt,
+    UnmentionedNodes,
 )
 
 Identifier = Annotated[
@@ -112,14 +114,17 @@ class VictimsModel(Model):
     maxVictims: Annotated[int, Field(ge=1)] | None = Field(
         None, description="candidates with more victims are dropped"
     )
-    noneEligible: Annotated[NoneEligible, Word] = Field(
-        NoneEligible.NO_CANDIDATE, description="what a node without potential victims is"
+    nodesWithoutVictims: Annotated[NodesWithoutVictims, Word] = Field(
+        NodesWithoutVictims.SKIPPED,
+        description="what becomes of a node on which no pod may be a victim",
     )
     importance: list[ImportanceModel] = Field(min_length=1)
     budgets: BudgetsModel = BudgetsModel.model_validate({})
     reprieve: list[Literal["pdb-violating", "others", "all"]] = ["pdb-violating", "others"]
-    relist: Literal["by-importance", "none"] = Field(
-        "by-importance", description="order in which the victims are listed in the end"
+    order: Literal["by-importance", "as-reprieved"] = Field(
+        "by-importance",
+        description="order of the victims in the end, which the ranking reads: sorted again, or "
+        "as they failed to be reprieved",
     )
 
 
@@ -157,7 +162,9 @@ class EffectsModel(Model):
     )
     deleteTerminatingVictims: bool = False
     onNoCandidate: Annotated[OnNoCandidate, Word] = OnNoCandidate.CLEAR
-    failureMessage: bool = Field(True, description="say in the result why the pod cannot preempt")
+    preemptionMessage: bool = Field(
+        True, description="the event of a pod that cannot preempt says why, node by node"
+    )
     claimsMessage: bool = Field(
         True,
         description="the event of a pod that cannot preempt also names resource claims (1.34)",
@@ -198,6 +205,11 @@ class ExtenderModel(Model):
     nodeCacheCapable: bool = False
     ignorable: bool = False
     managedResources: list[ManagedResourceModel] = []
+    unmentionedNodes: Annotated[UnmentionedNodes, Word] = Field(
+        UnmentionedNodes.UNRESOLVABLE,
+        description="what a node is that an answer to the filter verb does not mention: "
+        "unresolvable (1.32 and later), or without a status, and tried like any other (earlier)",
+    )
 
 
 class QueueModel(Model):
@@ -225,6 +237,9 @@ class SpecModel(Model):
 
     eligibility: list[EligibilityModel] = Field(min_length=1)
     filters: list[FilterModel] = Field(min_length=1)
+    messages: Annotated[Messages, Word] = Field(
+        NEWEST, description="version of kube-scheduler whose texts the filters give"
+    )
     victims: VictimsModel
     candidates: CandidatesModel = CandidatesModel.model_validate({})
     ranking: list[RankingModel] = Field(min_length=1)

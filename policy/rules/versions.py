@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -104,6 +105,30 @@ def generations() -> tuple[Generation, ...]:
 def of_version(version: Version) -> Generation | None:
     """The rule set that decides like this version; None where none is shipped."""
     return next((g for g in generations() if version in g.versions), None)
+
+
+def of_server(text: str) -> Generation | None:
+    """The rule set that decides like the server that calls itself so.
+
+    A minor version without a patch stands for its newest patches. None where none is shipped, or
+    the text is no version.
+    """
+    try:
+        major, minor, patch = parse_version(text)
+    except VersionError:
+        return None
+    if patch is None:
+        return next(reversed(of_minor(major, minor)), None)
+    return of_version((major, minor, patch))
+
+
+def newest(texts: Iterable[str]) -> str | None:
+    """The newest of the versions; None where none of the texts is one."""
+    versions = {}
+    for text in texts:
+        with contextlib.suppress(VersionError):
+            versions[text] = lowest(parse_version(text))
+    return max(versions, key=lambda text: versions[text], default=None)
 
 
 def of_minor(major: int, minor: int) -> tuple[Generation, ...]:

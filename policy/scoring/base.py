@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.tables import Ints
-from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters, Value
 
 MAX: Final = 100
 """The best value that a scorer gives."""
@@ -30,7 +30,7 @@ class ScorerInfo:
     score: Callable[[Incoming, Parameters, Nodes], Ints | None]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def defaults(self) -> dict[str, str | int | bool]:
+    def defaults(self) -> dict[str, Value]:
         return {name: p.default for name, p in self.parameters.items()}
 
 

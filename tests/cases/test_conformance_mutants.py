@@ -18,7 +18,7 @@ MUTANTS: dict[str, dict[str, Any]] = {
     "others reprieved before the violating ones": {
         "victims": {"reprieve": ["others", "pdb-violating"]}
     },
-    "no relisting": {"victims": {"relist": "none"}},
+    "victims not sorted again": {"victims": {"order": "as-reprieved"}},
     "start time ignored in the importance": {"victims": {"importance": {"remove": ["start-time"]}}},
     "start time ignored in the ranking": {"ranking": {"remove": ["latest-start"]}},
     "violations not counted": {"ranking": {"remove": ["fewest-pdb-violations"]}},

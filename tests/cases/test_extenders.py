@@ -243,15 +243,19 @@ def test_a_pod_that_only_the_extender_wants_to_leave_says_so(server: Server):
     ]
 
 
-@pytest.mark.parametrize(("base", "dry_run"), [("kube-1.35", ["n1"]), ("kube-1.28", ["n1", "n3"])])
+@pytest.mark.parametrize(
+    ("base", "unmentioned", "dry_run"),
+    [("kube-1.35", "unresolvable", ["n1"]), ("kube-1.28", "without-status", ["n1", "n3"])],
+)
 def test_failed_nodes_are_dry_run_unresolvable_ones_are_not(
-    server: Server, base: str, dry_run: list[str]
+    server: Server, base: str, unmentioned: str, dry_run: list[str]
 ):
     """FailedAndUnresolvableNodes wins; a node left out without a word is dry-run up to 1.31."""
     server.verbs["filter"] = passing(
         FailedNodes={"n1": "busy", "n2": "busy"}, FailedAndUnresolvableNodes={"n2": "never"}
     )
-    decision = decided(rules_with(extender(server, "filter"), base=base), *ROOMY)
+    asked = extender(server, "filter", unmentionedNodes=unmentioned)
+    decision = decided(rules_with(asked, base=base), *ROOMY)
     statuses = decision.trace.filter_statuses
     assert (
         list(decision.trace.potential_nodes),

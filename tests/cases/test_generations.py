@@ -398,7 +398,7 @@ DIFFERENCES = (
         by(v14="bind n1", v28="preempt n1: a"),
     ),
     Difference(
-        "relisted-victims",
+        "victims-sorted-again",
         "From 1.32 on, and from 1.29.11, 1.30.7 and 1.31.3 on, victims are listed by importance "
         "again, and ranking reads the first of them.",
         (
@@ -528,7 +528,7 @@ DIFFERENCES = (
         by(v14="bind n1", v36="no-candidate"),
     ),
     Difference(
-        "wording-of-taints",
+        "text-of-taints",
         "Every generation words an untolerated taint in its own way.",
         (a_node("n1").cpu(2).tainted("maint", "now"), HIGH),
         by(
@@ -540,7 +540,7 @@ DIFFERENCES = (
         reasons,
     ),
     Difference(
-        "wording-of-pod-count",
+        "text-of-pod-count",
         "1.14 calls a node without room for one more pod short of pods.",
         (a_node("n1").cpu(2).pod_limit(0), HIGH),
         by(v14="Insufficient pods", v20="Too many pods"),

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "policy"
 ROOMS = (
     "text",
     "cluster",
+    "observing",
     "manifests",
     "filters",
     "scoring",

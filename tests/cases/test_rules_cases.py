@@ -321,7 +321,7 @@ def test_generations_side_by_side() -> None:
             "ranking/needs-no-victim",
             "ranking/latest-start",
             "filters/resources",
-            "filters/taints: wording",
+            "/messages",
             "victims.budgets/count",
             "effects/deleteTerminatingVictims",
         )
@@ -352,11 +352,7 @@ def test_generations_side_by_side() -> None:
             "the victims that started last lose the least work",
         ),
         "filters/resources": ("-", "yes", rows["filters/resources"][2]),
-        "filters/taints: wording": (
-            "not-tolerated",
-            "untolerated",
-            "how the reason is worded (generations differ)",
-        ),
+        "/messages": ("1.14", "1.34.2", "filters give the texts of kube-scheduler 1.34.2"),
         "victims.budgets/count": (
             "static",
             "decrement",
@@ -389,5 +385,5 @@ def test_settings_are_explained_with_their_lines() -> None:
         if rule.section == "settings"
     }
     assert found["victims.maxVictims"] == ("5", "rules/max-victims/rules.yaml:11")
-    assert found["victims.relist"][1].startswith("rules/kube-1.35.yaml:")
-    assert found["effects.failureMessage"] == ("true", "default")
+    assert found["victims.order"][1].startswith("rules/kube-1.35.yaml:")
+    assert found["effects.preemptionMessage"] == ("true", "default")

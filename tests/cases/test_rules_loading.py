@@ -19,9 +19,10 @@ from policy.rules.ruleset import (
     EffectRules,
     Extender,
     ManagedResource,
-    NoneEligible,
+    NodesWithoutVictims,
     OnNoCandidate,
     StartAt,
+    UnmentionedNodes,
     Verdict,
 )
 from policy.rules.schema import json_schema
@@ -88,7 +89,7 @@ def settings(name: str) -> tuple[Any, ...]:
     return (
         {rule.id: str(rule.when) for rule in rules.eligibility if rule.when},
         [(key.descending, str(key.expression)) for key in victims.importance],
-        (victims.none_eligible.value, victims.relist),
+        (victims.nodes_without_victims.value, victims.sorted_again),
         (victims.budgets.decrement, victims.budgets.skip_disrupted),
         (rules.candidates.nodes.value, rules.candidates.min_percentage),
         ids(rules.ranking),
@@ -117,7 +118,7 @@ GENERATIONS = {
     "kube-1.14": (
         leaving("lowerPriorityTerminating"),
         BY_PRIORITY + BY_KEY,
-        ("candidate", False),
+        ("tried", False),
         (False, False),
         ("not-unresolvable", 100),
         ["needs-no-victim", *RANKING, "by-name"],
@@ -126,7 +127,7 @@ GENERATIONS = {
     "kube-1.20": (
         NEVER | LOST | leaving("lowerPriorityTerminating"),
         BY_START + BY_KEY,
-        ("no-candidate", False),
+        ("skipped", False),
         (True, True),
         ("not-unresolvable", 100),
         [*RANKING, "latest-start", "by-name"],
@@ -135,7 +136,7 @@ GENERATIONS = {
     "kube-1.28": (
         NEVER | LOST | leaving("preemptedLowerPriorityTerminating"),
         BY_START + BY_KEY,
-        ("no-candidate", False),
+        ("skipped", False),
         (True, True),
         ("not-unresolvable", 10),
         [*RANKING, "latest-start", "by-name"],
@@ -144,7 +145,7 @@ GENERATIONS = {
     "kube-1.35": (
         NEVER | LOST | leaving("preemptedPodsTerminating"),
         BY_START + BY_KEY,
-        ("no-candidate", True),
+        ("skipped", True),
         (True, True),
         ("unschedulable", 10),
         [*RANKING, "latest-start", "by-name"],
@@ -153,7 +154,7 @@ GENERATIONS = {
 }
 OLD, NEW = GENERATIONS["kube-1.28"], GENERATIONS["kube-1.35"]
 NARROWED = (*OLD[:4], ("unschedulable", 10), *OLD[5:])
-RELISTED = (*NARROWED[:2], ("no-candidate", True), *NARROWED[3:])
+RELISTED = (*NARROWED[:2], ("skipped", True), *NARROWED[3:])
 GENERATIONS |= dict.fromkeys(["kube-1.27", "kube-1.29.4"], OLD)
 GENERATIONS |= dict.fromkeys(
     ["kube-1.28.10", "kube-1.29.10", "kube-1.30.6", "kube-1.31.2"], NARROWED
@@ -191,7 +192,7 @@ def test_scalars_and_mappings_merge_by_key() -> None:
             repeat_condition=False,
             delete_terminating_victims=False,
             on_no_candidate=OnNoCandidate.LEAVE,
-            failure_message=True,
+            preemption_message=True,
             claims_message=True,
         ),
     )
@@ -390,13 +391,13 @@ def test_sections_that_may_be_left_out_have_defaults() -> None:
     )
     victims = rules.victims
     found = (
-        (victims.forbid, victims.max_victims, victims.none_eligible, victims.relist),
+        (victims.forbid, victims.max_victims, victims.nodes_without_victims, victims.sorted_again),
         (victims.budgets, victims.reprieve),
         rules.candidates,
         (rules.scoring, rules.extenders, rules.audit_candidates),
     )
     assert found == (
-        ((), None, NoneEligible.NO_CANDIDATE, True),
+        ((), None, NodesWithoutVictims.SKIPPED, True),
         (BudgetRules(decrement=True, skip_disrupted=True), ("pdb-violating", "others")),
         CandidateRules(
             nodes=CandidateNodes.UNSCHEDULABLE,
@@ -437,6 +438,7 @@ def test_extenders_are_validated_data() -> None:
                 managed_resources=(
                     ManagedResource(name="example.com/gpu", ignored_by_scheduler=True),
                 ),
+                unmentioned_nodes=UnmentionedNodes.UNRESOLVABLE,
             ),
         ),
         "chosen",

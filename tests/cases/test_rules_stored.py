@@ -27,8 +27,8 @@ def later(parameter: Parameter) -> dict[str, FilterInfo]:
     return {**FILTERS, "taints": grown}
 
 
-def taints(rules: RuleSet) -> dict[str, Any]:
-    return next(dict(use.parameters) for use in rules.filters if use.name == "taints")
+def parameters(rules: RuleSet, name: str) -> dict[str, Any]:
+    return next(dict(use.parameters) for use in rules.filters if use.name == name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,21 +46,22 @@ def test_a_parameter_added_later_keeps_the_old_meaning(monkeypatch: pytest.Monke
     parameter = Parameter(doc="d", default="all", choices=("all", "some"), before="some")
     monkeypatch.setattr(loading, "FILTERS", later(parameter))
     old, new = RuleSet.from_canonical(text), RuleSet.load("kube-1.35")
-    assert (taints(old)["effects"], taints(new)["effects"]) == ("some", "all")
+    assert [parameters(r, "taints")["effects"] for r in (old, new)] == ["some", "all"]
     assert (old.canonical, old.digest == new.digest) == (text, False)
 
 
 def test_a_changed_default_changes_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was a default when the rule set was stored stays as it was."""
     text = RuleSet.load("kube-1.35").canonical
-    info = FILTERS["taints"]
-    wording = replace(info.parameters["wording"], default="not-tolerated")
-    changed = {**FILTERS, "taints": replace(info, parameters={"wording": wording})}
+    info = FILTERS["resources"]
+    compare = replace(info.parameters["compare"], default="all")
+    changed = {
+        **FILTERS,
+        "resources": replace(info, parameters={**info.parameters, "compare": compare}),
+    }
     monkeypatch.setattr(loading, "FILTERS", changed)
-    found = [
-        taints(r)["wording"] for r in (RuleSet.from_canonical(text), RuleSet.load("kube-1.35"))
-    ]
-    assert found == ["untolerated", "not-tolerated"]
+    sets = (RuleSet.from_canonical(text), RuleSet.load("kube-1.35"))
+    assert [parameters(r, "resources")["compare"] for r in sets] == ["requested", "all"]
 
 
 def test_a_parameter_whose_old_meaning_nobody_named_is_refused(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from policy.cluster.objects import (
     ClaimReference,
+    CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     GangPolicy,
     GroupMeta,
     GroupSchedulingPolicy,
     Namespace,
     ObjectMeta,
+    OwnerReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -19,12 +22,21 @@ from policy.cluster.objects import (
     PodGroupTemplate,
     Queue,
     QueueSpec,
+    ReplicaSet,
+    ReplicationController,
+    ResourceClaim,
     SchedulingPodGroup,
     SchedulingPodGroupSpec,
+    Service,
+    StatefulSet,
+    StorageClass,
     Workload,
     WorkloadSpec,
 )
+from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
 from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
+from policy.store.observed import NewObservation
+from policy.store.record.following import Gap
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -69,6 +81,26 @@ def other_kinds():
             spec=PersistentVolumeClaimSpec(volume_name="pv", storage_class_name="fast"),
         ),
         CSINode(metadata=ObjectMeta(name="n1")),
+        StorageClass(metadata=ObjectMeta(name="fast"), provisioner="csi.example.com"),
+        CSIDriver(metadata=ObjectMeta(name="csi.example.com")),
+        CSIStorageCapacity(
+            metadata=ObjectMeta(name="c1", namespace="kube-system"), storage_class_name="fast"
+        ),
+        Service(metadata=ObjectMeta(name="web", namespace="shop")),
+        ReplicationController(metadata=ObjectMeta(name="old", namespace="shop")),
+        ReplicaSet(
+            metadata=ObjectMeta(
+                name="web-1",
+                namespace="shop",
+                owner_references=[
+                    OwnerReference(
+                        api_version="apps/v1", kind="Deployment", name="web", controller=True
+                    )
+                ],
+            )
+        ),
+        StatefulSet(metadata=ObjectMeta(name="db", namespace="shop")),
+        ResourceClaim(metadata=ObjectMeta(name="gpu", namespace="jobs")),
     ]
 
 
@@ -145,6 +177,51 @@ def fill(store: Store, cluster: str = "default") -> None:
         environment="",
         actor="carl",
         rules=BY_HAND,
+    )
+    observe(store, cluster)
+
+
+def observe(store: Store, cluster: str) -> None:
+    """A followed cluster: a gap, a nomination, a marked victim, and what was observed of it."""
+    store.record.follow(
+        cluster,
+        [[("Pod", "lab/hit", a_pod("lab/hit", node="n2", owner="Job/hit"))]],
+        at_ms=NOW + 16,
+        source="https://cluster",
+        actor="carl",
+        positions={"Pod": 12},
+        gaps=[
+            Gap(
+                kind="Pod",
+                reason="expired",
+                since_ms=NOW,
+                until_ms=NOW + 16,
+                since_version=3,
+                until_version=12,
+            )
+        ],
+    )
+    seen = Preemption(
+        preemptor="team/real",
+        preemptor_uid=f"{cluster}-real",
+        preemptor_kind="Pod",
+        node="n2",
+        scheduler="default-scheduler",
+        at_ms=NOW + 6_600,
+        confidence=Confidence.CERTAIN,
+        victims=(
+            SeenVictim(
+                pod="lab/hit",
+                uid=f"{cluster}-hit",
+                evidence=(Evidence.EVENT,),
+                event_uid=f"{cluster}-event",
+                event_version=11,
+            ),
+        ),
+    )
+    found = NewObservation(preemption=seen, situation=store.read.situation(cluster, seen))
+    store.record.observations(
+        cluster, [found], at_ms=NOW + 17, source="https://cluster", actor="carl"
     )
 
 

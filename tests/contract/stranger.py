@@ -19,12 +19,17 @@ ABOUT = {
     "activation_id": {"activations": "id"},
     "pruning_id": {"prunings": "id"},
 }
+ABOUT_SINCE_2 = {
+    "observation_id": {"observations": "id", "observed_victims": "observation_id"},
+    "gap_id": {"gaps": "id"},
+}
 ENVELOPE = ["subject_digest", "rows_digest", "at_ms", "actor", "environment"]
 HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOPE]
-SINCE_2 = ["process_uid", "process_user", "database_user"]
+WRITTEN_BY = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
 TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
+TRUTHS += ["counted"]
 
 
 def sha256(data):
@@ -75,7 +80,7 @@ def checkpoint(db, pruning):
 
 def covered(db, entry):
     """(table, row) of everything that the entry's transaction wrote."""
-    for column, tables in ABOUT.items():
+    for column, tables in {**ABOUT, **ABOUT_SINCE_2}.items():
         for table, key in tables.items() if entry[column] is not None else ():
             for row in db.execute(f"SELECT * FROM {table} WHERE {key} = ?", [entry[column]]):
                 yield table, row
@@ -96,11 +101,15 @@ def covered(db, entry):
         )
 
 
+def truth(value):
+    return None if value is None else bool(value)
+
+
 def line(table, row, entry):
     """The row as the entry covers it."""
-    left_out = APART if entry["format"] >= 2 else APART + SINCE_2
+    left_out = APART if entry["format"] >= 2 else APART + WRITTEN_BY
     cells = {name: row[name] for name in row if name not in left_out or table == "closed"}
-    return text([table, *(bool(v) if name in TRUTHS else v for name, v in cells.items())])
+    return text([table, *(truth(v) if name in TRUTHS else v for name, v in cells.items())])
 
 
 def digest_of(rows, entry):
@@ -133,7 +142,7 @@ def verify(path):
             sequence, previous = pruning["last_sequence"], pruning["last_hash"]
         for entry in db.execute(ledger, [cluster["id"]]).fetchall():
             rows = list(covered(db, entry))
-            names = HASHED if entry["format"] < 2 else HASHED + SINCE_2
+            names = HASHED if entry["format"] < 2 else [*HASHED, *WRITTEN_BY, *ABOUT_SINCE_2]
             hashed = text([cluster["id"], cluster["name"], *(entry[name] for name in names)])
             holds = entry["sequence"] == sequence + 1 and entry["previous"] == previous
             holds &= digest_of(rows, entry) == entry["rows_digest"]

@@ -24,7 +24,9 @@ COVERED = {
         "criteria_values victims"
     ),
     "clusters": "id name",
+    "csi_drivers": "cluster_id key valid_from name digest",
     "csi_nodes": "cluster_id key valid_from name digest",
+    "csi_storage_capacities": "cluster_id key valid_from namespace name storage_class digest",
     "cycles": (
         "id cluster_id at_ms actor environment pod attempt queued_ms base_revision "
         "revision process_uid process_user database_user"
@@ -42,13 +44,29 @@ COVERED = {
         "snapshot_digest base_revision revision seed evaluate_all origin hypothetical "
         "engine_version"
     ),
+    "follow_positions": "cluster_id kind resource_version at_ms",
+    "gaps": (
+        "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "
+        "revision process_uid process_user database_user"
+    ),
+    "observations": (
+        "id cluster_id at_ms actor source now_ms preemptor preemptor_namespace preemptor_uid "
+        "preemptor_kind preemptor_priority node scheduler confidence victim_count base_revision "
+        "revision verdict reason rule_set rule_set_digest engine_version evidence detail digest "
+        "replaces process_uid process_user database_user"
+    ),
+    "observed_victims": (
+        "observation_id position cluster_id now_ms counted preemptor_namespace victim namespace "
+        "uid node priority priority_class owner start_ms run_seconds cpu_milli memory_bytes "
+        "pdb_violating evidence event_uid"
+    ),
     "environments": (
         "id cluster_id name created_ms created_by process_uid process_user database_user"
     ),
     "ledger": (
         "cluster_id sequence format kind revision decision_id session_id environment_id "
-        "activation_id pruning_id subject_digest rows_digest at_ms actor environment "
-        "previous hash process_uid process_user database_user"
+        "activation_id pruning_id observation_id gap_id subject_digest rows_digest at_ms actor "
+        "environment previous hash process_uid process_user database_user"
     ),
     "namespaces": "cluster_id key valid_from name digest",
     "nodes": (
@@ -80,11 +98,15 @@ COVERED = {
         "database_user"
     ),
     "queues": "cluster_id key valid_from name weight digest",
+    "replica_sets": "cluster_id key valid_from namespace name owner digest",
+    "replication_controllers": "cluster_id key valid_from namespace name digest",
+    "resource_claims": "cluster_id key valid_from namespace name allocated digest",
     "scheduling_pod_groups": "cluster_id key valid_from namespace name uid min_count priority"
     " priority_class disruption_mode scheduled digest",
     "workloads": "cluster_id key valid_from namespace name template_count digest",
     "revisions": "cluster_id number at_ms source cause put_count deleted_count previous digest",
     "rule_sets": "id digest name first_used_ms",
+    "services": "cluster_id key valid_from namespace name digest",
     "session_steps": (
         "session_id position action operation queue job task node for_task reason detail"
     ),
@@ -93,6 +115,8 @@ COVERED = {
         "base_revision revision seed bound_count evicted_count engine_version document "
         "process_uid process_user database_user"
     ),
+    "stateful_sets": "cluster_id key valid_from namespace name digest",
+    "storage_classes": "cluster_id key valid_from name provisioner binding_mode digest",
     "victims": (
         "decision_id position cluster_id now_ms evicted preemptor_namespace pod namespace "
         "uid node priority priority_class owner start_ms run_seconds cpu_milli "
@@ -149,6 +173,7 @@ def test_a_line_of_the_first_format_has_no_later_columns() -> None:
 
 def an_entry(**values: object) -> dict[str, object]:
     ids = ("decision_id", "session_id", "environment_id", "activation_id", "pruning_id")
+    ids += ("observation_id", "gap_id")
     return {
         "format": 2,
         "revision": None,
@@ -194,8 +219,8 @@ def test_a_small_chain_keeps_its_hashes() -> None:
     assert found == [
         "sha256:5792407a534d6daaa26b8dd2fd379025c913dc2f7ef27bd43535c24404b1dee6",
         "sha256:9a9f3138ccf72b0a6c998da73643364afb1a0b913e874aee7286a02f567f005e",
-        "sha256:6393f921bb1c1e88c398755203cc3cc73cbdad715f71e2d25b2230181f88be4c",
-        "sha256:75404544d594a55b7589fcee58c4c248d02a375bc12da016aa7deb6414beb88d",
+        "sha256:7d05f188526923e1757297866a0b47021d487cedf534879696d710a24b71d92c",
+        "sha256:d6da8ad702b30686f4f7ec78418be5985e346e007c820c37d09ab68c04453377",
     ]
 
 

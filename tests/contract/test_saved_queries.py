@@ -59,7 +59,7 @@ OVER_VIEWS = {
     "tie-breakers": f"""
         SELECT rule_set, decided_by AS criterion, count(*) AS decisions
         FROM v_preemptions
-        WHERE {IN_TIME} AND session_id IS NULL
+        WHERE {IN_TIME} AND session_id IS NULL AND observation_id IS NULL
         GROUP BY rule_set, decided_by
         ORDER BY decisions DESC, rule_set, criterion
         LIMIT :limit

@@ -28,7 +28,7 @@ from policy.rules import RuleSet, ruleset
 from policy.rules.ruleset import (
     CandidateNodes,
     Direction,
-    NoneEligible,
+    NodesWithoutVictims,
     OnNoCandidate,
     Pick,
     ReprieveGroup,
@@ -197,7 +197,9 @@ class Cycle:
         statuses: dict[str, Verdict] = {}
         no_status: list[str] = []
         names = said[1].names if said is not None else None
-        parameters = {u.name: u.parameters for u in self.rules.filters}
+        parameters = {
+            u.name: {**u.parameters, "messages": self.rules.messages} for u in self.rules.filters
+        }
         for name, state in self.states.items():
             if names is None or name in names or name == self.pod.status.nominated_node_name:
                 statuses[name] = self.fit(Trial(state, self.filters))
@@ -373,7 +375,7 @@ class Cycle:
             for pod in potential
             if not any(holds(rule, FORBID, pod, key_of(pod) in violating) for rule in rules.forbid)
         ]
-        if not potential and rules.none_eligible is NoneEligible.NO_CANDIDATE:
+        if not potential and rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
             return Verdict(UNRESOLVABLE, "", ("No preemption victims found for incoming pod",))
         for pod in potential:
             trial.remove(pod)
@@ -398,13 +400,13 @@ class Cycle:
                     verdict.reasons,
                 )
             )
-        if not victims and rules.none_eligible is NoneEligible.NO_CANDIDATE:
+        if not victims and rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
             return Verdict(ERROR, "", (f'expected at least one victim pod on node "{name}"',))
         if rules.max_victims is not None and len(victims) > rules.max_victims:
             text = f"{len(victims)} victims needed, maxVictims allows {rules.max_victims}"
             return Verdict(UNRESOLVABLE, "", (text,))
         broken = sum(key_of(v) in violating for v in victims)
-        if rules.relist:
+        if rules.sorted_again:
             victims = self.listed(victims)
         return Candidate(name, victims, broken, checks)
 
@@ -522,7 +524,7 @@ class Cycle:
         }
 
     def said(self, message: str) -> str:
-        return message if self.rules.effects.failure_message else ""
+        return message if self.rules.effects.preemption_message else ""
 
     def unavailable(self, statuses: Mapping[str, Verdict]) -> str:
         counts: dict[str, int] = {}

@@ -163,27 +163,27 @@ class Taints(Filter):
         return SUCCESS, ()
 
     def text(self, taint: Taint) -> str:
-        match self.parameters["wording"]:
-            case "untolerated":
-                return "node(s) had untolerated taint(s)"
-            case "untolerated-named":
-                return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-            case "not-tolerated-named":
+        match self.parameters["messages"]:
+            case "1.14":
+                return "node(s) had taints that the pod didn't tolerate"
+            case "1.20":
                 named = f"{{{taint.key}: {taint.value}}}"
                 return f"node(s) had taint {named}, that the pod didn't tolerate"
+            case "1.34.2":
+                return "node(s) had untolerated taint(s)"
             case _:
-                return "node(s) had taints that the pod didn't tolerate"
+                return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
 
 
 def tolerated(pod: Pod, taint: Taint) -> bool:
     return any(tolerates(t, taint) for t in pod.spec.tolerations or ())
 
 
-SELECTOR_TEXTS = {
-    "affinity-selector": "node(s) didn't match Pod's node affinity/selector",
-    "affinity": "node(s) didn't match Pod's node affinity",
-    "selector": "node(s) didn't match node selector",
+OLD_SELECTOR_TEXTS = {
+    "1.14": "node(s) didn't match node selector",
+    "1.20": "node(s) didn't match Pod's node affinity",
 }
+SELECTOR_TEXT = "node(s) didn't match Pod's node affinity/selector"
 
 
 class NodeAffinity(Filter):
@@ -220,7 +220,7 @@ class NodeAffinity(Filter):
     def check(self, state: NodeState) -> tuple[int, tuple[str, ...]]:
         if matches_node(self.pod, state.node):
             return SUCCESS, ()
-        return UNRESOLVABLE, (SELECTOR_TEXTS[self.parameters["wording"]],)
+        return UNRESOLVABLE, (OLD_SELECTOR_TEXTS.get(self.parameters["messages"], SELECTOR_TEXT),)
 
 
 def matches_node(pod: Pod, node: Node) -> bool:
@@ -282,8 +282,8 @@ class Resources(Filter):
         reasons = []
         code = SUCCESS
         if len(state.pods) + 1 > allocatable.get("pods", 0):
-            wording = self.parameters["podCountWording"]
-            reasons.append("Too many pods" if wording == "too-many-pods" else "Insufficient pods")
+            old = self.parameters["messages"] == "1.14"
+            reasons.append("Insufficient pods" if old else "Too many pods")
             code = UNSCHEDULABLE
         for name in self.compared():
             wanted = self.wanted.get(name, 0)
@@ -312,10 +312,9 @@ class General(Filter):
     def __init__(self, pod: Pod, cluster: Cluster, parameters: Mapping[str, Any]) -> None:
         super().__init__(pod, cluster, parameters)
         off = ["sidecars", "podLevel", "podLevelResize", "resize", "overhead", "runningInit"]
-        old = dict.fromkeys(off, False)
-        words = {"podCountWording": "insufficient-pods"}
-        resources = {**old, **words, "aboveAllocatable": "unschedulable", "compare": "all"}
-        selector = {"wording": "selector", "nodeNames": "not-narrowed"}
+        old = {**parameters, **dict.fromkeys(off, False)}
+        resources = {**old, "aboveAllocatable": "unschedulable", "compare": "all"}
+        selector = {**parameters, "nodeNames": "not-narrowed"}
         self.parts: list[Filter] = [
             Resources(pod, cluster, resources),
             NodePorts(pod, cluster, {"sidecars": False}),
@@ -555,7 +554,7 @@ class PodAffinity(Filter):
         for holds, code, text in checks:
             if not holds:
                 general = "node(s) didn't match pod affinity/anti-affinity"
-                precise = self.parameters["wording"] == "precise"
+                precise = self.parameters["messages"] not in ("1.14", "1.20")
                 return code, (text,) if precise else (general, text)
         return SUCCESS, ()
 
@@ -566,7 +565,7 @@ class PodAffinity(Filter):
         # The first pod of a group that wants its own kind has nobody to join.
         first = not any(self.affine.values())
         first = first and all(t.matches(self.pod, {}) for t in self.affinity)
-        return first and (labelled or self.parameters["firstOfGroup"] == "anywhere")
+        return first and (labelled or self.parameters["firstOfGroup"] == "any-node")
 
 
 def _pairs(terms: Iterable[Term], labels: Labels) -> list[tuple[str, str]]:

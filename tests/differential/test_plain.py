@@ -82,7 +82,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "all-together": (
         "kube-1.14",
-        {"victims": {"reprieve": ["all"], "relist": "by-importance", "maxVictims": 2}},
+        {"victims": {"reprieve": ["all"], "order": "by-importance", "maxVictims": 2}},
     ),
     "no-value": (
         "kube-1.35",
@@ -138,7 +138,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
                     },
                     LOWER,
                 ],
-                "noneEligible": "candidate",
+                "nodesWithoutVictims": "tried",
             }
         },
     ),
@@ -209,8 +209,8 @@ def spread_with_a_nominated_pod() -> Example:
     )
 
 
-def relisted_equals() -> Example:
-    """Equal pods of which one violates its budget: relisting leaves them in reprieve order."""
+def equals_sorted_again() -> Example:
+    """Equal pods of which one violates its budget: sorting again leaves them in reprieve order."""
     equal = [a_pod(n).cpu(1).started(5) for n in ("a", "b")]
     return Example(
         objects(
@@ -241,7 +241,7 @@ def hostile_nominated() -> Example:
 @example(case=without_cpu(started=None))
 @example(case=spread_over_a_shared_zone())
 @example(case=spread_with_a_nominated_pod())
-@example(case=relisted_equals())
+@example(case=equals_sorted_again())
 @example(case=hostile_nominated())
 def test_the_engine_decides_as_its_twin(name: str, case: Example) -> None:
     """Array by array and pod by pod, a decision says the same in every part."""

@@ -17,8 +17,11 @@ from policy.store.tables import (
     DECISION_CHILDREN,
     DECISIONS,
     ENVIRONMENTS,
+    GAPS,
     NOMINATION_ENDS,
     NOMINATIONS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
@@ -88,6 +91,8 @@ OWNERS: Final = (
     "environment_id",
     "activation_id",
     "pruning_id",
+    "observation_id",
+    "gap_id",
     "revision",
 )
 
@@ -118,6 +123,8 @@ def read(
     reader.environments(_ids(entries, "environment_id"))
     reader.activations(_ids(entries, "activation_id"))
     reader.prunings(_ids(entries, "pruning_id"))
+    reader.observations(_ids(entries, "observation_id"))
+    reader.gaps(_ids(entries, "gap_id"))
     reader.revisions(_ids(entries, "revision"))
     return covered
 
@@ -184,6 +191,20 @@ class _Reader:
     def prunings(self, ids: Sequence[int]) -> None:
         for row in self._rows(PRUNINGS, PRUNINGS.c.id.in_(ids)) if ids else ():
             self._add(("pruning_id", row["id"]), PRUNINGS, row)
+
+    def observations(self, ids: Sequence[int]) -> None:
+        if not ids:
+            return
+        for row in self._rows(OBSERVATIONS, OBSERVATIONS.c.id.in_(ids)):
+            owner = ("observation_id", row["id"])
+            self._add(owner, OBSERVATIONS, row)
+            self.covered.digests[owner] = row["digest"]
+        for row in self._rows(OBSERVED_VICTIMS, OBSERVED_VICTIMS.c.observation_id.in_(ids)):
+            self._add(("observation_id", row["observation_id"]), OBSERVED_VICTIMS, row)
+
+    def gaps(self, ids: Sequence[int]) -> None:
+        for row in self._rows(GAPS, GAPS.c.id.in_(ids)) if ids else ():
+            self._add(("gap_id", row["id"]), GAPS, row)
 
     def revisions(self, numbers: Sequence[int]) -> None:
         """Revision rows, versions that begin or end, nominations that begin or end."""

@@ -88,7 +88,15 @@ class VerifyResult:
         return not self.findings
 
 
-_SUBJECTS: Final = ("decision", "session", "environment", "activation", "pruning")
+_SUBJECTS: Final = (
+    "decision",
+    "session",
+    "environment",
+    "activation",
+    "pruning",
+    "observation",
+    "gap",
+)
 
 
 def subject(ids: Mapping[str, int | None]) -> str:

@@ -26,9 +26,12 @@ from policy.store.tables import (
     DECISION_CHILDREN,
     DECISIONS,
     ENVIRONMENTS,
+    GAPS,
     LEDGER,
     NOMINATION_ENDS,
     NOMINATIONS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
@@ -140,6 +143,16 @@ def _others() -> Iterator[tuple[str, Select[Any]]]:
         _select()
         .select_from(SESSION_STEPS)
         .where(~select(literal(1)).where(SESSIONS.c.id == SESSION_STEPS.c.session_id).exists()),
+    )
+    for table, column in ((OBSERVATIONS, "observation_id"), (GAPS, "gap_id")):
+        yield (
+            f"a row of {table.name} without ledger entry",
+            _select(cluster=table.c.cluster_id).where(_lacks(table, column)),
+        )
+    observed = select(literal(1)).where(OBSERVATIONS.c.id == OBSERVED_VICTIMS.c.observation_id)
+    yield (
+        "an observed victim without observation",
+        _select(cluster=OBSERVED_VICTIMS.c.cluster_id).where(~observed.exists()),
     )
     # An earlier pruning, whose entry went with a later one, is covered by that one's checkpoint.
     next_one = PRUNINGS.alias("next_one")

@@ -22,9 +22,12 @@ from policy.store.tables import (
     CYCLES,
     DECISION_CHILDREN,
     DECISIONS,
+    GAPS,
     LEDGER,
     NOMINATION_ENDS,
     NOMINATIONS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
@@ -204,7 +207,7 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         )
         .scalars()
         .all()
-        for column in ("decision_id", "session_id")
+        for column in ("decision_id", "session_id", "observation_id", "gap_id")
     }
     connection.execute(delete(LEDGER).where(gone))
     for table in DECISION_CHILDREN:
@@ -213,6 +216,9 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     _delete(connection, CYCLES, "id", named["decision_id"])
     _delete(connection, SESSION_STEPS, "session_id", named["session_id"])
     _delete(connection, SESSIONS, "id", named["session_id"])
+    _delete(connection, OBSERVED_VICTIMS, "observation_id", named["observation_id"])
+    _delete(connection, OBSERVATIONS, "id", named["observation_id"])
+    _delete(connection, GAPS, "id", named["gap_id"])
     revision = taken.last_revision
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))

@@ -1,4 +1,7 @@
-"""Evictions that took place: of decisions and of batch sessions alike, with who caused them."""
+"""Evictions that took place, with who caused them.
+
+Of decisions, of batch sessions, and of a real scheduler that was observed.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import ClusterObject, workload_key
+from policy.observing.model import Confidence
+from policy.store.read.observed import not_replaced
 from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import (
     DECISIONS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
     PODS,
     SESSION_STEPS,
     SESSIONS,
@@ -28,8 +35,8 @@ _BATCH: Final = 1000
 Order: TypeAlias = tuple[int, int, int]
 """Names a preemption, and sorts the preemptions of a cluster as they were decided.
 
-The revision that it was decided on; the decision, or the session; and within a session the place
-of the first pod that was evicted for the same claimant.
+The revision that it was decided on; the decision, the session or the observation; and within a
+session the place of the first pod that was evicted for the same claimant, -1 for an observation.
 """
 
 
@@ -87,7 +94,11 @@ class PastPreemption:
 
 def evictions(connection: Connection, wanted: Range) -> list[Eviction]:
     """Everything that was evicted, in the order in which it was decided."""
-    found = [*_of_decisions(connection, wanted), *_of_sessions(connection, wanted)]
+    found = [
+        *_of_decisions(connection, wanted),
+        *_of_sessions(connection, wanted),
+        *_observed(connection, wanted),
+    ]
     return sorted(found, key=attrgetter("order"))
 
 
@@ -97,6 +108,7 @@ def past_preemptions(connection: Connection, wanted: Range) -> Iterator[PastPree
     return merge(
         _past_decisions(connection, wanted, shared),
         _past_sessions(connection, wanted, shared),
+        _past_observed(connection, wanted, shared),
         key=attrgetter("order"),
     )
 
@@ -236,6 +248,85 @@ def _objects(
 ) -> list[ClusterObject]:
     """The pods, from their manifests, and the objects that rules look at beside them."""
     return [*(decode("Pod", manifest) for manifest in (preemptor, *victims)), *shared]
+
+
+# --- observed preemptions ------------------------------------------------------------------------
+
+
+def _observed(connection: Connection, wanted: Range) -> Iterator[Eviction]:
+    """Those that are certain or likely, each pod once."""
+    v, o, p = OBSERVED_VICTIMS.c, OBSERVATIONS.c, PODS.c
+    base = func.coalesce(o.base_revision, o.revision)
+    query = (
+        select(
+            o.id,
+            base.label("base_revision"),
+            v.now_ms,
+            o.preemptor,
+            p.owner.label("preemptor_owner"),
+            v.preemptor_namespace,
+            func.coalesce(o.preemptor_priority, 0).label("preemptor_priority"),
+            v.victim.label("pod"),
+            v.namespace,
+            v.owner,
+            func.coalesce(v.priority, 0).label("priority"),
+            v.run_seconds,
+            v.cpu_milli,
+        )
+        .join(OBSERVATIONS, o.id == v.observation_id)
+        .outerjoin(PODS, _true_at(PODS, v.cluster_id, o.preemptor, base))
+        .where(*wanted.conditions(connection, v.cluster_id, v.now_ms), v.counted, not_replaced())
+        .order_by(v.observation_id, v.position)
+    )
+    for row in connection.execute(query).mappings():
+        values = dict(row)
+        yield _eviction((values.pop("base_revision"), values.pop("id"), -1), values)
+
+
+def _past_observed(
+    connection: Connection, wanted: Range, shared: _Shared
+) -> Iterator[PastPreemption]:
+    """Those whose pods are kept as they were just before."""
+    v, o, p = OBSERVED_VICTIMS.c, OBSERVATIONS.c, PODS.c
+    asking = PODS.alias("asking")
+    query = (
+        select(
+            o.id,
+            o.now_ms,
+            o.preemptor,
+            o.base_revision,
+            o.victim_count,
+            v.victim,
+            v.pdb_violating,
+            p.manifest,
+            asking.c.manifest.label("asking"),
+        )
+        .join(OBSERVED_VICTIMS, v.observation_id == o.id)
+        .outerjoin(PODS, _true_at(PODS, o.cluster_id, v.victim, o.base_revision))
+        .outerjoin(asking, _true_at(asking, o.cluster_id, o.preemptor, o.base_revision))
+        .where(
+            *wanted.conditions(connection, o.cluster_id, o.now_ms),
+            v.counted,
+            o.confidence != Confidence.POSSIBLE,
+            not_replaced(),
+        )
+        .order_by(o.base_revision, o.id, v.position)
+        .execution_options(yield_per=_BATCH)
+    )
+    known = (row for row in connection.execute(query) if row.manifest and row.asking)
+    for _, group in groupby(known, key=attrgetter("id")):
+        rows = list(group)
+        first = rows[0]
+        yield PastPreemption(
+            order=(first.base_revision, first.id, -1),
+            now_ms=first.now_ms,
+            preemptor=first.preemptor,
+            victims={row.victim: bool(row.pdb_violating) for row in rows},
+            victim_count=first.victim_count,
+            objects=_objects(
+                first.asking, (r.manifest for r in rows), shared.at(first.base_revision)
+            ),
+        )
 
 
 # --- batch sessions ------------------------------------------------------------------------------

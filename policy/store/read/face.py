@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from policy.store.faces import Face, reads, streams
-from policy.store.read import evictions, queries, reports, tables
+from policy.store.read import evictions, observed, queries, reports, tables
 from policy.store.record import environments, sessions
 
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ class ReadFace(Face):
     rule_sets_used = reads(reports.rule_sets_used)
     rule_uses = reads(reports.rule_uses)
     rows = streams(tables.rows)
+    observations = reads(observed.observations)
+    observation = reads(observed.observation)
+    known_events = reads(observed.known_events)
+    known_victims = reads(observed.known_victims)
+    situation = reads(observed.situation)
+    follow_positions = reads(observed.follow_positions)
+    gaps = reads(observed.gaps)
 
     def history(
         self,

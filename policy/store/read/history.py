@@ -1,8 +1,9 @@
 """What the record knows of the past: the figures behind `history.*` in rule expressions.
 
 All figures of a decision come out of one statement. Each part of it reads one stretch of an index
-by cluster and time: of victims of decisions, of decisions, or of batch sessions with the evictions
-in them. Parts for the same function with another window are parts of their own.
+by cluster and time: of victims of decisions, of decisions, of batch sessions with the evictions
+in them, or of observed victims. Parts for the same function with another window are parts of their
+own.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
+from policy.store.read.observed import not_replaced
 from policy.store.tables import (
     CLUSTERS,
     DECISIONS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
     PODS,
     SESSION_STEPS,
     SESSIONS,
@@ -72,7 +76,8 @@ def figures(
     """The figures of every need at `now_ms`; keys without any are left out.
 
     A window reaches from `now_ms` back, its far end left out. Hypothetical decisions do not count;
-    evictions of batch sessions do.
+    evictions of batch sessions do, and what a real scheduler was observed to do, unless it is only
+    possible.
     """
     if not needs:
         return {}
@@ -252,13 +257,64 @@ def _batch_caused(asked: _Asked) -> Select[Any]:
     return _row(asked, pod=e.for_task, figure=sessions).group_by(e.for_task)
 
 
+# --- observed preemptions ------------------------------------------------------------------------
+
+
+def _observed(asked: _Asked) -> list[ColumnElement[bool]]:
+    v, o = OBSERVED_VICTIMS.c, OBSERVATIONS.c
+    return [
+        v.cluster_id == _cluster(),
+        *asked.since(v.now_ms),
+        v.counted,
+        o.id == v.observation_id,
+        # An observation changes no revision: what was recorded at one was there for the next.
+        *([] if asked.before is None else [o.revision <= asked.before.base_revision]),
+        not_replaced(),
+    ]
+
+
+def _observed_workloads(figure: Callable[[ColumnElement[int]], ColumnElement[int]]) -> _Part:
+    v = OBSERVED_VICTIMS.c
+
+    def part(asked: _Asked) -> Select[Any]:
+        pod = case((v.owner == "", v.victim), else_=_NONE)
+        query = _row(asked, namespace=v.namespace, owner=v.owner, pod=pod, figure=figure(v.now_ms))
+        return query.where(*_observed(asked)).group_by(v.namespace, v.owner, pod)
+
+    return part
+
+
+def _observed_lost(asked: _Asked) -> Select[Any]:
+    namespace = OBSERVED_VICTIMS.c.namespace
+    query = _row(asked, namespace=namespace, figure=func.count())
+    return query.where(*_observed(asked)).group_by(namespace)
+
+
+def _observed_caused(asked: _Asked) -> Select[Any]:
+    v = OBSERVED_VICTIMS.c
+    preemptions = func.count(v.observation_id.distinct())
+    return (
+        _row(asked, namespace=v.preemptor_namespace, figure=preemptions)
+        .where(*_observed(asked))
+        .group_by(v.preemptor_namespace)
+    )
+
+
 def _number(_: ColumnElement[int]) -> ColumnElement[int]:
     return func.count()
 
 
 _PARTS: Final[dict[str, tuple[_Part, ...]]] = {
-    "preemptedCount": (_workloads(_number), _batch_workloads(_number)),
-    "secondsSinceLastPreempted": (_workloads(func.max), _batch_workloads(func.max)),
-    "namespacePreemptedCount": (_lost, _batch_lost),
-    "namespacePreemptions": (_caused, _batch_caused),
+    "preemptedCount": (
+        _workloads(_number),
+        _batch_workloads(_number),
+        _observed_workloads(_number),
+    ),
+    "secondsSinceLastPreempted": (
+        _workloads(func.max),
+        _batch_workloads(func.max),
+        _observed_workloads(func.max),
+    ),
+    "namespacePreemptedCount": (_lost, _batch_lost, _observed_lost),
+    "namespacePreemptions": (_caused, _batch_caused, _observed_caused),
 }

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from policy.cluster import collector
+from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.store.faces import Face, writes
 from policy.store.model import ImportResult, PruneScope
-from policy.store.record import changing, decisions, environments, importing, sessions
+from policy.store.record import (
+    changing,
+    decisions,
+    environments,
+    following,
+    importing,
+    observing,
+    sessions,
+)
 
 
 class RecordFace(Face):
     """Everything that is written: each call is one transaction with one entry in the ledger."""
 
     decision = writes(decisions.record)
+    decision_group = writes(decisions.record_group)
     hypothetical = writes(decisions.record_hypothetical)
     session = writes(sessions.record)
     change = writes(changing.change)
+    follow = writes(following.follow)
+    observations = writes(observing.record)
     create_environment = writes(environments.create)
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
@@ -34,16 +46,18 @@ class RecordFace(Face):
         actor: str = "",
         prune: PruneScope | None = None,
         progress: importing.Progress | None = None,
+        segments: Sequence[Sequence[Change]] = (),
     ) -> ImportResult:
         """Make the stored objects equal to the given ones: all of it or nothing of it.
 
         of_ms: the time of which they are, `at_ms` by default; never before the newest revision.
-        Objects that the import lacks stay, unless `prune` covers them. Raises ImportConflict
-        where it holds two different objects under one key, StoreError for values that are none.
+        Objects that the import lacks stay, unless `prune` covers them. segments: what recorded
+        watches change of that, each a revision of its own. Raises ImportConflict where it holds
+        two different objects under one key, StoreError for values that are none.
         """
         incoming = importing.read(objects, progress)  # before the database is locked
         with self._transactions.writing() as connection:
-            return importing.write(
+            result = importing.write(
                 connection,
                 cluster,
                 incoming,
@@ -53,3 +67,9 @@ class RecordFace(Face):
                 actor=actor,
                 scope=prune,
             )
+            if not segments:
+                return result
+            followed = following.follow(
+                connection, cluster, segments, at_ms=at_ms, source=source, actor=actor
+            )
+            return importing.followed_by(result, followed)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, cast
 
 from sqlalchemy import Connection
@@ -14,16 +15,9 @@ from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
-from policy.store.state.versions import (
-    Head,
-    Live,
-    Put,
-    find_head,
-    live_versions,
-    lock_head,
-    put,
-    write_revision,
-)
+from policy.store.observed import Followed
+from policy.store.state.revisions import Put, put, write_revision
+from policy.store.state.versions import Head, Live, find_head, live_versions, lock_head
 
 Progress = Callable[[int], None]
 """Called with the number of objects read so far."""
@@ -138,6 +132,24 @@ def write(
         new_revision=number != head.number,
         kinds=counts,
         stray=_stray(connection, head, incoming, live.get("Node")),
+    )
+
+
+def followed_by(result: ImportResult, followed: Followed) -> ImportResult:
+    """An import and the changes that recorded watches made of it, as one result."""
+    counts: dict[str, Counter[str]] = {
+        kind: Counter(asdict(of_kind)) for kind, of_kind in result.kinds.items()
+    }
+    for _, changes in followed.written:
+        for kind, _, obj in changes:
+            what = "removed" if obj is None else "changed"
+            counts.setdefault(kind, Counter())[what] += 1
+    return replace(
+        result,
+        revision=followed.revision,
+        state_digest=followed.state_digest,
+        new_revision=result.new_revision or bool(followed.written),
+        kinds={kind: Counts(**of_kind) for kind, of_kind in counts.items()},
     )
 
 

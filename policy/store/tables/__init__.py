@@ -24,6 +24,12 @@ from policy.store.tables.decisions import (
     RULE_SETS,
     VICTIMS,
 )
+from policy.store.tables.observing import (
+    FOLLOW_POSITIONS,
+    GAPS,
+    OBSERVATIONS,
+    OBSERVED_VICTIMS,
+)
 from policy.store.tables.state import (
     CLUSTERS,
     NOMINATION_ENDS,
@@ -45,10 +51,14 @@ __all__ = [
     "DECISION_RULES",
     "DECISION_TRACES",
     "ENVIRONMENTS",
+    "FOLLOW_POSITIONS",
+    "GAPS",
     "LEDGER",
     "METADATA",
     "NOMINATIONS",
     "NOMINATION_ENDS",
+    "OBSERVATIONS",
+    "OBSERVED_VICTIMS",
     "PODS",
     "PRUNINGS",
     "REVISIONS",

@@ -134,6 +134,8 @@ LEDGER: Final = table(
     int64("environment_id", ForeignKey("environments.id"), nullable=True),
     int64("activation_id", ForeignKey("activations.id"), nullable=True),
     int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
+    int64("observation_id", ForeignKey("observations.id"), nullable=True),
+    int64("gap_id", ForeignKey("gaps.id"), nullable=True),
     text("subject_digest"),
     text("rows_digest"),
     millis("at_ms"),

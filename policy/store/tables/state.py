@@ -128,6 +128,22 @@ PERSISTENT_VOLUME_CLAIMS: Final = _versions(
     text("storage_class"),
 )
 CSI_NODES: Final = _versions("csi_nodes", text("name"))
+STORAGE_CLASSES: Final = _versions(
+    "storage_classes", text("name"), text("provisioner"), text("binding_mode")
+)
+CSI_DRIVERS: Final = _versions("csi_drivers", text("name"))
+CSI_STORAGE_CAPACITIES: Final = _versions(
+    "csi_storage_capacities", text("namespace"), text("name"), text("storage_class")
+)
+SERVICES: Final = _versions("services", text("namespace"), text("name"))
+REPLICATION_CONTROLLERS: Final = _versions(
+    "replication_controllers", text("namespace"), text("name")
+)
+REPLICA_SETS: Final = _versions("replica_sets", text("namespace"), text("name"), text("owner"))
+STATEFUL_SETS: Final = _versions("stateful_sets", text("namespace"), text("name"))
+RESOURCE_CLAIMS: Final = _versions(
+    "resource_claims", text("namespace"), text("name"), boolean("allocated")
+)
 
 VERSIONS: Final[Mapping[str, Table]] = {
     "Node": NODES,
@@ -142,6 +158,14 @@ VERSIONS: Final[Mapping[str, Table]] = {
     "PersistentVolume": PERSISTENT_VOLUMES,
     "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
     "CSINode": CSI_NODES,
+    "StorageClass": STORAGE_CLASSES,
+    "CSIDriver": CSI_DRIVERS,
+    "CSIStorageCapacity": CSI_STORAGE_CAPACITIES,
+    "Service": SERVICES,
+    "ReplicationController": REPLICATION_CONTROLLERS,
+    "ReplicaSet": REPLICA_SETS,
+    "StatefulSet": STATEFUL_SETS,
+    "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Kind -> the table of its versions."""
 

@@ -14,7 +14,8 @@ WITH hits AS (
     SELECT victim_namespace, victim_owner, count(*), sum(run_seconds),
            CAST(NULL AS BIGINT), CAST(NULL AS BIGINT), min(decided_at), max(decided_at)
     FROM v_victims
-    WHERE session_id IS NOT NULL AND now_ms >= :since AND now_ms < :until
+    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
+          AND now_ms >= :since AND now_ms < :until
           AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR victim_namespace = :namespace)
     GROUP BY victim_namespace, victim_owner
@@ -42,7 +43,8 @@ pairs AS (
     UNION
     SELECT victim_namespace, victim_owner, preemptor
     FROM v_victims
-    WHERE session_id IS NOT NULL AND now_ms >= :since AND now_ms < :until
+    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
+          AND now_ms >= :since AND now_ms < :until
           AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR victim_namespace = :namespace)
 ),
@@ -52,9 +54,9 @@ preemptors AS (
 named AS (
     SELECT w.namespace, w.owner, w.evictions, w.run_seconds, w.first_at, w.last_at,
            (SELECT decided_at FROM v_preemptions
-            WHERE now_ms = w.first_ms AND session_id IS NULL LIMIT 1) AS first_decided_at,
+            WHERE now_ms = w.first_ms AND session_id IS NULL AND observation_id IS NULL LIMIT 1) AS first_decided_at,
            (SELECT decided_at FROM v_preemptions
-            WHERE now_ms = w.last_ms AND session_id IS NULL LIMIT 1) AS last_decided_at
+            WHERE now_ms = w.last_ms AND session_id IS NULL AND observation_id IS NULL LIMIT 1) AS last_decided_at
     FROM worst w
 )
 SELECT n.namespace AS victim_namespace, n.owner AS victim_owner, n.evictions, p.preemptors,

@@ -13,7 +13,8 @@ WITH made AS (
     UNION ALL
     SELECT preemptor, preemptor_priority, count(*), sum(victim_count), sum(pdb_violations)
     FROM v_preemptions
-    WHERE session_id IS NOT NULL AND now_ms >= :since AND now_ms < :until
+    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) 
+          AND now_ms >= :since AND now_ms < :until
           AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR preemptor_namespace = :namespace)
     GROUP BY preemptor, preemptor_priority

@@ -21,7 +21,8 @@ WITH lost AS (
                          AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
                ) THEN t.victim END AS new_pod
         FROM v_victims t
-        WHERE t.session_id IS NOT NULL AND t.now_ms >= :since AND t.now_ms < :until
+        WHERE (t.session_id IS NOT NULL OR t.observation_id IS NOT NULL) AND t.evicted
+              AND t.now_ms >= :since AND t.now_ms < :until
               AND (:cluster = '' OR t.cluster = :cluster)
     ) s
     GROUP BY s.cluster, s.victim_namespace, s.victim_owner

@@ -13,7 +13,8 @@ WITH lost AS (
     UNION ALL
     SELECT preemptor_priority, victim_priority, count(*), sum(run_seconds)
     FROM v_victims
-    WHERE session_id IS NOT NULL AND now_ms >= :since AND now_ms < :until
+    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
+          AND now_ms >= :since AND now_ms < :until
           AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR victim_namespace = :namespace)
     GROUP BY preemptor_priority, victim_priority

@@ -14,7 +14,8 @@ WITH hits AS (
     SELECT preemptor_namespace, victim_namespace, victim_owner, count(*), sum(run_seconds),
            CAST(NULL AS BIGINT), max(decided_at)
     FROM v_victims
-    WHERE session_id IS NOT NULL AND now_ms >= :since AND now_ms < :until
+    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
+          AND now_ms >= :since AND now_ms < :until
           AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR preemptor_namespace = :namespace
                OR victim_namespace = :namespace)
@@ -32,7 +33,7 @@ worst AS (
 named AS (
     SELECT w.preemptor_namespace, w.namespace, w.owner, w.evictions, w.run_seconds, w.last_at,
            (SELECT decided_at FROM v_preemptions
-            WHERE now_ms = w.last_ms AND session_id IS NULL LIMIT 1) AS last_decided_at
+            WHERE now_ms = w.last_ms AND session_id IS NULL AND observation_id IS NULL LIMIT 1) AS last_decided_at
     FROM worst w
 )
 SELECT preemptor_namespace, namespace AS victim_namespace, owner AS victim_owner, evictions,

@@ -1,0 +1,71 @@
+"""What was observed of a cluster, into its record: the situation, the verdict, the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from policy.audit.observed.deciding import StateAt, decide_again, moment_of, states_of
+from policy.cluster.objects import Node
+from policy.observing.model import Preemption
+from policy.rules import RuleSet
+from policy.rules.versions import generations, newest, of_server
+from policy.store import Store
+from policy.store.observed import NewObservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRules:
+    """The rule set of a cluster's own scheduler, and how that was found."""
+
+    rules: RuleSet
+    version: str  #: of the server, as it or its nodes say; "" where nothing says it
+    why: str
+
+
+def server_rules(nodes: Sequence[Node], *, version: str = "") -> ServerRules:
+    """The rule set that decides like a cluster's scheduler.
+
+    version: what the API server says; without it the newest kubelet counts, which is no newer than
+    its control plane. Where neither is known, the newest rule set.
+    """
+    kubelets = {
+        node.status.node_info.kubelet_version for node in nodes if node.status.node_info is not None
+    }
+    told = version or newest(sorted(kubelets)) or ""
+    found = of_server(told) if told else None
+    if found is not None:
+        source = "the API server" if version else "the newest kubelet"
+        return ServerRules(rules=RuleSet.load(found.name), version=told, why=f"{source} is {told}")
+    why = f"no shipped rule set decides like {told}" if told else "no version is known"
+    last = RuleSet.load(generations()[-1].name)
+    return ServerRules(rules=last, version=told, why=f"{why}; the newest is taken")
+
+
+def record_observed(
+    store: Store,
+    cluster: str,
+    preemptions: Sequence[Preemption],
+    rules: Callable[[], RuleSet],
+    *,
+    at_ms: int,
+    source: str,
+    actor: str,
+    states: Callable[[int], StateAt] | None = None,
+) -> list[int]:
+    """Decide observed preemptions again and keep them; gives the numbers of the new ones.
+
+    states: the states for an instant in milliseconds, where the caller has them at hand.
+    """
+    made = []
+    for preemption in preemptions:
+        situation = store.read.situation(cluster, preemption)
+        now_ms = moment_of(preemption)
+        at = states(now_ms) if states is not None else states_of(store, cluster, now_ms=now_ms)
+        again = decide_again(preemption, situation, rules(), at)
+        made.append(
+            NewObservation(preemption=preemption, situation=situation, verdict=again.verdict)
+        )
+    if not made:
+        return []
+    return store.record.observations(cluster, made, at_ms=at_ms, source=source, actor=actor)

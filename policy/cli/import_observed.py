@@ -1,0 +1,133 @@
+"""An import into the store: its objects, recorded watches, and the preemptions that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from policy.audit.observed.reading import Observed, Seen, observe, shows_preemptions
+from policy.cli import output, session
+from policy.cluster.objects import ClusterObject, Node, Pod, PriorityClass
+from policy.manifests import ManifestSet, default_classes, resolve
+from policy.manifests.collected import StreamEntry
+from policy.manifests.problems import shown
+from policy.store import ImportResult, NotFound, PruneScope, Store
+
+_LONGEST_SOURCE: Final = 200
+_NAMED: Final = 3
+
+
+def store(
+    store: Store, cluster: str, found: ManifestSet, *, prune: bool, of_ms: int | None
+) -> tuple[ImportResult, list[int]]:
+    """Import what was read; with it the numbers of the preemptions that were observed.
+
+    of_ms: the time of which the listed objects are; the clock's where it is None.
+    """
+    known = _known_classes(store, cluster, found.objects)
+    if found.changes:
+        listed = resolve(found.listed, known_classes=known)
+        entries = _resolved(found.changes, [*listed, *known])
+    else:
+        listed = resolve(found.objects, known_classes=known, places=found.places)
+        entries = []
+    _warn_of_defaults(default_classes(found.objects, known))
+    seen = Seen(listed=listed, entries=entries, claims=found.claims)
+    observed = Observed()
+    if shows_preemptions(seen):
+        events = {one.claim.event_uid for one in found.claims}
+        observed = observe(
+            seen,
+            _stored(store, cluster),
+            at_ms=session.clock_ms(),
+            known_events=store.read.known_events(cluster, events),
+        )
+    source = _source(found.sources)
+    with output.progress("storing") as progress:
+        result = store.record.import_objects(
+            cluster,
+            listed,
+            at_ms=session.clock_ms(),
+            of_ms=of_ms,
+            source=source,
+            actor=session.actor(),
+            prune=PruneScope() if prune else None,
+            progress=lambda done: progress(done, len(listed)),
+            segments=observed.segments,
+        )
+    return result, _record(store, cluster, observed, source)
+
+
+def _record(store: Store, cluster: str, observed: Observed, source: str) -> list[int]:
+    if not observed.preemptions:
+        return []
+    from policy.audit.observed.recording import record_observed, server_rules
+
+    nodes = [obj for obj in _stored(store, cluster) if type(obj) is Node]
+    of_server = server_rules(nodes)
+    output.say(f"preemptions are decided again by {of_server.rules.name}: {of_server.why}")
+    return record_observed(
+        store,
+        cluster,
+        observed.preemptions,
+        lambda: of_server.rules,
+        at_ms=session.clock_ms(),
+        source=source,
+        actor=session.actor(),
+    )
+
+
+def _known_classes(
+    store: Store, cluster: str, objects: Sequence[ClusterObject]
+) -> list[PriorityClass]:
+    """Classes that were imported earlier, where some pod of this import still needs one."""
+    if all(type(o) is not Pod or o.spec.priority is not None for o in objects):
+        return []
+    return [o for o in _stored(store, cluster) if type(o) is PriorityClass]
+
+
+def _stored(store: Store, cluster: str) -> Sequence[ClusterObject]:
+    """What is stored of a cluster; nothing of one that is not there yet."""
+    try:
+        return store.state.load(cluster).objects
+    except NotFound:
+        return ()
+
+
+def _resolved(entries: Sequence[StreamEntry], known: Sequence[ClusterObject]) -> list[StreamEntry]:
+    """The entries with their objects as an API server would have stored them."""
+    classes = [obj for obj in known if type(obj) is PriorityClass]
+    classes += [one.obj for one in entries if type(one.obj) is PriorityClass]
+    there = [(one.obj, one.place) for one in entries if one.obj is not None]
+    made = iter(
+        resolve(
+            [obj for obj, _ in there],
+            known_classes=classes,
+            places=[place for _, place in there],
+        )
+    )
+    return [one if one.obj is None else replace(one, obj=next(made)) for one in entries]
+
+
+def _source(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    if len(text) <= _LONGEST_SOURCE:
+        return text
+    return f"{names[0][:_LONGEST_SOURCE]} and {len(names) - 1} more files"
+
+
+def _warn_of_defaults(classes: Sequence[PriorityClass]) -> None:
+    if len(classes) > 1:
+        names = [f"PriorityClass {c.metadata.name}" for c in classes]
+        output.say(
+            f"warning: more than one global default: {first(names)}; pods without a class get"
+            f" the lowest, {classes[0].metadata.name} ({classes[0].value})"
+        )
+
+
+def first(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _NAMED
+    text = ", ".join(f"`{shown(name)}`" for name in names[:_NAMED])
+    return f"{text} and {more} more" if more > 0 else text

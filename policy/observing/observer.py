@@ -1,0 +1,486 @@
+"""From changed pods and events to preemptions with their evidence.
+
+1. An event `Preempted` names victim and preemptor: certain. Events of one preemptor on one node
+   that come close together are one preemption.
+2. A victim that is marked and has no event: the pod that was nominated to its node just then, with
+   a higher priority, is likely its preemptor; without such a pod the preemptor is unknown.
+3. A nomination for which no pod was newly evicted: lower pods that were leaving its node already
+   possibly made room for it.
+
+Evidence waits: of 1 until nothing more has come for `settle_ms`, of 2 and 3 for `patience_ms`,
+since the event may be late or on its way in another watch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from policy.cluster import times
+from policy.cluster.objects import Pod, key_of
+from policy.observing.events import Claim
+from policy.observing.model import (
+    Confidence,
+    Evidence,
+    Preemption,
+    SeenVictim,
+    marked_at,
+    nominated_to,
+)
+
+SETTLE_MS: Final = 2_000
+"""A preemption is whole when so long nothing more was seen of it."""
+
+PATIENCE_MS: Final = 30_000
+"""So long the event about a marked victim, or about a nomination, is waited for."""
+
+_TOGETHER_MS: Final = 10_000
+"""A mark and a nomination belong together that are not further apart."""
+
+_ONE_WAVE_MS: Final = 5_000
+"""Events of one preemptor on one node that are further apart are two preemptions."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    """A victim that carries the scheduler's condition."""
+
+    pod: str
+    uid: str
+    node: str
+    priority: int
+    at_ms: int
+    version: int
+    seen_ms: int
+    scheduler: str = ""
+    #: first claims about it take the mark for themselves
+    taken: bool = False
+
+
+@dataclass(slots=True)
+class _Nomination:
+    """A waiting pod that got a nominated node."""
+
+    pod: str
+    uid: str
+    node: str
+    priority: int
+    scheduler: str
+    at_ms: int
+    version: int
+    seen_ms: int
+    used: bool = False
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A placed pod whose deletion has begun, or that is gone."""
+
+    pod: str
+    uid: str
+    priority: int
+    version: int
+    seen_ms: int
+    gone_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    claim: Claim
+    seen_ms: int
+
+    @property
+    def at_ms(self) -> int:
+        return self.seen_ms if self.claim.at_ms is None else self.claim.at_ms
+
+
+@dataclass(slots=True)
+class _State:
+    marks: dict[str, _Mark] = field(default_factory=dict)  # by uid
+    nominations: dict[tuple[str, str], _Nomination] = field(default_factory=dict)  # uid, node
+    leaving: dict[str, dict[str, _Leaving]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # by node and uid
+    claims: list[_Seen] = field(default_factory=list)
+    known: dict[str, int] = field(default_factory=dict)  # event uid, when it was seen
+
+
+class Observer:
+    """Follows one cluster; `conclude` gives what is settled."""
+
+    def __init__(
+        self,
+        *,
+        settle_ms: int = SETTLE_MS,
+        patience_ms: int = PATIENCE_MS,
+        recorded_events: Iterable[str] = (),
+    ) -> None:
+        """recorded_events: uids of events that earlier observations rest on."""
+        self._settle_ms = settle_ms
+        self._patience_ms = patience_ms
+        self._state = _State()
+        self._recorded = set(recorded_events)
+
+    # --- what is seen ----------------------------------------------------------------------
+
+    def pod(self, before: Pod | None, after: Pod | None, *, version: int, at_ms: int) -> None:
+        """A pod changed. version: its resourceVersion, 0 where unknown; at_ms: when it was seen."""
+        if after is not None and before is not None and before.metadata.uid != after.metadata.uid:
+            self.pod(before, None, version=version, at_ms=at_ms)
+            before = None
+        if after is None:
+            if before is not None:
+                self._gone(before, version=version, at_ms=at_ms)
+            return
+        node = nominated_to(after)
+        if node and node != nominated_to(before):
+            self._nominated(after, node, version=version, at_ms=at_ms)
+        since = marked_at(after)
+        if since is not None and (before is None or marked_at(before) is None):
+            self._marked(after, since, version=version, at_ms=at_ms)
+        if after.spec.node_name and after.metadata.deletion_timestamp:
+            self._leaves(after, version=version, at_ms=at_ms)
+
+    def event(self, claim: Claim, *, at_ms: int) -> None:
+        """An event about a preemption was seen; one that was seen before says nothing new."""
+        state = self._state
+        if claim.event_uid in state.known or claim.event_uid in self._recorded:
+            return
+        state.known[claim.event_uid] = at_ms
+        state.claims.append(_Seen(claim, at_ms))
+
+    def oldest_event(self) -> int | None:
+        """The lowest resourceVersion among events that no preemption has taken yet.
+
+        Who stops now must read the events again from before it.
+        """
+        return min((s.claim.resource_version for s in self._state.claims), default=None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is evidence that no preemption has taken yet."""
+        state = self._state
+        return bool(state.claims) or any(not m.taken for m in state.marks.values())
+
+    def _nominated(self, pod: Pod, node: str, *, version: int, at_ms: int) -> None:
+        uid = pod.metadata.uid or key_of(pod)
+        self._state.nominations[uid, node] = _Nomination(
+            pod=key_of(pod),
+            uid=pod.metadata.uid,
+            node=node,
+            priority=pod.spec.priority or 0,
+            scheduler=pod.spec.scheduler_name,
+            at_ms=_failed_ms(pod, at_ms),
+            version=version,
+            seen_ms=at_ms,
+        )
+
+    def _marked(self, pod: Pod, since: str, *, version: int, at_ms: int) -> None:
+        uid = pod.metadata.uid or key_of(pod)
+        self._state.marks[uid] = _Mark(
+            pod=key_of(pod),
+            uid=pod.metadata.uid,
+            node=pod.spec.node_name,
+            priority=pod.spec.priority or 0,
+            at_ms=_parsed(since, at_ms),
+            version=version,
+            seen_ms=at_ms,
+            scheduler=pod.spec.scheduler_name,
+        )
+
+    def _leaves(self, pod: Pod, *, version: int, at_ms: int) -> None:
+        uid = pod.metadata.uid or key_of(pod)
+        self._state.leaving[pod.spec.node_name].setdefault(
+            uid,
+            _Leaving(
+                pod=key_of(pod),
+                uid=pod.metadata.uid,
+                priority=pod.spec.priority or 0,
+                version=version,
+                seen_ms=at_ms,
+            ),
+        )
+
+    def _gone(self, pod: Pod, *, version: int, at_ms: int) -> None:
+        if pod.spec.node_name:
+            self._leaves(pod, version=version, at_ms=at_ms)
+            uid = pod.metadata.uid or key_of(pod)
+            self._state.leaving[pod.spec.node_name][uid].gone_ms = at_ms
+
+    # --- what follows from it ----------------------------------------------------------------
+
+    def conclude(self, now_ms: int | None = None) -> list[Preemption]:
+        """The preemptions that are settled at `now_ms`; all that there is evidence for without."""
+        found = [
+            *self._certain(now_ms),
+            *self._likely(now_ms),
+            *self._possible(now_ms),
+        ]
+        self._forget(now_ms)
+        return sorted(found, key=lambda p: (p.at_ms, p.preemptor, p.node))
+
+    def _certain(self, now_ms: int | None) -> list[Preemption]:
+        groups: dict[tuple[str, str, str], list[_Seen]] = defaultdict(list)
+        for seen in self._state.claims:
+            claim = seen.claim
+            groups[claim.preemptor_uid or claim.preemptor, claim.preemptor_kind, claim.node].append(
+                seen
+            )
+        # In the order of their events, for marks go to the first claim about a pod.
+        ready: list[list[_Seen]] = []
+        kept: list[_Seen] = []
+        for group in groups.values():
+            for wave in _waves(sorted(group, key=lambda s: (s.at_ms, s.claim.resource_version))):
+                last = max(seen.seen_ms for seen in wave)
+                if now_ms is None or last + self._settle_ms <= now_ms:
+                    ready.append(wave)
+                else:
+                    kept += wave
+        self._state.claims = kept
+        ready.sort(key=lambda wave: (wave[0].at_ms, wave[0].claim.resource_version))
+        return [self._of_claims([seen.claim for seen in wave], wave[0].at_ms) for wave in ready]
+
+    def _of_claims(self, claims: list[Claim], at_ms: int) -> Preemption:
+        first = claims[0]
+        nomination = self._nomination_of(first)
+        used_before = nomination is not None and nomination.used
+        if nomination is not None:
+            nomination.used = True
+        mine = nomination if not used_before else None
+        known = [c for c in claims if c.preemptor]
+        preemptor = known[0].preemptor if known else (nomination.pod if nomination else "")
+        return Preemption(
+            preemptor=preemptor,
+            preemptor_uid=first.preemptor_uid or (nomination.uid if nomination else ""),
+            preemptor_kind=first.preemptor_kind,
+            node=first.node,
+            scheduler=first.scheduler or (nomination.scheduler if nomination else ""),
+            at_ms=at_ms,
+            confidence=Confidence.CERTAIN if preemptor else Confidence.POSSIBLE,
+            victims=tuple(
+                sorted((self._victim(claim, mine) for claim in claims), key=lambda v: v.pod)
+            ),
+            nomination_version=mine.version if mine else 0,
+            nominated=mine is not None,
+        )
+
+    def _nomination_of(self, claim: Claim) -> _Nomination | None:
+        for one in self._state.nominations.values():
+            same = (
+                one.uid == claim.preemptor_uid
+                if claim.preemptor_uid and one.uid
+                else bool(claim.preemptor) and one.pod == claim.preemptor
+            )
+            if same and one.node == claim.node:
+                return one
+        return None
+
+    def _victim(self, claim: Claim, nomination: _Nomination | None) -> SeenVictim:
+        evidence = [Evidence.EVENT]
+        mark = self._mark_of(claim)
+        here = mark is not None and not mark.taken
+        if mark is not None:
+            evidence.append(Evidence.CONDITION)
+            mark.taken = True
+        node = mark.node if mark is not None else claim.node
+        if any(
+            leaving.uid == claim.victim_uid if claim.victim_uid else leaving.pod == claim.victim
+            for leaving in self._state.leaving.get(node, {}).values()
+        ):
+            evidence.append(Evidence.DELETION)
+        if nomination is not None:
+            evidence.append(Evidence.NOMINATION)
+        return SeenVictim(
+            pod=claim.victim,
+            uid=claim.victim_uid,
+            evidence=tuple(evidence),
+            event_uid=claim.event_uid,
+            event_version=claim.resource_version,
+            mark_version=mark.version if mark is not None else 0,
+            marked_here=here,
+        )
+
+    def _mark_of(self, claim: Claim) -> _Mark | None:
+        found = self._state.marks.get(claim.victim_uid or claim.victim)
+        if found is not None or claim.victim_uid:
+            return found
+        return next((m for m in self._state.marks.values() if m.pod == claim.victim), None)
+
+    def _likely(self, now_ms: int | None) -> list[Preemption]:
+        claimed = {seen.claim.victim_uid or seen.claim.victim for seen in self._state.claims}
+        by_node: dict[str, list[_Mark]] = defaultdict(list)
+        for uid, mark in self._state.marks.items():
+            late = now_ms is None or mark.seen_ms + self._patience_ms <= now_ms
+            if not mark.taken and late and uid not in claimed and mark.pod not in claimed:
+                by_node[mark.node].append(mark)
+        found: list[Preemption] = []
+        for node, marks in sorted(by_node.items()):
+            marks.sort(key=lambda m: (m.at_ms, m.version, m.pod))
+            found += [self._of_marks(node, wave) for wave in _marks_together(marks)]
+        return found
+
+    def _of_marks(self, node: str, marks: list[_Mark]) -> Preemption:
+        at_ms = min(mark.at_ms for mark in marks)
+        highest = max(mark.priority for mark in marks)
+        asking = [
+            one
+            for one in self._state.nominations.values()
+            if one.node == node
+            and one.priority > highest
+            and not one.used
+            and any(_together(one, mark) for mark in marks)
+        ]
+        asking.sort(key=lambda one: (-one.priority, one.version, one.pod))
+        nomination = asking[0] if asking else None
+        if nomination is not None:
+            nomination.used = True
+        for mark in marks:
+            mark.taken = True
+        evidence = [Evidence.CONDITION]
+        if nomination is not None:
+            evidence.append(Evidence.NOMINATION)
+        leaving = self._state.leaving.get(node, {})
+        return Preemption(
+            preemptor=nomination.pod if nomination else "",
+            preemptor_uid=nomination.uid if nomination else "",
+            preemptor_kind="Pod",
+            node=node,
+            scheduler=nomination.scheduler if nomination else marks[0].scheduler,
+            at_ms=at_ms,
+            confidence=Confidence.LIKELY if len(asking) == 1 else Confidence.POSSIBLE,
+            victims=tuple(
+                SeenVictim(
+                    pod=mark.pod,
+                    uid=mark.uid,
+                    evidence=(
+                        *evidence[:1],
+                        *([Evidence.DELETION] if mark.uid in leaving else []),
+                        *evidence[1:],
+                    ),
+                    mark_version=mark.version,
+                    marked_here=True,
+                )
+                for mark in sorted(marks, key=lambda m: m.pod)
+            ),
+            nomination_version=nomination.version if nomination else 0,
+            nominated=nomination is not None,
+        )
+
+    def _possible(self, now_ms: int | None) -> list[Preemption]:
+        claiming = {(s.claim.preemptor_uid, s.claim.node) for s in self._state.claims}
+        found = []
+        for one in list(self._state.nominations.values()):
+            late = now_ms is None or one.seen_ms + self._patience_ms <= now_ms
+            if one.used or not late or (one.uid, one.node) in claiming:
+                continue
+            one.used = True
+            marked = {m.uid or m.pod for m in self._state.marks.values()}
+            leaving = [
+                pod
+                for uid, pod in self._state.leaving.get(one.node, {}).items()
+                if pod.priority < one.priority
+                and uid not in marked
+                and (pod.gone_ms is None or pod.gone_ms + _TOGETHER_MS >= one.seen_ms)
+                and pod.seen_ms <= one.seen_ms + _TOGETHER_MS
+            ]
+            if not leaving:
+                continue
+            found.append(
+                Preemption(
+                    preemptor=one.pod,
+                    preemptor_uid=one.uid,
+                    preemptor_kind="Pod",
+                    node=one.node,
+                    scheduler=one.scheduler,
+                    at_ms=one.at_ms,
+                    confidence=Confidence.POSSIBLE,
+                    victims=tuple(
+                        SeenVictim(
+                            pod=pod.pod,
+                            uid=pod.uid,
+                            evidence=(Evidence.DELETION, Evidence.NOMINATION),
+                        )
+                        for pod in sorted(leaving, key=lambda pod: pod.pod)
+                    ),
+                    nomination_version=one.version,
+                    nominated=True,
+                )
+            )
+        return found
+
+    def _forget(self, now_ms: int | None) -> None:
+        """What can be part of no further preemption."""
+        if now_ms is None:
+            return
+        old = now_ms - 4 * self._patience_ms
+        state = self._state
+        state.marks = {u: m for u, m in state.marks.items() if not m.taken or m.seen_ms > old}
+        state.nominations = {
+            at: n for at, n in state.nominations.items() if not n.used or n.seen_ms > old
+        }
+        for node in list(state.leaving):
+            kept = {
+                uid: pod
+                for uid, pod in state.leaving[node].items()
+                if pod.gone_ms is None or pod.gone_ms > old
+            }
+            if kept:
+                state.leaving[node] = kept
+            else:
+                del state.leaving[node]
+        unsettled = {seen.claim.event_uid for seen in state.claims}
+        state.known = {
+            uid: seen for uid, seen in state.known.items() if seen > old or uid in unsettled
+        }
+
+
+def _together(nomination: _Nomination, mark: _Mark) -> bool:
+    return (
+        abs(nomination.seen_ms - mark.seen_ms) <= _TOGETHER_MS
+        and abs(nomination.at_ms - mark.at_ms) <= _TOGETHER_MS
+    )
+
+
+def _waves(seen: list[_Seen]) -> Iterable[list[_Seen]]:
+    """Events in order, parted where a while lies between two, or a pod is a victim again."""
+    wave: list[_Seen] = []
+    for one in seen:
+        again = any(
+            (before.claim.victim, before.claim.victim_uid)
+            == (one.claim.victim, one.claim.victim_uid)
+            for before in wave
+        )
+        if wave and (again or one.at_ms - wave[-1].at_ms > _ONE_WAVE_MS):
+            yield wave
+            wave = []
+        wave.append(one)
+    if wave:
+        yield wave
+
+
+def _marks_together(marks: list[_Mark]) -> Iterable[list[_Mark]]:
+    wave: list[_Mark] = []
+    for one in marks:
+        if wave and one.at_ms - wave[-1].at_ms > _ONE_WAVE_MS:
+            yield wave
+            wave = []
+        wave.append(one)
+    if wave:
+        yield wave
+
+
+def _failed_ms(pod: Pod, seen_ms: int) -> int:
+    """When the scheduler first failed to place the pod; when it was seen, where it is unsaid."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _parsed(condition.last_transition_time, seen_ms)
+    return seen_ms
+
+
+def _parsed(text: str | None, otherwise: int) -> int:
+    try:
+        return times.parse(text) if text else otherwise
+    except times.TimeError:
+        return otherwise

@@ -1,0 +1,142 @@
+"""What a followed cluster showed: its changes as revisions, how far it was read, and gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert
+
+from policy.cluster.digest import Change
+from policy.store import identity, rows
+from policy.store.ledger import entries
+from policy.store.model import Cause
+from policy.store.observed import Followed
+from policy.store.state.revisions import Put, puts_and_deletes, write_revision
+from policy.store.state.versions import Head, Live, live_versions, lock_head
+from policy.store.tables import FOLLOW_POSITIONS, GAPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time in which a followed cluster was not seen."""
+
+    kind: str
+    reason: str
+    since_ms: int | None
+    until_ms: int
+    since_version: int
+    until_version: int
+
+
+def follow(
+    connection: Connection,
+    cluster: str,
+    segments: Sequence[Sequence[Change]],
+    *,
+    at_ms: int,
+    source: str,
+    actor: str,
+    cause: Cause = Cause.LIVE,
+    positions: Mapping[str, int] | None = None,
+    gaps: Sequence[Gap] = (),
+) -> Followed:
+    """Write each segment as one revision, where it changes anything.
+
+    What is there already in the same form, and the removal of what is not there, change nothing:
+    the same changes may come again. positions: resourceVersions up to which each kind was read.
+    """
+    head = lock_head(connection, cluster)
+    written: list[tuple[int, Sequence[Change]]] = []
+    for segment in segments:
+        puts, deletes = puts_and_deletes(segment)
+        live = _live(connection, head, puts, deletes)
+        puts = [
+            one
+            for one in puts
+            if one.key not in live[one.kind] or live[one.kind][one.key].digest != one.digest
+        ]
+        deletes = [(kind, key) for kind, key in deletes if key in live[kind]]
+        if not puts and not deletes:
+            continue
+        revision = write_revision(
+            connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=cause
+        )
+        entries.append(
+            connection,
+            head,
+            entries.EntryKind.CHANGE,
+            revision.lines,
+            subject_digest=revision.digest,
+            at_ms=at_ms,
+            actor=actor,
+            revision=revision.number,
+        )
+        head = Head(head.cluster_id, head.name, revision.number, revision.digest, at_ms)
+        changes: list[Change] = [(one.kind, one.key, one.obj) for one in puts]
+        changes += [(kind, key, None) for kind, key in deletes]
+        written.append((revision.number, changes))
+    for gap in gaps:
+        _gap(connection, head, gap, at_ms=at_ms, actor=actor)
+    if positions:
+        _keep_positions(connection, head, positions, at_ms=at_ms)
+    return Followed(revision=head.number, state_digest=head.digest, written=written)
+
+
+def _live(
+    connection: Connection, head: Head, puts: Sequence[Put], deletes: Sequence[tuple[str, str]]
+) -> dict[str, dict[str, Live]]:
+    keys: dict[str, list[str]] = {}
+    for one in puts:
+        keys.setdefault(one.kind, []).append(one.key)
+    for kind, key in deletes:
+        keys.setdefault(kind, []).append(key)
+    return {kind: live_versions(connection, head, kind, found) for kind, found in keys.items()}
+
+
+def _gap(connection: Connection, head: Head, gap: Gap, *, at_ms: int, actor: str) -> None:
+    row = {
+        "cluster_id": head.cluster_id,
+        "at_ms": at_ms,
+        "actor": actor,
+        "kind": gap.kind,
+        "reason": gap.reason,
+        "since_ms": gap.since_ms,
+        "until_ms": gap.until_ms,
+        "since_version": gap.since_version,
+        "until_version": gap.until_version,
+        "revision": head.number,
+        **identity.columns(connection),
+    }
+    row["id"] = connection.execute(insert(GAPS).returning(GAPS.c.id), row).scalar_one()
+    entries.append(
+        connection,
+        head,
+        entries.EntryKind.GAP,
+        [rows.line(GAPS, row)],
+        subject_digest="",
+        at_ms=at_ms,
+        actor=actor,
+        gap_id=row["id"],
+    )
+
+
+def _keep_positions(
+    connection: Connection, head: Head, positions: Mapping[str, int], *, at_ms: int
+) -> None:
+    p = FOLLOW_POSITIONS.c
+    connection.execute(
+        delete(FOLLOW_POSITIONS).where(p.cluster_id == head.cluster_id, p.kind.in_(list(positions)))
+    )
+    connection.execute(
+        insert(FOLLOW_POSITIONS),
+        [
+            {
+                "cluster_id": head.cluster_id,
+                "kind": kind,
+                "resource_version": version,
+                "at_ms": at_ms,
+            }
+            for kind, version in positions.items()
+        ],
+    )
