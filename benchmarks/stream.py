@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from benchmarks.clusters import a_node, a_pod, cluster
-from policy.cluster.objects import ClusterObject, Pod, PodDisruptionBudget
+from policy.cluster.objects import ClusterObject, PodDisruptionBudget
 from policy.rules import RuleSet
 from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler

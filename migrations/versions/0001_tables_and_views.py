@@ -178,7 +178,15 @@ def create_state() -> None:
         text("priority_class"),
         text("phase"),
     )
-    versions("queues", text("name"), int64("weight"))
+    versions(
+        "queues",
+        text("name"),
+        int64("weight"),
+        int64("priority"),
+        text("parent"),
+        boolean("reclaimable"),
+        text("state"),
+    )
     versions(
         "scheduling_pod_groups",
         text("namespace"),
@@ -191,6 +199,7 @@ def create_state() -> None:
         boolean("scheduled"),
     )
     versions("workloads", text("namespace"), text("name"), int64("template_count"))
+    versions("resource_quotas", text("namespace"), text("name"))
     versions("persistent_volumes", text("name"), text("claim"))
     versions(
         "persistent_volume_claims",
@@ -679,6 +688,7 @@ TABLES = (
     "queues",
     "scheduling_pod_groups",
     "workloads",
+    "resource_quotas",
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
@@ -1032,6 +1042,7 @@ KINDS = (
     ("Queue", "queues", "''", "''"),
     ("SchedulingPodGroup", "scheduling_pod_groups", "v.namespace", "''"),
     ("Workload", "workloads", "v.namespace", "''"),
+    ("ResourceQuota", "resource_quotas", "v.namespace", "''"),
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),

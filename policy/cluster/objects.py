@@ -377,10 +377,26 @@ class Namespace(_Object, frozen=True):
 # --- batch (kube-batch and Volcano API groups) ---------------------------------------------------
 
 
+class NetworkTopologySpec(_Object, frozen=True):
+    mode: str = ""
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicySpec(_Object, frozen=True):
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+
+
 class PodGroupSpec(_Object, frozen=True):
     min_member: Int32 = 0
     queue: str = ""
     priority_class_name: str = ""
+    min_task_member: dict[str, Int32] | None = None
+    min_resources: dict[str, Quantity] | None = None
+    network_topology: NetworkTopologySpec | None = None
+    sub_group_policy: list[SubGroupPolicySpec] | None = None
 
 
 class PodGroupStatus(_Object, frozen=True):
@@ -393,13 +409,59 @@ class PodGroup(_Object, frozen=True):
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
+class QueueGuarantee(_Object, frozen=True):
+    resource: dict[str, Quantity] | None = None
+
+
+class NodeGroupAffinity(_Object, frozen=True):
+    required: list[str] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[str] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class QueueAffinity(_Object, frozen=True):
+    node_group_affinity: NodeGroupAffinity | None = None
+    node_group_anti_affinity: NodeGroupAffinity | None = None
+
+
 class QueueSpec(_Object, frozen=True):
     weight: Int32 = 0
+    capability: dict[str, Quantity] | None = None
+    deserved: dict[str, Quantity] | None = None
+    guarantee: QueueGuarantee | None = None
+    reclaimable: bool | None = None
+    priority: Int32 = 0
+    parent: str = ""
+    dequeue_strategy: str = ""
+    affinity: QueueAffinity | None = None
+
+
+class QueueStatus(_Object, frozen=True):
+    state: str = ""
 
 
 class Queue(_Object, frozen=True):
     metadata: ObjectMeta
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+
+
+class ResourceQuotaSpec(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+
+
+class ResourceQuotaStatus(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+    used: dict[str, Quantity] | None = None
+
+
+class ResourceQuota(_Object, frozen=True):
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec = msgspec.field(default_factory=ResourceQuotaSpec)
+    status: ResourceQuotaStatus = msgspec.field(default_factory=ResourceQuotaStatus)
 
 
 # --- pod groups and workloads (scheduling.k8s.io) ------------------------------------------------
@@ -503,6 +565,7 @@ ClusterObject: TypeAlias = (
     | Queue
     | SchedulingPodGroup
     | Workload
+    | ResourceQuota
     | PersistentVolume
     | PersistentVolumeClaim
     | CSINode
@@ -526,6 +589,7 @@ Kind: TypeAlias = Literal[
     "Queue",
     "SchedulingPodGroup",
     "Workload",
+    "ResourceQuota",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "CSINode",
@@ -549,6 +613,7 @@ KINDS: Final[dict[str, type[ClusterObject]]] = {
     "Queue": Queue,
     "SchedulingPodGroup": SchedulingPodGroup,
     "Workload": Workload,
+    "ResourceQuota": ResourceQuota,
     "PersistentVolume": PersistentVolume,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "CSINode": CSINode,
@@ -581,6 +646,7 @@ NAMESPACED: Final = frozenset(
         "ResourceClaim",
         "SchedulingPodGroup",
         "Workload",
+        "ResourceQuota",
     }
 )
 

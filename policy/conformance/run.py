@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, running, scenario, sessions, variants
+from policy.conformance import (
+    compare,
+    groups,
+    running,
+    scenario,
+    sessions,
+    variants,
+    volcano,
+)
 from policy.conformance.results import RecordingError, Result
 from policy.text.system import explained
 from policy.workers import without_interrupt
@@ -60,6 +68,8 @@ class Preemptions:
 FORMS: Final[Sequence[Form]] = (
     variants.Variants(),
     Preemptions(),
+    volcano.VolcanoCases(),
+    groups.Groups(),
     running.Running(),
     sessions.Sessions(),
 )

@@ -116,6 +116,8 @@ class Head(msgspec.Struct, frozen=True):
 
     id: str | None = None
     family: str | None = None
+    #: a pod group; as `family`, in cases of Volcano's tests
+    group: str | None = None
     pod: str | None = None
     cluster: msgspec.Raw = msgspec.Raw()
     expect: msgspec.Raw = msgspec.Raw()
@@ -123,12 +125,13 @@ class Head(msgspec.Struct, frozen=True):
     #: of a running scheduler
     pending: str | None = None
     objects: msgspec.Raw = msgspec.Raw()
-    notes: Notes | None = None
+    notes: Notes | str | list[str] | None = None
 
     @property
     def of_family(self) -> str:
         """The family, wherever the form of the recording names it; "" without one."""
-        return self.family or (self.notes.family if self.notes is not None else "")
+        noted = self.notes.family if isinstance(self.notes, Notes) else ""
+        return self.family or self.group or noted
 
 
 class Notes(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ GROUPS: Final[Mapping[str, frozenset[str]]] = {
     "Queue": _BATCH,
     "SchedulingPodGroup": frozenset({"scheduling.k8s.io"}),
     "Workload": frozenset({"scheduling.k8s.io"}),
+    "ResourceQuota": _CORE,
 }
 """API groups of each used kind: a `Queue` of a message broker is none of ours."""
 
@@ -106,6 +107,7 @@ _MARKS: Final = (
     ("PodGroup", ("minMember", "")),
     (SCHEDULING, ("schedulingPolicy", "")),
     ("CSINode", ("drivers", "")),
+    ("ResourceQuota", ("hard", "")),
     ("Service", ("clusterIP", "")),
 )
 

@@ -22,9 +22,12 @@ from policy.cluster.objects import (
     PodGroupTemplate,
     Queue,
     QueueSpec,
+    QueueStatus,
     ReplicaSet,
     ReplicationController,
     ResourceClaim,
+    ResourceQuota,
+    ResourceQuotaSpec,
     SchedulingPodGroup,
     SchedulingPodGroupSpec,
     Service,
@@ -59,7 +62,15 @@ def other_kinds():
             metadata=ObjectMeta(name="gang", namespace="jobs"),
             spec=PodGroupSpec(min_member=2, queue="q"),
         ),
-        Queue(metadata=ObjectMeta(name="q"), spec=QueueSpec(weight=3)),
+        Queue(
+            metadata=ObjectMeta(name="q"),
+            spec=QueueSpec(weight=3, priority=2, parent="root", reclaimable=False),
+            status=QueueStatus(state="Open"),
+        ),
+        ResourceQuota(
+            metadata=ObjectMeta(name="all", namespace="jobs"),
+            spec=ResourceQuotaSpec(hard={"cpu": "4"}),
+        ),
         SchedulingPodGroup(
             metadata=GroupMeta(name="train", namespace="jobs", generation=2),
             spec=SchedulingPodGroupSpec(

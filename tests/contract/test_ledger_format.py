@@ -97,7 +97,8 @@ COVERED = {
         "decision_count version_count checkpoint_digest process_uid process_user "
         "database_user"
     ),
-    "queues": "cluster_id key valid_from name weight digest",
+    "queues": "cluster_id key valid_from name weight priority parent reclaimable state digest",
+    "resource_quotas": "cluster_id key valid_from namespace name digest",
     "replica_sets": "cluster_id key valid_from namespace name owner digest",
     "replication_controllers": "cluster_id key valid_from namespace name digest",
     "resource_claims": "cluster_id key valid_from namespace name allocated digest",

@@ -23,6 +23,7 @@ from policy.cluster.objects import (
     ReplicaSet,
     ReplicationController,
     ResourceClaim,
+    ResourceQuota,
     SchedulingPodGroup,
     Service,
     StatefulSet,
@@ -159,7 +160,22 @@ def _claim(claim: PersistentVolumeClaim) -> Columns:
 
 
 def _queue(queue: Queue) -> Columns:
-    return {"name": queue.metadata.name, "weight": queue.spec.weight}
+    spec = queue.spec
+    return {
+        "name": queue.metadata.name,
+        "weight": spec.weight,
+        "priority": spec.priority,
+        "parent": spec.parent,
+        "reclaimable": spec.reclaimable is not False,
+        "state": queue.status.state,
+    }
+
+
+def _quota(quota: ResourceQuota) -> Columns:
+    return {
+        "namespace": quota.metadata.namespace or _NAMESPACE,
+        "name": quota.metadata.name,
+    }
 
 
 def _storage_class(of: StorageClass) -> Columns:
@@ -207,6 +223,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
     "Queue": _queue,
     "SchedulingPodGroup": _scheduling_pod_group,
     "Workload": _workload,
+    "ResourceQuota": _quota,
     "PersistentVolume": _volume,
     "PersistentVolumeClaim": _claim,
     "CSINode": _name_only,

@@ -106,7 +106,15 @@ POD_GROUPS: Final = _versions(
     text("priority_class"),
     text("phase"),
 )
-QUEUES: Final = _versions("queues", text("name"), int64("weight"))
+QUEUES: Final = _versions(
+    "queues",
+    text("name"),
+    int64("weight"),
+    int64("priority"),
+    text("parent"),
+    boolean("reclaimable"),
+    text("state"),
+)
 SCHEDULING_POD_GROUPS: Final = _versions(
     "scheduling_pod_groups",
     text("namespace"),
@@ -119,6 +127,7 @@ SCHEDULING_POD_GROUPS: Final = _versions(
     boolean("scheduled"),
 )
 WORKLOADS: Final = _versions("workloads", text("namespace"), text("name"), int64("template_count"))
+RESOURCE_QUOTAS: Final = _versions("resource_quotas", text("namespace"), text("name"))
 PERSISTENT_VOLUMES: Final = _versions("persistent_volumes", text("name"), text("claim"))
 PERSISTENT_VOLUME_CLAIMS: Final = _versions(
     "persistent_volume_claims",
@@ -155,6 +164,7 @@ VERSIONS: Final[Mapping[str, Table]] = {
     "Queue": QUEUES,
     "SchedulingPodGroup": SCHEDULING_POD_GROUPS,
     "Workload": WORKLOADS,
+    "ResourceQuota": RESOURCE_QUOTAS,
     "PersistentVolume": PERSISTENT_VOLUMES,
     "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
     "CSINode": CSI_NODES,
