@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "replay": "policy.cli.replay:command",
     "compare": "policy.cli.compare:command",
     "what-if": "policy.cli.what_if:command",
+    "simulate": "policy.cli.simulate:command",
     "audit": "policy.cli.audit:group",
     "sql": "policy.cli.sql:command",
     "export": "policy.cli.export:command",
@@ -240,5 +241,7 @@ _KNOWN: Final = (
     ("policy.proving.questions", "ProvingError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),
+    ("policy.parts", "WorkerLost"),
+    ("policy.simulation.trace", "TraceError"),
     ("policy.audit.tables_out", "ExportError"),
 )

@@ -93,6 +93,7 @@ def workplace(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "data").mkdir(parents=True)
     (tmp_path / "tests" / "data" / "conformance").symlink_to(recordings)
     shutil.copy(recordings / "kube-1.28.jsonl.gz", tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     programs = tmp_path / "bin"
     programs.mkdir()
     _program(programs / "kubectl", f"exec cat {tmp_path / 'dumps' / 'all.yaml'}")

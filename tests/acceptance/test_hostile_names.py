@@ -27,6 +27,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy run": [["--cluster", EVIL, "--dry-run"], ["--cluster", EVIL, "--settle", "--dry-run"]],
     "policy decisions": [[], ["--cluster", EVIL], ["--since", EVIL], ["-o", EVIL]],
     "policy explain": [["1"], ["1", "--why-not", EVIL], ["1", "--why-not", f"{EVIL}2"], [EVIL]],
+    "policy simulate": [
+        [EVIL, "--rules", "kube-1.36"],
+        [".", "--rules", EVIL],
+        [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
+    ],
     "policy observed": [
         [],
         ["--cluster", EVIL],

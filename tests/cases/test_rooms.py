@@ -32,6 +32,8 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "parts",
+    "simulation",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""
