@@ -255,7 +255,8 @@ class _Writer:
             lines += self._revisions.add(
                 puts,
                 deletes,
-                at_ms=one.at_ms,
+                # The state is that of the time decided for; the ledger says when it was recorded.
+                at_ms=decision.now_ms,
                 source=f"decision {decision_id}",
                 cause=self._cause,
                 decision_id=decision_id,
