@@ -1,12 +1,13 @@
 """balanced-allocation: nodes on which cpu and memory would be used to the same degree.
 
-Source: NodeResourcesBalancedAllocation's Score (1.35).
+Source: NodeResourcesBalancedAllocation's Score (1.35; `change` 1.36).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +15,25 @@ from numpy.typing import NDArray
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
-from policy.scoring.base import MAX, ScorerInfo
+from policy.scoring.base import MAX, Scope, ScorerInfo
 from policy.scoring.resource_use import ResourceWeight, Use, further, use_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
+HALF: Final = MAX // 2
+
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
-    others = further(incoming, parameters["resources"], nodes).values()
     counted = [name for name in (CPU, MEMORY) if parameters[name]]
     uses = [use_of(incoming, name, nodes, assume=False) for name in counted]
-    return balance([*uses, *(use for use, _ in others)])
+    uses += [use for use, _ in further(incoming, parameters["resources"], nodes).values()]
+    after = balance(uses)
+    if after is None or parameters["measure"] == "after":
+        return after
+    change = after - _balanced([replace(use, used=use.used - use.asked) for use in uses])
+    # Half of the range is for nodes that the pod balances better than they were; what lies
+    # between two numbers is cut off towards 0.
+    return HALF + np.trunc((HALF + change) / 2).astype(np.int64)
 
 
 def balance(uses: Sequence[Use]) -> Ints | None:
@@ -33,12 +42,12 @@ def balance(uses: Sequence[Use]) -> Ints | None:
     uses: of cpu, memory and perhaps a further resource that the pod asks for.
     """
     # A pod that asks for nothing unbalances nothing; scoring it would heap such pods up.
-    if all(use.asked == 0 for use in uses):
-        return None
+    return None if all(use.asked == 0 for use in uses) else _balanced(uses)
+
+
+def _balanced(uses: Sequence[Use]) -> Ints:
     parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
     known = [use.room > 0 for use in uses]
-    if not parts:
-        return None
     if len(uses) == 2:
         # The standard deviation of two values is half their difference.
         apart = np.where(known[0] & known[1], np.abs(parts[0] - parts[1]) / 2, 0.0)
@@ -62,7 +71,15 @@ INFO = ScorerInfo(
     plugin="NodeResourcesBalancedAllocation",
     doc="Prefers nodes on which cpu and memory would be used to the same degree.",
     score=score,
+    scope=Scope.NODE,
     parameters={
+        "measure": Parameter(
+            doc="how balanced a node is `after` the pod is placed, or the `change` from before "
+            "(1.36)",
+            default="after",
+            choices=("after", "change"),
+            before="after",
+        ),
         CPU: Parameter(doc="cpu counts", default=True, before=True),
         MEMORY: Parameter(doc="memory counts", default=True, before=True),
         "resources": Parameter(

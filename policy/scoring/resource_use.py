@@ -22,7 +22,7 @@ from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, CURRENT, EPHEMERAL, MEMORY, pod_requests
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Column, Ints, Pools
-from policy.filters.base import Incoming, Nodes, Parameters
+from policy.filters.base import Incoming, Nodes, NodeUse, Parameters
 
 ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 """Milli cpu and bytes that a container without a request counts for."""
@@ -147,10 +147,14 @@ def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
     if column is None:
         nothing = np.zeros(nodes.size, dtype=np.int64)
         return Use(room=nothing, used=nothing, asked=asked)
-    used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
+    given = None if incoming.node_use is None else incoming.node_use.get(name)
+    if given is not None or assume:
+        use = node_use(snapshot, name) if given is None else given
+        used = use.requested[nodes] + asked
+    else:
+        used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
     if assume:
-        build = partial(_AssumedSums.build, name=name)
-        used = used + snapshot.derived(("assumed", name), build).sums[nodes]
+        used = used + use.assumed[nodes]
     return Use(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
 
 
@@ -173,3 +177,23 @@ def further(incoming: Incoming, entries: Sequence[Any], nodes: Nodes) -> dict[st
         if use.asked or entry.name == EPHEMERAL:
             found[entry.name] = use, entry.weight
     return found
+
+
+def node_use(snapshot: Snapshot, name: str) -> NodeUse:
+    """What the snapshot's pods use of a resource (cpu or memory), node by node."""
+    column = snapshot.pools.resources.ids.get(name)
+    if column is None:
+        nothing = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        requested = nothing
+    else:
+        requested = Occupancy.of(snapshot, CURRENT).requested[:, column]
+    assumed = snapshot.derived(("assumed", name), partial(_AssumedSums.build, name=name)).sums
+    return NodeUse(requested=requested, assumed=assumed)
+
+
+def pod_use(snapshot: Snapshot, name: str, rows: Ints) -> tuple[Ints, Ints]:
+    """What each pod adds to both figures of `node_use` where it is on a node; (rows,) each."""
+    column = snapshot.pools.resources.ids.get(name)
+    requests = snapshot.requests(CURRENT)
+    requested = np.zeros(rows.size, dtype=np.int64) if column is None else requests[rows, column]
+    return requested, snapshot.column(_ASSUMED_COLUMNS[name])[rows]
