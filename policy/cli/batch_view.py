@@ -382,7 +382,10 @@ def _statements(result: SessionResult, numbers: set[int]) -> Iterator[str]:
     for statement in result.statements:
         if statement.id in numbers:
             steps = ", ".join(str(position + 1) for position in statement.steps)
-            end = "committed" if statement.committed else "discarded"
+            done = any(result.steps[i].outcome is Outcome.DONE for i in statement.steps)
+            end = "committed" if statement.committed else "kept, not sent" if done else "discarded"
+            if statement.committed and not done:
+                end = "nothing to commit"
             yield f"{statement.id}: {statement.action} for {statement.job}, {end}: steps {steps}"
 
 
