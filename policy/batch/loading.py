@@ -200,8 +200,8 @@ class _Names:
         if self.vocabulary.semantics is Semantics.VOLCANO and isinstance(options, Branch):
             for key, place in options.keys.items():
                 message = f"`{key}` is an option of kube-batch's sessions"
-                path = show(("spec", "options", key))
-                self.problems.append(place.problem(path, message, "leave it out"))
+                shown = show(("spec", "options", key))
+                self.problems.append(place.problem(shown, message, "leave it out"))
         tiers = find(self.root, ("spec", "tiers"))
         found = []
         for number, tier in enumerate(tiers.items if isinstance(tiers, Series) else ()):
