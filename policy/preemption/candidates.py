@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.snapshot import Rows
+from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
@@ -143,7 +143,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
         checks=_checks(context, told),
-        victims=_victims(context, rows, told),
+        victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
 
@@ -156,14 +156,15 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     for row, count in used:
         budgets.setdefault(row, []).append(count)
 
-    def ahead_by(a: Attempt) -> str:
-        if a.ahead_of == NOWHERE:
-            return ""
-        parts = context.rules.victims.reprieve
-        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
-            return "victims.reprieve"
-        return context.importance.deciding_key(a.row, a.ahead_of)
-
+    by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
+    ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
+    pairs = [
+        (a.row, a.ahead_of)
+        for a in told
+        if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
+    ]
+    keys_of = context.importance.deciding_keys(pairs)
+    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -173,7 +174,7 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
             budgets=tuple(budgets.get(a.row, ())),
             reprieved=a.reprieved,
             ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
-            ahead_by=ahead_by(a),
+            ahead_by=ahead_by.get(a.row, ""),
             filter=a.filter,
             reasons=a.reasons,
         )
@@ -380,8 +381,8 @@ _UNTOLD = Attempt(
 )
 
 
-def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
-    snapshot = context.snapshot
+def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
+    """The pods as victims, in this order; `told` says why each could not stay."""
     why = {a.row: a for a in told}
     requests = snapshot.requests()
     ids = snapshot.pools.resources.ids

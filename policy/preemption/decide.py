@@ -27,7 +27,7 @@ from policy.decision.model import (
 from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
 from policy.extenders.protocol import Extenders
 from policy.extenders.recorded import NotRecorded
-from policy.filters.base import Incoming
+from policy.filters.base import Incoming, InFlight
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
 from policy.preemption.classes import class_of
@@ -91,11 +91,13 @@ def decide_by(
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
     by_class: bool = False,
+    in_flight: InFlight | None = None,
 ) -> Decision:
     """`decide` with another importance order than the rule set's keys alone give.
 
     importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
-    What differs from the rule set is not part of the decision: such a decision is never recorded.
+    in_flight: the pod is a member of a group whose cycle this is part of. What differs from the
+    rule set is not part of the decision: such a decision is never recorded by itself.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -113,6 +115,7 @@ def decide_by(
         row=row,
         messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
+        in_flight=in_flight,
     )
     consultation = None
     if rules.extenders and extenders is not None:
@@ -131,7 +134,7 @@ def decide_by(
         raise
     # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
     except Exception as exc:  # noqa: BLE001
-        return _failed(question, f"cannot be decided: {_cause(exc)}")
+        return _failed(question, f"cannot be decided: {cause_of(exc)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +149,7 @@ class _Question:
     by_class: bool
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """What went wrong, in words that do not depend on the interpreter."""
     if isinstance(error, TimeError):
         return str(error)
