@@ -14,7 +14,7 @@ from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.proving.questions import Finding, Verdict
+    from policy.proving.questions import Finding, Proof
     from policy.rules import RuleSet
 
 
@@ -137,13 +137,13 @@ def prove(
     return status(report.overall(found))
 
 
-def status(verdict: Verdict) -> Exit:
+def status(verdict: Proof) -> Exit:
     """The exit status of the worst verdict."""
-    from policy.proving.questions import Verdict
+    from policy.proving.questions import Proof
 
-    if verdict is Verdict.REFUTED:
+    if verdict is Proof.REFUTED:
         return Exit.DIFFERS
-    return Exit.OK if verdict is Verdict.PROVED else Exit.UNPROVED
+    return Exit.OK if verdict is Proof.PROVED else Exit.UNPROVED
 
 
 def _loaded(source: str, db: str) -> RuleSet:
@@ -166,10 +166,10 @@ def _loaded(source: str, db: str) -> RuleSet:
 def _save(file: Path, findings: list[Finding]) -> None:
     """Add the counterexamples to a file of cases. Raises RulesError for one that holds others."""
     from policy.cases.reading import read_cases
-    from policy.proving.questions import Verdict
+    from policy.proving.questions import Proof
     from policy.rules.files import text_of
 
-    refuted = [f.example.text for f in findings if f.verdict is Verdict.REFUTED and f.example]
+    refuted = [f.example.text for f in findings if f.verdict is Proof.REFUTED and f.example]
     if not refuted:
         output.say(f"no counterexample; `{file}` was not written")
         return

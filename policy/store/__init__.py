@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from policy.decision.record import Keep
     from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
     from policy.store.ledger.entries import LedgerHead
-    from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
+    from policy.store.ledger.findings import Finding, Pruning, TamperKind, VerifyResult
     from policy.store.ledger.pruning import PrunedCluster, PrunePlan
     from policy.store.ledger.witnesses import KeptHead
     from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
@@ -62,7 +62,6 @@ __all__ = [
     "DecisionRow",
     "EnvironmentRow",
     "Finding",
-    "Harm",
     "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
@@ -95,6 +94,7 @@ __all__ = [
     "StoredDecision",
     "StoredSession",
     "StrayPods",
+    "TamperKind",
     "VerifyResult",
     "check",
     "current",
@@ -114,7 +114,7 @@ _HOMES = {
     "DecisionRow": "policy.store.model",
     "EnvironmentRow": "policy.store.model",
     "Finding": "policy.store.ledger.findings",
-    "Harm": "policy.store.ledger.findings",
+    "TamperKind": "policy.store.ledger.findings",
     "HypotheticalDecision": "policy.store.record.decisions",
     "ImportConflict": "policy.store.errors",
     "ImportResult": "policy.store.model",
