@@ -17,11 +17,14 @@ from tests.contract.stranger import verify
 COVERED = {
     "activations": (
         "id environment_id rule_set_id previous_rule_set_id at_ms actor reason source "
-        "process_uid process_user database_user"
+        "proofs process_uid process_user database_user"
     ),
     "candidates": (
         "decision_id position node victim_count pdb_violations eliminated_by "
         "criteria_values victims"
+    ),
+    "candidate_violations": (
+        "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
     ),
     "clusters": "id name",
     "csi_nodes": "cluster_id key valid_from name digest",
