@@ -52,12 +52,7 @@ def cluster(*, nodes: int, pending: int = 0, seed: int = 1) -> Iterator[ClusterO
     dice = Dice(seed)
     namespaces = max(2, nodes // 25)
     for n in range(nodes):
-        yield Node(
-            metadata=ObjectMeta(name=f"node-{n:05d}", labels={"zone": f"z{n % 3}"}),
-            status=NodeStatus(
-                allocatable={"cpu": "30", "memory": "120Gi", "pods": "110"},
-            ),
-        )
+        yield a_node(f"node-{n:05d}", cpu="30", memory="120Gi", zone=f"z{n % 3}")
     for n in range(nodes):
         left_cpu, left_memory = 30_000, 120 * 1024
         for i in range(PODS_PER_NODE):
@@ -66,8 +61,8 @@ def cluster(*, nodes: int, pending: int = 0, seed: int = 1) -> Iterator[ClusterO
             memory = left_memory if last else min(left_memory, 2048 + 512 * dice.below(9))
             left_cpu, left_memory = left_cpu - cpu, left_memory - memory
             namespace, app = dice.below(namespaces), dice.below(_APPS_PER_NAMESPACE)
-            yield _pod(
-                name=f"app-{app:02d}-{n:05d}-{i:02d}",
+            yield a_pod(
+                f"app-{app:02d}-{n:05d}-{i:02d}",
                 namespace=f"team-{namespace:04d}",
                 app=f"app-{app:02d}",
                 priority=PRIORITIES[dice.below(len(PRIORITIES))],
@@ -86,29 +81,36 @@ def cluster(*, nodes: int, pending: int = 0, seed: int = 1) -> Iterator[ClusterO
                 status=PodDisruptionBudgetStatus(disruptions_allowed=dice.below(3)),
             )
     for i in range(pending):
-        yield _pod(
-            name=f"urgent-{i:05d}",
+        yield a_pod(
+            f"urgent-{i:05d}",
             namespace="urgent",
             app="urgent",
             priority=10_000,
             cpu=f"{2000 + 500 * (i % 5)}m",
             memory=f"{4096 + 1024 * (i % 3)}Mi",
-            node="",
-            start=None,
         )
 
 
-def _pod(
-    *,
+def a_node(name: str, *, cpu: str, memory: str, zone: str = "") -> Node:
+    """A node for 110 pods."""
+    return Node(
+        metadata=ObjectMeta(name=name, labels={"zone": zone} if zone else None),
+        status=NodeStatus(allocatable={"cpu": cpu, "memory": memory, "pods": "110"}),
+    )
+
+
+def a_pod(
     name: str,
+    *,
     namespace: str,
-    app: str,
+    app: str = "app",
     priority: int,
     cpu: str,
     memory: str,
-    node: str,
-    start: str | None,
+    node: str = "",
+    start: str | None = None,
 ) -> Pod:
+    """A pod on a node, or one that waits."""
     return Pod(
         metadata=ObjectMeta(
             name=name,

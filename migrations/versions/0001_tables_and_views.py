@@ -178,7 +178,15 @@ def create_state() -> None:
         text("priority_class"),
         text("phase"),
     )
-    versions("queues", text("name"), int64("weight"))
+    versions(
+        "queues",
+        text("name"),
+        int64("weight"),
+        int64("priority"),
+        text("parent"),
+        boolean("reclaimable"),
+        text("state"),
+    )
     versions(
         "scheduling_pod_groups",
         text("namespace"),
@@ -191,6 +199,7 @@ def create_state() -> None:
         boolean("scheduled"),
     )
     versions("workloads", text("namespace"), text("name"), int64("template_count"))
+    versions("resource_quotas", text("namespace"), text("name"))
     versions("persistent_volumes", text("name"), text("claim"))
     versions(
         "persistent_volume_claims",
@@ -200,6 +209,14 @@ def create_state() -> None:
         text("storage_class"),
     )
     versions("csi_nodes", text("name"))
+    versions("storage_classes", text("name"), text("provisioner"), text("binding_mode"))
+    versions("csi_drivers", text("name"))
+    versions("csi_storage_capacities", text("namespace"), text("name"), text("storage_class"))
+    versions("services", text("namespace"), text("name"))
+    versions("replication_controllers", text("namespace"), text("name"))
+    versions("replica_sets", text("namespace"), text("name"), text("owner"))
+    versions("stateful_sets", text("namespace"), text("name"))
+    versions("resource_claims", text("namespace"), text("name"), boolean("allocated"))
     table(
         "nominations",
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -672,9 +689,18 @@ TABLES = (
     "queues",
     "scheduling_pod_groups",
     "workloads",
+    "resource_quotas",
     "persistent_volumes",
     "persistent_volume_claims",
     "csi_nodes",
+    "storage_classes",
+    "csi_drivers",
+    "csi_storage_capacities",
+    "services",
+    "replication_controllers",
+    "replica_sets",
+    "stateful_sets",
+    "resource_claims",
     "nominations",
     "nomination_ends",
     "rule_sets",
@@ -1017,9 +1043,18 @@ KINDS = (
     ("Queue", "queues", "''", "''"),
     ("SchedulingPodGroup", "scheduling_pod_groups", "v.namespace", "''"),
     ("Workload", "workloads", "v.namespace", "''"),
+    ("ResourceQuota", "resource_quotas", "v.namespace", "''"),
     ("PersistentVolume", "persistent_volumes", "''", "''"),
     ("PersistentVolumeClaim", "persistent_volume_claims", "v.namespace", "''"),
     ("CSINode", "csi_nodes", "''", "v.name"),
+    ("StorageClass", "storage_classes", "''", "''"),
+    ("CSIDriver", "csi_drivers", "''", "''"),
+    ("CSIStorageCapacity", "csi_storage_capacities", "v.namespace", "''"),
+    ("Service", "services", "v.namespace", "''"),
+    ("ReplicationController", "replication_controllers", "v.namespace", "''"),
+    ("ReplicaSet", "replica_sets", "v.namespace", "''"),
+    ("StatefulSet", "stateful_sets", "v.namespace", "''"),
+    ("ResourceClaim", "resource_claims", "v.namespace", "''"),
 )
 
 

@@ -120,11 +120,9 @@ class _Scene:
         incoming = Incoming(snapshot=snapshot, pod=pod, key=preemption.preemptor, row=row)
         violating = np.array([preemption.victims.get(k, False) for k in snapshot.keys], np.bool_)
         self._variables = Lazy(
-            {
-                **victim_variables(snapshot),
-                **preemptor_variables(incoming),
-                "victim.pdbViolating": lambda: BoolColumn(violating),
-            }
+            *victim_variables(snapshot),
+            preemptor_variables(incoming),
+            providers={"victim.pdbViolating": lambda: BoolColumn(violating)},
         )
         self._victims = np.array([k in preemption.victims for k in snapshot.keys], np.bool_)
         self._seconds = run_seconds(snapshot)

@@ -13,9 +13,9 @@ import msgspec
 
 from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
 from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, ReplayVerdict
-from policy.batch.cache import Note, Oddity
-from policy.batch.figures import QueueFigures
+from policy.batch.figures import LIMITS, QueueFigures
 from policy.batch.nodes import Crash, CrashKind
+from policy.batch.notes import Note, Oddity
 from policy.batch.recording import StatementRecord, Step
 from policy.batch.resources import Resource
 from policy.batch.result import (
@@ -130,7 +130,12 @@ def _ordered(said: Mapping[str, Any]) -> dict[str, Any]:
     if rejection is None:
         return dict(said)
     nodes = sorted(rejection["nodes"].items(), key=lambda item: (-item[1], item[0]))
-    return {**said, "rejection": {**rejection, "nodes": dict(nodes)}}
+    found = {**rejection, "nodes": dict(nodes)}
+    limit = rejection.get("limit")
+    if limit is not None:
+        amounts = {name: _floats(limit[name]) for name in ("asked", "used", "allowed")}
+        found["limit"] = {**limit, **amounts}
+    return {**said, "rejection": found}
 
 
 def _floats(texts: Mapping[str, str]) -> dict[str, float]:
@@ -150,4 +155,5 @@ def _queue(figures: Mapping[str, Any]) -> QueueFigures:
         deserved=_resource(figures["deserved"]),
         allocated=_resource(figures["allocated"]),
         request=_resource(figures["request"]),
+        limits={name: _resource(figures[name]) for name in LIMITS if name in figures},
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
 from policy.batch.model import OVER, BatchQueue, Job, Status, Task, status_of
 from policy.batch.nodes import Nodes
+from policy.batch.notes import Note, Oddity
 from policy.batch.resources import Amounts, Resource, from_quantities, total
 from policy.batch.settings import Naming
 from policy.batch.shapes import Shapes
@@ -33,29 +33,6 @@ from policy.cluster.tables import NOWHERE
 GROUP_NAME: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 MINIMUM: Final = "scheduling.k8s.io/group-min-member"
 _DEFAULT_PRIORITY: Final = 1
-
-
-class Oddity(StrEnum):
-    """What in the cluster a session cannot use as it is. Values are stored and never renamed."""
-
-    QUEUE_MISSING = "queue-missing"  # the job's queue does not exist: the job is left out
-    GROUP_MISSING = "group-missing"  # the pods name a pod group that does not exist: left out
-    BUDGET_WITHOUT_CONTROLLER = "budget-without-controller"  # it describes no job: ignored
-    #: the original reads a missing or relative minAvailable as 0, or ends the process
-    BUDGET_WITHOUT_NUMBER = "budget-without-number"
-    NODE_MISSING = "node-missing"  # the pod names a node that is not in the session
-    NODE_TOO_SMALL = "node-too-small"  # the node's allocatable is negative: it is left out
-    NODE_FULL = "node-full"  # the pods before this one already fill the node: it is not counted
-    SAME_UID = "same-uid"  # another pod has the same uid: this one goes by its name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """An oddity and where it is."""
-
-    oddity: Oddity
-    subject: str  #: job uid, namespace/name of the pod, name of the node or budget
-    detail: str = ""  #: the queue, group or node that is missing
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,9 @@ class NodeAnswers:
         self._passing_key = _all(hint("predicate_class", c.plugin) for c in predicates)
         self._scores_key = _all(hint("node_order_class", c.plugin) for c in orders)
         every = np.arange(len(nodes.names), dtype=np.int64)
-        self._passing = _Columns(nodes, self._ask_all, self._ask_some)
-        self._scores = _Columns(nodes, lambda task: self._score(task, every), self._score)
-        self._with_room = _Columns(nodes, lambda task: self._rate(task, every), self._rate)
+        self._passing = Columns(nodes, self._ask_all, self._ask_some)
+        self._scores = Columns(nodes, lambda task: self._score(task, every), self._score)
+        self._with_room = Columns(nodes, lambda task: self._rate(task, every), self._rate)
 
     def passing(self, task: Task) -> Bools:
         """Nodes of the session on which every predicate lets the task; shape (nodes,)."""
@@ -119,27 +119,35 @@ class NodeAnswers:
         return np.where(fits, self._score(task, nodes), -np.inf)
 
 
+class Changing(Protocol):
+    """Nodes that say which of them changed, in order."""
+
+    @property
+    def changed(self) -> list[int]: ...
+
+
 @dataclass(slots=True)
 class _Column:
     values: NDArray[Any]
     position: int  #: of `Nodes.changed`, up to which the values are those of now
 
 
-class _Columns:
+class Columns:
     """One column over all nodes per class of tasks."""
 
     def __init__(
         self,
-        nodes: Nodes,
-        on_all: Callable[[Task], NDArray[Any]],
-        on_some: Callable[[Task, Ints], NDArray[Any]],
+        nodes: Changing,
+        on_all: Callable[[Any], NDArray[Any]],
+        on_some: Callable[[Any, Ints], NDArray[Any]],
     ) -> None:
+        """on_all, on_some: the answers of all nodes, or of some, to a task of the class."""
         self._nodes = nodes
         self._on_all = on_all
         self._on_some = on_some
         self._columns: dict[Hashable, _Column] = {}
 
-    def of(self, key: Hashable, task: Task) -> NDArray[Any]:
+    def of(self, key: Hashable, task: Any) -> NDArray[Any]:
         """The column of the task's class as of now; it changes with the next use."""
         changed = self._nodes.changed
         column = self._columns.pop(key, None)

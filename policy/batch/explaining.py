@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from policy.batch.limits import Limit, Rule
 from policy.batch.recording import NodeAnswer, Reason, Rejection
 from policy.batch.result import JobReason, SessionResult
 
@@ -16,7 +17,24 @@ _JOB: Final[Mapping[Reason, str]] = {
     Reason.GANG_INCOMPLETE: "not enough of its pods found a node to start together",
     Reason.NO_NODE: "there is no node for one of its pods",
     Reason.NOT_TRIED: "no action came to it",
+    Reason.NOT_ENQUEUED: "its group was not let into its queue",
+    Reason.QUEUE_LIMIT: "its queue may not take one of its pods",
+    Reason.SATISFIED: "it has its minimum, and may evict for no more",
 }
+
+_RULE: Final[Mapping[Rule, str]] = {
+    Rule.STATE: "queue {subject} is not open",
+    Rule.CAPABILITY: "queue {subject} would pass its capability",
+    Rule.DESERVED: "queue {subject} would hold more than it deserves",
+    Rule.NOT_A_LEAF: "queue {subject} has queues below it and takes no pods itself",
+    Rule.HIERARCHY: "the queues form no tree at {subject}",
+    Rule.OVERCOMMIT: "the groups that were let in would ask for more than the cluster may give",
+    Rule.QUOTA: "quota {subject} of the namespace would be passed",
+    Rule.VOTE: "rejected",
+}
+"""What a plugin's no means; the numbers follow."""
+
+_NO_LIMIT: Final = 1e300
 
 _NODE: Final[Mapping[str, str]] = {
     Reason.NO_ROOM: "too little room",
@@ -32,6 +50,12 @@ _NODE: Final[Mapping[str, str]] = {
     "taints": "taint not tolerated",
     "node-pressure": "under pressure",
     "pod-affinity": "pod affinity",
+    "topology-spread": "topology spread",
+    "volume-limits": "too many volumes",
+    "volume-zone": "a volume is in another zone",
+    "volume-binding": "a volume cannot be used there",
+    "nodegroup": "node group",
+    "tdm": "revocable node",
 }
 
 
@@ -47,9 +71,12 @@ def _lines(result: SessionResult, reason: JobReason) -> Iterator[str]:
         f" minimum {reason.minimum}, ready {reason.ready}, promised {reason.waiting},"
         f" pending {reason.pending}"
     )
-    if reason.rejection is not None:
-        yield f"{reason.action} found no node for {reason.task}: {_counts(reason.rejection)}"
-        for answer in reason.rejection.answers:
+    rejection = reason.rejection
+    if rejection is not None and rejection.limit is not None:
+        yield f"{reason.action or 'every action'}: {limit_in_words(rejection.limit)}"
+    elif rejection is not None:
+        yield f"{reason.action} found no node for {reason.task}: {_counts(rejection)}"
+        for answer in rejection.answers:
             yield from _answer(answer)
     for statement in result.statements:
         if statement.job == reason.job and not statement.committed:
@@ -57,6 +84,31 @@ def _lines(result: SessionResult, reason: JobReason) -> Iterator[str]:
             evicted = sum(step.operation == "evict" for step in steps)
             if evicted:
                 yield f"{statement.action} evicted {evicted} in trial and took all of it back"
+
+
+def limit_in_words(limit: Limit) -> str:
+    """Which plugin of which tier said no, for which limit, with the numbers."""
+    what = _RULE[limit.rule].format(subject=limit.subject)
+    tier = f"tier {limit.tier + 1}, " if limit.tier >= 0 else ""
+    numbers = [
+        f"{name} in use {_amount(name, limit.used.get(name, 0.0))}"
+        f" of {_amount(name, limit.allowed.get(name, 0.0))},"
+        f" asked for {_amount(name, limit.asked[name])},"
+        f" {_amount(name, limit.left[name])} left"
+        for name in limit.exceeded or tuple(limit.asked)
+        if name in limit.asked
+    ]
+    return f"{tier}{limit.plugin}: {what}" + (f" ({'; '.join(numbers)})" if numbers else "")
+
+
+def _amount(name: str, value: float) -> str:
+    """In the units that people write: cores, Gi, pods."""
+    if value >= _NO_LIMIT:
+        return "no limit"
+    name = name.removeprefix("requests.")
+    if name == "memory":
+        return f"{value / 2**30:.4g}Gi"
+    return f"{value if name == 'pods' else value / 1000:.4g}"
 
 
 def _counts(rejection: Rejection) -> str:
@@ -67,6 +119,7 @@ def _counts(rejection: Rejection) -> str:
 
 
 def _answer(answer: NodeAnswer) -> Iterator[str]:
-    yield f"  on {answer.node}: {_NODE[answer.verdict]}"
+    tier = "" if answer.tier is None or answer.tier < 0 else f", tier {answer.tier + 1} decided"
+    yield f"  on {answer.node}: {_NODE[answer.verdict]}{tier}"
     for plugin, spared in answer.vetoes.items():
         yield f"    {plugin} spares {', '.join(spared)}"

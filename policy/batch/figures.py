@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from policy.batch.resources import Resource
+
+LIMITS: Final = ("capability", "guarantee", "inqueue", "elastic")
+"""The most that a queue can come to; what is kept for it; what groups that were let in have
+reserved; what its jobs hold beyond their minimums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +22,8 @@ class QueueFigures:
     deserved: Resource
     allocated: Resource
     request: Resource
+    #: of LIMITS, where a plugin knows them
+    limits: Mapping[str, Resource] = field(default_factory=dict)
 
 
 def _nothing() -> Mapping[str, float]:

@@ -1,39 +1,33 @@
 """Configuration files of kube-batch and Volcano, read as their schedulers read them.
 
 Unknown plugins, flags and arguments are left out, each with a notice. An action that is not known
-is refused, because a session without it would decide something else; only Volcano's own actions
-are left out, with a notice.
+is refused, because a session without it would decide something else. What Volcano has and sessions
+here do not model is left out with a notice, and named in the notes of every session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from policy.batch.functions import FLAGS
-from policy.batch.plugins.base import Plugin, unreadable_argument
-from policy.batch.registry import ACTIONS
+from policy.batch.plugins.base import go_boolean
+from policy.batch.semantics import KUBE_BATCH, VOLCANO, Known, Semantics, Vocabulary
 from policy.batch.settings import PluginUse
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, parse
 from policy.rules.problems import RulesError
 from policy.rules.shape import suggest
 from policy.text.problems import Problem
 
-VOLCANO_ACTIONS: Final = frozenset(
-    {"enqueue", "elect", "reserve", "shuffle", "gangPreempt", "gangReclaim"}
-)
-"""Actions that Volcano has beside kube-batch's four."""
+_FORMER_ACTIONS: Final = frozenset({"elect", "reserve"})
+"""Actions of older versions of Volcano; a newer one refuses a file that names them."""
 
-VOLCANO_PLUGINS: Final = frozenset(
-    {"binpack", "capacity", "capacity-card", "cdp", "deviceshare", "extender", "nodegroup"}
-    | {"network-topology-aware", "numaaware", "numa-aware", "overcommit", "pdb", "rescheduling"}
-    | {"reservation", "resource-strategy-fit", "resourcequota", "sla", "task-topology", "tdm"}
-    | {"usage"}
-)
-"""Plugins that Volcano has beside kube-batch's seven."""
+_NOT_READ: Final = frozenset({"metrics"})
+"""Keys of a Volcano configuration that say nothing about decisions."""
 
 _NO_EFFECT: Final = "it has no effect here"
+_INDENT: Final = "indent the plugins below `plugins:`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +37,8 @@ class Configuration:
     name: str  #: of the ConfigMap around it; "" without one
     actions: tuple[str, ...]
     tiers: tuple[tuple[PluginUse, ...], ...]
-    volcano: bool
+    configurations: dict[str, dict[str, str]]  #: action -> arguments
+    unmodelled: tuple[str, ...]  #: actions and plugins that no session here has
     notices: tuple[Problem, ...]
 
 
@@ -52,9 +47,57 @@ def is_foreign(root: Branch) -> bool:
     return "actions" in root.entries or "tiers" in root.entries or _config_map(root) is not None
 
 
-def read_configuration(root: Branch, plugins: Mapping[str, type[Plugin]]) -> Configuration:
+def is_volcano(root: Branch) -> bool:
+    """Is it a configuration of Volcano: by its name, or by words that kube-batch does not know?
+
+    A file that both would read alike is kube-batch's.
+    """
+    key, root = _unwrapped(root)
+    if key.startswith("volcano") or {"configurations", "metrics"} & root.entries.keys():
+        return True
+    if Path(root.place.source.file).name.startswith("volcano"):
+        return True
+    actions = root.get("actions")
+    words = (
+        {word.strip() for word in actions.text.split(",")} if isinstance(actions, Leaf) else set()
+    )
+    of_volcano = VOLCANO.actions.keys() | VOLCANO.not_modelled_actions.keys() | _FORMER_ACTIONS
+    if {word.strip().lower() for word in words} & (of_volcano - KUBE_BATCH.actions.keys()):
+        return True
+    return any(_names_volcano(plugin) for plugin in _plugins(root))
+
+
+def _plugins(root: Branch) -> Iterator[Branch]:
+    tiers = root.get("tiers")
+    for tier in tiers.items if isinstance(tiers, Series) else ():
+        plugins = tier.get("plugins") if isinstance(tier, Branch) else None
+        listed = plugins if isinstance(plugins, Series) else tiers
+        for plugin in listed.items if isinstance(listed, Series) else ():
+            if isinstance(plugin, Branch):
+                yield plugin
+
+
+def _names_volcano(plugin: Branch) -> bool:
+    name = plugin.get("name")
+    of_volcano = VOLCANO.plugins.keys() | VOLCANO.not_modelled_plugins.keys()
+    if isinstance(name, Leaf) and name.text in of_volcano - KUBE_BATCH.plugins.keys():
+        return True
+    return bool(plugin.entries.keys() & (VOLCANO.flags - KUBE_BATCH.flags))
+
+
+def _unwrapped(root: Branch) -> tuple[str, Branch]:
+    """The key of the ConfigMap that holds the configuration, "" without one, and its content."""
+    wrapped = _config_map(root)
+    if wrapped is None:
+        return "", root
+    key, leaf = wrapped
+    text, _, _ = leaf.text.partition("\n...\n")
+    return key, parse(text + "\n", f"{leaf.place.source.file}[{key}]", [])
+
+
+def read_configuration(root: Branch, vocabulary: Vocabulary) -> Configuration:
     """Raises RulesError with every problem found."""
-    return _Reader(plugins=plugins).read(root)
+    return _Reader(vocabulary=vocabulary).read(root)
 
 
 def _config_map(root: Branch) -> tuple[str, Leaf] | None:
@@ -71,38 +114,54 @@ def _config_map(root: Branch) -> tuple[str, Leaf] | None:
 
 @dataclass(slots=True)
 class _Reader:
-    plugins: Mapping[str, type[Plugin]]
+    vocabulary: Vocabulary
     problems: list[Problem] = field(default_factory=list)
     notices: list[Problem] = field(default_factory=list)
-    volcano: bool = False
+    unmodelled: list[str] = field(default_factory=list)
 
     def read(self, root: Branch) -> Configuration:
         wrapped = _config_map(root)
         name = ""
         if wrapped is not None:
             key, leaf = wrapped
-            self.volcano = key.startswith("volcano")
             metadata = root.get("metadata")
             named = metadata.get("name") if isinstance(metadata, Branch) else None
             name = named.text if isinstance(named, Leaf) else ""
             file = f"{leaf.place.source.file}[{key}]"
-            root = parse(leaf.text, file, self.problems)
-        self._keys(root, "", {"actions", "tiers"})
+            root = parse(self._first_document(leaf), file, self.problems)
+        known = {"actions", "tiers"}
+        if self._volcano:
+            known |= {"configurations", *_NOT_READ}
+        self._keys(root, "", known)
         item = root.get("actions")
         if item is None:
             advice = "write for example `actions: allocate, backfill`"
             self._complain(root.place, "actions", "`actions` is missing", advice)
         actions = () if item is None else self._actions(item)
         tiers = self._tiers(root.get("tiers"))
+        configurations = self._configurations(root.get("configurations"))
         if self.problems:
             raise RulesError(sorted(self.problems, key=position))
         return Configuration(
             name=name,
             actions=actions,
             tiers=tiers,
-            volcano=self.volcano,
+            configurations=configurations,
+            unmodelled=tuple(dict.fromkeys(self.unmodelled)),
             notices=tuple(sorted(self.notices, key=position)),
         )
+
+    def _first_document(self, leaf: Leaf) -> str:
+        """Schedulers read the first YAML document of a text, and no further."""
+        document, end, rest = leaf.text.partition("\n...\n")
+        if end and rest.strip():
+            message = "the text after the line `...` is not read"
+            self._notice(leaf.place, "data", message, "a scheduler reads the first document alone")
+        return document + "\n" if end else document
+
+    @property
+    def _volcano(self) -> bool:
+        return self.vocabulary.semantics is Semantics.VOLCANO
 
     def _complain(self, place: Place, path: str, message: str, advice: str | None = None) -> None:
         self.problems.append(place.problem(path, message, advice))
@@ -121,21 +180,52 @@ class _Reader:
             message = "`actions` must be names with commas between them"
             self._complain(item.place, "actions", message)
             return ()
+        known = self.vocabulary.actions
         found = []
         for where, word in words:
-            if word in ACTIONS:
+            if word in known:
                 found.append(word)
             elif not word:
                 self._complain(where.place, "actions", "an action without a name")
-            elif word in VOLCANO_ACTIONS:
-                self.volcano = True
-                self._notice(where.place, "actions", f"action `{word}` of Volcano is left out")
+            elif self._volcano and word.lower() in self.vocabulary.not_modelled_actions:
+                about = self.vocabulary.not_modelled_actions[word.lower()]
+                self._unmodelled(where.place, "actions", f"action `{word}`", about)
+            elif self._volcano and word in _FORMER_ACTIONS:
+                message = f"action `{word}` of an older Volcano is left out"
+                advice = "a newer one refuses the whole file for it"
+                self._notice(where.place, "actions", message, advice)
             else:
                 message = f"unknown action `{word}`"
-                self._complain(where.place, "actions", message, suggest(word, sorted(ACTIONS)))
+                self._complain(where.place, "actions", message, suggest(word, sorted(known)))
         if not found and not self.problems:
-            self._complain(item.place, "actions", "no action is left", suggest("", sorted(ACTIONS)))
+            self._complain(item.place, "actions", "no action is left", suggest("", sorted(known)))
         return tuple(found)
+
+    def _unmodelled(self, place: Place, path: str, what: str, about: str) -> None:
+        """Notes what the file asks for and no session here does."""
+        self.unmodelled.append(what.replace("`", ""))
+        advice = f"sessions here do not model {about}: expect other results where it matters"
+        self._notice(place, path, f"{what} of Volcano is left out", advice)
+
+    def _configurations(self, item: Item | None) -> dict[str, dict[str, str]]:
+        """Arguments of actions; those of actions that are left out are left out, too."""
+        found: dict[str, dict[str, str]] = {}
+        if not self._volcano or not isinstance(item, Series):
+            return found
+        for number, part in enumerate(item.items):
+            path = f"configurations[{number}]"
+            name = part.get("name") if isinstance(part, Branch) else None
+            if not isinstance(part, Branch) or not isinstance(name, Leaf):
+                self._notice(part.place, path, "a configuration without the `name` of an action")
+                continue
+            self._keys(part, path, {"name", "arguments"})
+            known = self.vocabulary.actions.get(name.text)
+            if known is None:
+                self._notice(name.place, f"{path}.name", f"no action `{name.text}` to configure")
+                continue
+            given = part.get("arguments")
+            found[name.text] = self._arguments(given, f"{path}.arguments", known)
+        return found
 
     def _tiers(self, item: Item | None) -> tuple[tuple[PluginUse, ...], ...]:
         if item is None:
@@ -147,10 +237,14 @@ class _Reader:
         for number, tier in enumerate(item.items):
             inner = f"tiers[{number}]"
             plugins = tier.get("plugins") if isinstance(tier, Branch) else None
+            if self._volcano and isinstance(tier, Branch) and _stray(tier):
+                # Written one step too far to the left: YAML reads a tier without plugins, and an
+                # item that is no tier. Volcano takes both for nothing.
+                self._notice(tier.place, inner, "a tier without plugins", _INDENT)
+                continue
             if not isinstance(tier, Branch) or not isinstance(plugins, Series):
                 message = "a tier holds `plugins`, a list of plugins with their names"
-                advice = "indent the plugins below `plugins:`"
-                self._complain(tier.place, inner, message, advice)
+                self._complain(tier.place, inner, message, _INDENT)
                 continue
             self._keys(tier, inner, {"plugins"})
             uses = [
@@ -165,27 +259,29 @@ class _Reader:
         if not isinstance(item, Branch) or not isinstance(name, Leaf):
             self._complain(item.place, path, "a plugin needs a `name`", "write `- name: gang`")
             return None
-        if name.text not in self.plugins:
-            message = f"unknown plugin `{name.text}`"
-            if name.text in VOLCANO_PLUGINS:
-                self.volcano = True
-                message = f"plugin `{name.text}` of Volcano is left out"
-            self._notice(name.place, f"{path}.name", message)
+        known = self.vocabulary.plugins.get(name.text)
+        if known is None:
+            about = self.vocabulary.not_modelled_plugins.get(name.text)
+            if about is not None:
+                self._unmodelled(name.place, f"{path}.name", f"plugin `{name.text}`", about)
+            else:
+                self._notice(name.place, f"{path}.name", f"unknown plugin `{name.text}`")
+                if self._volcano:
+                    self.unmodelled.append(f"plugin {name.text}")
             return None
-        self._keys(item, path, {"name", "arguments", *FLAGS.values()})
-        disabled = {
-            flag
-            for flag in FLAGS.values()
-            if (value := item.get(flag)) is not None and not self._boolean(value, f"{path}.{flag}")
-        }
-        arguments = self._arguments(
-            item.get("arguments"), f"{path}.arguments", self.plugins[name.text].arguments
-        )
+        self._keys(item, path, {"name", "arguments", *self.vocabulary.flags})
+        disabled = set()
+        for flag in self.vocabulary.flags:
+            value = item.get(flag)
+            on = flag not in self.vocabulary.off
+            if value is not None:
+                on = self._boolean(value, f"{path}.{flag}")
+            if not on:
+                disabled.add(flag)
+        arguments = self._arguments(item.get("arguments"), f"{path}.arguments", known)
         return PluginUse(name=name.text, disabled=frozenset(disabled), arguments=arguments)
 
-    def _arguments(
-        self, item: Item | None, path: str, known: Mapping[str, bool | int]
-    ) -> dict[str, str]:
+    def _arguments(self, item: Item | None, path: str, known: Known) -> dict[str, str]:
         if item is None or (isinstance(item, Leaf) and item.plain and item.value is None):
             return {}
         if not isinstance(item, Branch):
@@ -194,16 +290,30 @@ class _Reader:
         given = {}
         for key, value in item.entries.items():
             inner = f"{path}.{key}"
-            if key not in known:
+            if key in self.vocabulary.not_modelled_arguments and not self.vocabulary.knows_argument(
+                known, key
+            ):
+                about = self.vocabulary.not_modelled_arguments[key]
+                off = isinstance(value, Leaf) and go_boolean(value.text) is False
+                if not off:
+                    self._unmodelled(item.keys[key], inner, f"argument `{key}`", about)
+                continue
+            if not self.vocabulary.knows_argument(known, key):
                 self._notice(item.keys[key], inner, f"unknown argument `{key}`")
+                continue
+            read = self.vocabulary.read(known, key, value, quoted=False)
+            if not read.wanted:
+                if read.text:
+                    given[key] = read.text
             elif not isinstance(value, Leaf):
-                self._complain(value.place, inner, f"`{key}` must be a single value")
-            elif wanted := unreadable_argument(value.text, known[key]):
-                shown = str(known[key]).lower()
-                message = f"`{value.text}` is not {wanted}; the default `{shown}` counts"
+                self._complain(value.place, inner, f"`{key}` must be {read.wanted}")
+            else:
+                message = f"`{value.text}` is not {read.wanted}; the default counts"
+                default = known.get(key)
+                if isinstance(default, bool | int):
+                    shown = str(default).lower()
+                    message = f"`{value.text}` is not {read.wanted}; the default `{shown}` counts"
                 self._notice(value.place, inner, message)
-            elif value.text:
-                given[key] = value.text
         return given
 
     # -- shapes ------------------------------------------------------------------------------
@@ -228,3 +338,10 @@ class _Reader:
 
 def position(problem: Problem) -> tuple[str, int, int]:
     return problem.source, problem.line, problem.column
+
+
+def _stray(tier: Branch) -> bool:
+    """Is it a plugin where a tier should be, or a tier of which the plugins stand elsewhere?"""
+    plugins = tier.get("plugins")
+    empty = isinstance(plugins, Leaf) and plugins.plain and plugins.value is None
+    return empty or ("plugins" not in tier.entries and "name" in tier.entries)

@@ -10,15 +10,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from policy.batch.foreign import is_foreign, position, read_configuration
-from policy.batch.functions import FLAGS
-from policy.batch.plugins.base import Plugin, unreadable_argument
-from policy.batch.registry import ACTIONS, PLUGINS
+from policy.batch.foreign import is_foreign, is_volcano, position, read_configuration
+from policy.batch.plugins.base import Plugin
 from policy.batch.rules import BatchRules
 from policy.batch.schema import BatchFileModel
+from policy.batch.semantics import KUBE_BATCH, VOCABULARIES, VOLCANO, Known, Semantics, Vocabulary
 from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
+from policy.batch.volcano.plugins.base import Plugin as VolcanoPlugin
 from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
@@ -29,6 +29,8 @@ from policy.rules.shape import Shape, find, show, suggest
 from policy.text.problems import Problem
 
 API_VERSION: Final = "policy/v1"
+
+AnyPlugin: TypeAlias = Plugin | VolcanoPlugin
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")
 _MISSING: Final[Mapping[str, str]] = {
@@ -45,7 +47,7 @@ _MISSING: Final[Mapping[str, str]] = {
 
 def load_batch_rules(
     source: str | Path | Mapping[str, Any],
-    plugins: Mapping[str, type[Plugin]] | None = None,
+    plugins: Mapping[str, type[AnyPlugin]] | None = None,
     *,
     within: Path | None = None,
 ) -> BatchRules:
@@ -55,7 +57,7 @@ def load_batch_rules(
     outside of which no file is read, symbolic links followed.
     """
     file = open_source(source, kind=BATCH_RULES, within=within)
-    known = PLUGINS if plugins is None else plugins
+    known = None if plugins is None else {n: plugin.arguments for n, plugin in plugins.items()}
     return _foreign(file, known) if is_foreign(file.root) else _own(file, known)
 
 
@@ -71,20 +73,28 @@ def batch_rules_from_canonical(text: str) -> BatchRules:
         raise RulesError([Problem(source=name, message=message)])
     problems: list[Problem] = []
     root = from_mapping(value, name, problems)
-    rules = _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), PLUGINS)
+    rules = _own(RuleFile(key="", root=root, kind=BATCH_RULES, problems=problems), None)
     # A stored text keeps its digest; an option that came after it is off, as it was before.
     return replace(rules, canonical=text, digest=canonical.sha256(text.encode()))
 
 
-def _foreign(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
+def _with(vocabulary: Vocabulary, plugins: Mapping[str, Known] | None) -> Vocabulary:
+    return vocabulary if plugins is None else replace(vocabulary, plugins=plugins)
+
+
+def _foreign(file: RuleFile, plugins: Mapping[str, Known] | None) -> BatchRules:
     if file.problems:
         raise RulesError(file.problems)
-    found = read_configuration(file.root, plugins)
+    vocabulary = VOLCANO if is_volcano(file.root) else KUBE_BATCH
+    found = read_configuration(file.root, _with(vocabulary, plugins))
     return _built(
         name=found.name if _NAME.fullmatch(found.name) else "configuration",
+        semantics=vocabulary.semantics,
         actions=found.actions,
         tiers=found.tiers,
-        naming=Naming(scheduler="volcano") if found.volcano else Naming(),
+        naming=Naming(scheduler=vocabulary.scheduler),
+        configurations=found.configurations,
+        unmodelled=found.unmodelled,
         notices=found.notices,
     )
 
@@ -92,7 +102,7 @@ def _foreign(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
 # -- our own files -----------------------------------------------------------------------------
 
 
-def _own(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
+def _own(file: RuleFile, plugins: Mapping[str, Known] | None) -> BatchRules:
     kind = file.root.get("kind")
     if isinstance(kind, Leaf) and kind.text != BATCH_RULES:
         message = f"`{kind.text}` is neither batch rules nor a scheduler configuration"
@@ -101,8 +111,11 @@ def _own(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
     root, problems = _merged(file)
     shape = Shape(root, BatchFileModel, _words, _MISSING)
     model = shape.validate()
-    names = _Names(root, plugins)
-    tiers = names.check()
+    # Which words are known depends on the semantics; where that is no word, kube-batch's are.
+    said = find(root, ("spec", "semantics"))
+    volcano = isinstance(said, Leaf) and said.text == Semantics.VOLCANO
+    names = _Names(root, _with(VOLCANO if volcano else KUBE_BATCH, plugins))
+    tiers, configurations = names.check()
     # What could not be read as meant has other complaints in its train.
     places = {(p.source, p.line, p.column) for p in problems}
     for found in (*shape.problems, *names.problems):
@@ -114,9 +127,12 @@ def _own(file: RuleFile, plugins: Mapping[str, type[Plugin]]) -> BatchRules:
     return _built(
         name=model.metadata.name,
         description=model.metadata.description,
+        semantics=Semantics(spec.semantics),
         actions=tuple(spec.actions),
         tiers=tiers,
-        naming=spec.naming.value(),
+        naming=spec.naming.value(spec.semantics),
+        configurations=configurations,
+        unmodelled=tuple(spec.notModelled),
         options=spec.options.value(),
         recorded_nodes=spec.audit.nodes,
     )
@@ -156,7 +172,7 @@ def _words(kind: str, path: TreePath, _: str) -> tuple[str, str | None] | None:
     if path == ("spec", "actions") and kind == "list_type":
         return "`actions` must be a list of names", "write `actions: [allocate, backfill]`"
     if path == ("spec", "actions") and kind == "too_short":
-        return "no action is left", suggest("", sorted(ACTIONS))
+        return "no action is left", suggest("", sorted(KUBE_BATCH.actions))
     if len(path) > 1 and path[-2] == "arguments":
         return f"`{path[-1]}` must be a single value", None
     return None
@@ -164,20 +180,26 @@ def _words(kind: str, path: TreePath, _: str) -> tuple[str, str | None] | None:
 
 @dataclass(slots=True)
 class _Names:
-    """Do the actions, plugins and arguments of a file exist? What has no shape is passed over."""
+    """Do the words of a file exist in its semantics? What has no shape is passed over."""
 
     root: Branch
-    plugins: Mapping[str, type[Plugin]]
+    vocabulary: Vocabulary
     problems: list[Problem] = field(default_factory=list)
 
-    def check(self) -> tuple[tuple[PluginUse, ...], ...]:
-        """The tiers, without what is unknown in them."""
+    def check(self) -> tuple[tuple[tuple[PluginUse, ...], ...], dict[str, dict[str, str]]]:
+        """The tiers, and the arguments of actions, without what is unknown in them."""
         self._actions(find(self.root, ("spec", "actions")))
+        options = find(self.root, ("spec", "options"))
+        if self.vocabulary.semantics is Semantics.VOLCANO and isinstance(options, Branch):
+            for key, place in options.keys.items():
+                message = f"`{key}` is an option of kube-batch's sessions"
+                path = show(("spec", "options", key))
+                self.problems.append(place.problem(path, message, "leave it out"))
         tiers = find(self.root, ("spec", "tiers"))
         return tuple(
             tuple(self._uses(tier, ("spec", "tiers", number)))
             for number, tier in enumerate(tiers.items if isinstance(tiers, Series) else ())
-        )
+        ), self._configurations()
 
     def _complain(self, item: Item, path: TreePath, message: str, advice: str) -> None:
         self.problems.append(item.place.problem(show(path), message, advice))
@@ -189,10 +211,27 @@ class _Names:
         elif isinstance(item, Series):
             words = [(part, part.text) for part in item.items if isinstance(part, Leaf)]
         for where, word in words:
-            if word not in ACTIONS:
-                message = f"unknown action `{word}`" if word else "an action without a name"
-                advice = suggest(word, sorted(ACTIONS))
-                self._complain(where, ("spec", "actions"), message, advice)
+            self._action(where, word, ("spec", "actions"))
+
+    def _action(self, where: Item, word: str, path: TreePath) -> bool:
+        known = self.vocabulary.actions
+        if word not in known:
+            message = f"unknown action `{word}`" if word else "an action without a name"
+            self._complain(where, path, message, suggest(word, sorted(known)))
+        return word in known
+
+    def _configurations(self) -> dict[str, dict[str, str]]:
+        listed = find(self.root, ("spec", "configurations"))
+        found: dict[str, dict[str, str]] = {}
+        for number, item in enumerate(listed.items if isinstance(listed, Series) else ()):
+            path: TreePath = ("spec", "configurations", number)
+            name = item.get("name") if isinstance(item, Branch) else None
+            if not isinstance(item, Branch) or not isinstance(name, Leaf):
+                continue
+            if self._action(name, name.text, (*path, "name")):
+                known = self.vocabulary.actions[name.text]
+                found[name.text] = self._arguments(item.get("arguments"), known, path)
+        return found
 
     def _uses(self, tier: Item, path: TreePath) -> list[PluginUse]:
         listed = tier.get("plugins") if isinstance(tier, Branch) else None
@@ -202,41 +241,57 @@ class _Names:
             if not isinstance(item, Branch) or not isinstance(name, Leaf):
                 continue
             inner = (*path, "plugins", number)
-            plugin = self.plugins.get(name.text)
-            if plugin is None:
-                advice = suggest(name.text, sorted(self.plugins))
+            known = self.vocabulary.plugins.get(name.text)
+            if known is None:
+                advice = suggest(name.text, sorted(self.vocabulary.plugins))
                 self._complain(name, (*inner, "name"), f"unknown plugin `{name.text}`", advice)
                 continue
             found.append(
                 PluginUse(
                     name=name.text,
-                    disabled=frozenset(flag for flag in FLAGS.values() if _is_off(item.get(flag))),
-                    arguments=self._arguments(item.get("arguments"), plugin, inner),
+                    disabled=self._disabled(item, inner),
+                    arguments=self._arguments(item.get("arguments"), known, inner),
                 )
             )
         return found
 
-    def _arguments(self, item: Item | None, plugin: type[Plugin], path: TreePath) -> dict[str, str]:
+    def _disabled(self, item: Branch, path: TreePath) -> frozenset[str]:
+        flags = self.vocabulary.flags
+        for key, place in item.keys.items():
+            if key.startswith("enable") and key not in flags and key in _EVERY_FLAG:
+                message = f"`{key}` is no flag of {self.vocabulary.semantics.value}"
+                advice = suggest(key, sorted(flags))
+                self.problems.append(place.problem(show((*path, key)), message, advice))
+        off = {flag for flag in flags if _is(item.get(flag), False)}
+        return frozenset(
+            off | {flag for flag in self.vocabulary.off if not _is(item.get(flag), True)}
+        )
+
+    def _arguments(self, item: Item | None, known: Known, path: TreePath) -> dict[str, str]:
         given = {}
         for key, value in (item.entries if isinstance(item, Branch) else {}).items():
             assert isinstance(item, Branch)
             inner = (*path, "arguments", key)
-            if key not in plugin.arguments:
-                advice = suggest(key, sorted(plugin.arguments))
+            if not self.vocabulary.knows_argument(known, key):
+                advice = suggest(key, sorted(known))
                 place = item.keys[key]
                 message = f"unknown argument `{key}`"
                 self.problems.append(place.problem(show(inner), message, advice))
-            elif isinstance(value, Leaf):
-                wanted = unreadable_argument(value.text, plugin.arguments[key])
-                if wanted:
-                    message = f"`{value.text}` is not {wanted}"
-                    self._complain(value, inner, message, f"write {wanted}")
-                given[key] = value.text
+            elif isinstance(value, Leaf) or self.vocabulary is not KUBE_BATCH:
+                read = self.vocabulary.read(known, key, value)
+                if read.wanted:
+                    shown = f"`{value.text}`" if isinstance(value, Leaf) else f"`{key}`"
+                    message = f"{shown} is not {read.wanted}"
+                    self._complain(value, inner, message, f"write {read.wanted}")
+                given[key] = read.text
         return given
 
 
-def _is_off(item: Item | None) -> bool:
-    return isinstance(item, Leaf) and item.value is False
+_EVERY_FLAG: Final = KUBE_BATCH.flags | VOLCANO.flags
+
+
+def _is(item: Item | None, value: bool) -> bool:
+    return isinstance(item, Leaf) and item.value is value
 
 
 # -- building --------------------------------------------------------------------------------
@@ -248,28 +303,45 @@ def _built(
     actions: tuple[str, ...],
     tiers: tuple[tuple[PluginUse, ...], ...],
     naming: Naming,
+    semantics: Semantics = Semantics.KUBE_BATCH,
+    configurations: Mapping[str, Mapping[str, str]] | None = None,
+    unmodelled: tuple[str, ...] = (),
     options: Options | None = None,
     recorded_nodes: int = RECORDED_NODES,
     description: str = "",
     notices: tuple[Problem, ...] = (),
 ) -> BatchRules:
     options = options or Options()
-    document = {
+    vocabulary = VOCABULARIES[semantics]
+    document: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": BATCH_RULES,
         "metadata": {"name": name},
         "spec": {
             "actions": list(actions),
-            "tiers": [{"plugins": [_plugin_document(use) for use in tier]} for tier in tiers],
+            "tiers": [
+                {"plugins": [_plugin_document(use, vocabulary) for use in tier]} for tier in tiers
+            ],
             "naming": {
                 "schedulerName": naming.scheduler,
                 "defaultQueue": naming.default_queue,
                 "priorityClasses": naming.priority_classes,
             },
-            "options": {key: getattr(options, attr) for key, attr in OPTION_KEYS.items()},
             "audit": {"nodes": recorded_nodes},
         },
     }
+    if semantics is Semantics.KUBE_BATCH:
+        values = {key: getattr(options, attr) for key, attr in OPTION_KEYS.items()}
+        document["spec"]["options"] = values
+    else:
+        document["spec"] |= {
+            "semantics": semantics.value,
+            "configurations": [
+                {"name": name, "arguments": dict(arguments)}
+                for name, arguments in (configurations or {}).items()
+            ],
+            "notModelled": list(unmodelled),
+        }
     text = canonical.text(document)
     return BatchRules(
         name=name,
@@ -277,7 +349,10 @@ def _built(
         canonical=text,
         actions=actions,
         tiers=tiers,
+        semantics=semantics.value,
         naming=naming,
+        configurations=configurations or {},
+        unmodelled=unmodelled,
         options=options,
         recorded_nodes=recorded_nodes,
         description=description,
@@ -285,9 +360,9 @@ def _built(
     )
 
 
-def _plugin_document(use: PluginUse) -> dict[str, Any]:
+def _plugin_document(use: PluginUse, vocabulary: Vocabulary) -> dict[str, Any]:
     return {
         "name": use.name,
-        **{flag: use.enabled(flag) for flag in FLAGS.values()},
+        **{flag: use.enabled(flag) for flag in sorted(vocabulary.flags)},
         "arguments": dict(use.arguments),
     }

@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from policy.batch.limits import Limit
 from policy.batch.nodes import Refusal
 
-if TYPE_CHECKING:
-    from policy.batch.model import Task
+
+class Named(Protocol):
+    """A task, as far as records tell of it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def job(self) -> str: ...
 
 
 class Operation(StrEnum):
@@ -22,6 +29,7 @@ class Operation(StrEnum):
 
     ALLOCATE = "allocate"  # given idle room of the node
     BIND = "bind"  # sent to the node: its gang is ready
+    ENQUEUE = "enqueue"  # of a job: let into its queue, or not
     EVICT = "evict"
     PIPELINE = "pipeline"  # promised room of the node that is being released
     REJECT = "reject"  # no node for the task
@@ -52,6 +60,9 @@ class Reason(StrEnum):
     WAITS_FOR_RELEASE = "waits-for-release"  # everything is promised, nothing is free yet
     GANG_INCOMPLETE = "gang-incomplete"  # some tasks have a node, not enough of them
     NO_NODE = "no-node"  # an action found no node for a task
+    QUEUE_LIMIT = "queue-limit"  # the queue may not take the task
+    NOT_ENQUEUED = "not-enqueued"  # the group was not let into its queue
+    SATISFIED = "satisfied"  # the job has its minimum, and may evict for no more
     NOT_TRIED = "not-tried"  # no action came to it
 
 
@@ -64,15 +75,17 @@ class NodeAnswer:
     vetoes: Mapping[str, tuple[str, ...]]  #: plugin (or option of the rules) -> tasks it spared
     victims: tuple[str, ...]  #: tasks that everybody accepted
     verdict: Reason
+    tier: int | None = None  #: which decided, from 0; None where it can only be one
 
     def document(self) -> dict[str, Any]:
-        return {
+        said = {
             "node": self.node,
             "potential": list(self.potential),
             "vetoes": {name: list(tasks) for name, tasks in self.vetoes.items()},
             "victims": list(self.victims),
             "verdict": self.verdict.value,
         }
+        return said if self.tier is None else {**said, "tier": self.tier}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +98,16 @@ class Rejection:
     vetoes: Mapping[str, int] = field(default_factory=dict)
     #: what was said about the best nodes, as many as the rules want recorded
     answers: tuple[NodeAnswer, ...] = ()
+    #: the limit of a queue, or of the whole cluster, for which no node was looked at
+    limit: Limit | None = None
 
     def document(self) -> dict[str, Any]:
-        return {
+        said = {
             "nodes": dict(self.nodes),
             "vetoes": dict(self.vetoes),
             "answers": [a.document() for a in self.answers],
         }
+        return said if self.limit is None else {**said, "limit": self.limit.document()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +119,7 @@ class Step:
     turn: int  #: which of the rule set's actions, from 0: an action may be listed twice
     operation: Operation
     job: str
-    task: str  #: namespace/name
+    task: str  #: namespace/name; "" of an operation on a whole job
     node: str  #: "" where there is none
     statement: int  #: 0 where the operation took effect at once
     outcome: Outcome
@@ -151,6 +167,7 @@ class Recorder:
         self.steps: list[Step] = []
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
+        self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
         self._action = ""
         self._turn = 0
         self._opened = 0
@@ -166,13 +183,13 @@ class Recorder:
     def operation(
         self,
         operation: Operation,
-        task: Task,
+        task: Named,
         node: str,
         *,
         statement: int = 0,
         outcome: Outcome | None = None,
         refusal: Refusal | None = None,
-        claimant: Task | None = None,
+        claimant: Named | None = None,
         answer: NodeAnswer | None = None,
         rejection: Rejection | None = None,
     ) -> int:
@@ -201,7 +218,7 @@ class Recorder:
         )
         return position
 
-    def reject(self, task: Task, rejection: Rejection, *, statement: int = 0) -> None:
+    def reject(self, task: Named, rejection: Rejection, *, statement: int = 0) -> None:
         self.operation(
             Operation.REJECT,
             task,
@@ -209,6 +226,23 @@ class Recorder:
             statement=statement,
             outcome=Outcome.FAILED,
             rejection=rejection,
+        )
+
+    def entry(self, job: str, limit: Limit | None) -> None:
+        """Notes that a job was let into its queue, or the limit that kept it out."""
+        self.steps.append(
+            Step(
+                position=len(self.steps),
+                action=self._action,
+                turn=self._turn,
+                operation=Operation.ENQUEUE,
+                job=job,
+                task="",
+                node="",
+                statement=0,
+                outcome=Outcome.DONE if limit is None else Outcome.FAILED,
+                rejection=None if limit is None else Rejection(nodes={}, limit=limit),
+            )
         )
 
     def close_statement(
@@ -227,7 +261,7 @@ class Recorder:
             )
         )
 
-    def taken_back(self, task: Task) -> None:
+    def taken_back(self, task: Named) -> None:
         """Notes that the task's last placement was taken back."""
         position = self._placed.get(task.key)
         if position is not None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from policy.batch.cache import Note
 from policy.batch.figures import QueueFigures
 from policy.batch.nodes import Crash
+from policy.batch.notes import Note
 from policy.batch.recording import Reason, Rejection, StatementRecord, Step
 from policy.batch.resources import Resource
 from policy.cluster import canonical
@@ -58,6 +58,7 @@ class OpenFigures:
                     "deserved": _amounts(q.deserved),
                     "allocated": _amounts(q.allocated),
                     "request": _amounts(q.request),
+                    **{name: _amounts(limit) for name, limit in q.limits.items()},
                 }
                 for name, q in self.queues.items()
             },

@@ -17,7 +17,7 @@ from policy.rules.files import BATCH_RULES, shipped_names
 from policy.text.problems import Problem
 
 if TYPE_CHECKING:
-    from policy.batch.plugins.base import Plugin
+    from policy.batch.loading import AnyPlugin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,12 @@ class BatchRules:
     canonical: str = field(repr=False)
     actions: tuple[str, ...]
     tiers: tuple[tuple[PluginUse, ...], ...] = field(repr=False)
+    semantics: str = "kube-batch"  #: whose sessions they are; see `policy.batch.semantics`
     naming: Naming = field(default_factory=Naming)
+    #: action -> arguments
+    configurations: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    #: what a configuration asks for that no session here does
+    unmodelled: tuple[str, ...] = field(default=(), repr=False)
     options: Options = field(default_factory=Options)
     #: nodes of which the plugins' answers are kept where a task finds no victims
     recorded_nodes: int = RECORDED_NODES
@@ -44,7 +49,7 @@ class BatchRules:
     def load(
         source: str | Path | Mapping[str, Any],
         *,
-        plugins: Mapping[str, type[Plugin]] | None = None,
+        plugins: Mapping[str, type[AnyPlugin]] | None = None,
         within: Path | None = None,
     ) -> BatchRules:
         """Read shipped rules by name, a file by path, a mapping, or the text of a file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -14,7 +14,9 @@ from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
 from policy.batch.result import GroupStatus, OpenFigures, SessionResult
 from policy.batch.rules import BatchRules
+from policy.batch.semantics import Semantics
 from policy.batch.session import Session
+from policy.batch.volcano import run as volcano
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroupStatus
 from policy.cluster.snapshot import Snapshot
@@ -23,12 +25,23 @@ NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 
 
 def run_session(
-    snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]] = PLUGINS
+    snapshot: Snapshot,
+    rules: BatchRules,
+    *,
+    plugins: Mapping[str, type[Any]] | None = None,
 ) -> SessionResult:
     """One session on a snapshot. A pure function: nothing but the arguments decides.
 
-    plugins: what the names in the rules stand for.
+    plugins: what the names in the rules stand for, in place of the registered ones.
     """
+    if rules.semantics == Semantics.VOLCANO:
+        return volcano.run_session(snapshot, rules, plugins=plugins)
+    return _run_kube_batch(snapshot, rules, plugins=PLUGINS if plugins is None else plugins)
+
+
+def _run_kube_batch(
+    snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]]
+) -> SessionResult:
     session = Session(snapshot, rules)
     opened = _opened(rules, plugins)
     for plugin in opened:

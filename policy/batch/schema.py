@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from policy.batch.settings import RECORDED_NODES, Naming, Options
-from policy.rules.schema import MetadataModel, Model
+from policy.rules.schema import MetadataModel
+from policy.rules.schema_parts import Model
 
 _NAMES: Final = Naming()
 _OPTIONS: Final = Options()
@@ -26,16 +27,40 @@ class PluginModel(Model):
     """A plugin at its place in a tier; each of its functions can be switched off."""
 
     name: str
-    arguments: dict[str, str | int | bool] = Field(default_factory=dict)
-    enableJobOrder: bool = True
-    enableJobReady: bool = True
-    enableJobPipelined: bool = True
-    enableTaskOrder: bool = True
-    enablePreemptable: bool = True
-    enableReclaimable: bool = True
-    enableQueueOrder: bool = True
-    enablePredicate: bool = True
-    enableNodeOrder: bool = True
+    arguments: dict[str, str | int | bool | float | dict[str, Any]] = Field(default_factory=dict)
+    enableJobOrder: bool | None = None
+    enableJobReady: bool | None = None
+    enableJobPipelined: bool | None = None
+    enableTaskOrder: bool | None = None
+    enablePreemptable: bool | None = None
+    enableReclaimable: bool | None = None
+    enableQueueOrder: bool | None = None
+    enablePredicate: bool | None = None
+    enableNodeOrder: bool | None = None
+    # Flags that only Volcano's plugins have; which ones a file may use is checked with its names.
+    enableJobEnqueued: bool | None = None
+    enableJobStarving: bool | None = None
+    enablePreemptive: bool | None = None
+    enableHierarchy: bool | None = None
+    enableBestNode: bool | None = None
+    enableTargetJob: bool | None = None
+    enableReservedNodes: bool | None = None
+    enabledAllocatable: bool | None = None
+    enabledOverused: bool | None = None
+    enabledVictim: bool | None = None
+    enabledClusterOrder: bool | None = None
+    enabledHyperNodeOrder: bool | None = None
+    enabledHyperNodeGradient: bool | None = None
+    enabledSubJobReady: bool | None = None
+    enabledSubJobPipelined: bool | None = None
+    enabledSubJobOrder: bool | None = None
+
+
+class ConfigurationModel(Model):
+    """Arguments of an action (Volcano)."""
+
+    name: str
+    arguments: dict[str, str | int | bool | float] = Field(default_factory=dict)
 
 
 class TierModel(Model):
@@ -47,15 +72,17 @@ class TierModel(Model):
 class NamingModel(Model):
     """How pods, queues and priorities of the session are recognised."""
 
-    schedulerName: _Name = _NAMES.scheduler
+    schedulerName: _Name | None = Field(
+        None, description="`spec.schedulerName` of the pods; the name of the semantics by default"
+    )
     defaultQueue: _Name = _NAMES.default_queue
     priorityClasses: bool = Field(
         _NAMES.priority_classes, description="pod groups get the priority of their class"
     )
 
-    def value(self) -> Naming:
+    def value(self, semantics: str) -> Naming:
         return Naming(
-            scheduler=self.schedulerName,
+            scheduler=self.schedulerName or semantics,
             default_queue=self.defaultQueue,
             priority_classes=self.priorityClasses,
         )
@@ -90,8 +117,18 @@ class BatchAuditModel(Model):
 class BatchSpecModel(Model):
     """The rules of a session."""
 
+    semantics: Literal["kube-batch", "volcano"] = Field(
+        "kube-batch", description="whose sessions they are: `kube-batch` or `volcano`"
+    )
     actions: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
     tiers: list[TierModel]
+    configurations: list[ConfigurationModel] = Field(
+        default_factory=list, description="arguments of actions (`volcano`)"
+    )
+    notModelled: list[str] = Field(
+        default_factory=list,
+        description="what the configuration that the rules were made from asked for beside",
+    )
     naming: NamingModel = NamingModel.model_validate({})
     options: OptionsModel = OptionsModel.model_validate({})
     audit: BatchAuditModel = BatchAuditModel.model_validate({})

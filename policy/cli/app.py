@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "run": "policy.cli.run:command",
     "decisions": "policy.cli.decisions:command",
     "explain": "policy.cli.explain:command",
+    "observed": "policy.cli.observed:command",
     "nominations": "policy.cli.nominations:command",
     "report": "policy.cli.report:group",
     "state": "policy.cli.state:group",

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policy.batch.explaining import why_waiting
+from policy.batch.explaining import limit_in_words, why_waiting
+from policy.batch.figures import LIMITS
 from policy.batch.recording import NodeAnswer, Operation, Outcome, Step
 from policy.cli import output, session
 
@@ -109,7 +110,7 @@ def shown_record(stored: StoredSession) -> Shown:
 
 
 def _jobs_of_pods(result: SessionResult) -> dict[str, str]:
-    return {step.task: step.job for step in result.steps}
+    return {step.task: step.job for step in result.steps if step.task}
 
 
 # --- what a session came to --------------------------------------------------------------------
@@ -170,6 +171,10 @@ def queue_rows(shown: Shown) -> list[dict[str, Any]]:
             "queue": name,
             "weight": figures[name].weight if name in figures else None,
             "deserved": _amounts(figures[name].deserved) if name in figures else None,
+            **{
+                limit: _amounts(amount)
+                for limit, amount in (figures[name].limits.items() if name in figures else ())
+            },
             "share_before": figures[name].share if name in figures else None,
             "share_after": result.queue_share.get(name),
             "bound": bound[name],
@@ -218,7 +223,7 @@ def _placed(shown: Shown, steps: Iterable[Step]) -> list[dict[str, Any]]:
     return [{"pod": s.task, "node": s.node, **shown.of_pod(s.task)} for s in steps]
 
 
-_UNITS: Final = {"cpu": "cpu_milli", "memory": "memory_bytes"}
+_UNITS: Final = {"cpu": "cpu_milli", "memory": "memory_bytes", "pods": "pods"}
 
 
 def _amounts(resource: Resource) -> dict[str, float]:
@@ -236,7 +241,10 @@ def print_result(shown: Shown) -> None:
     _section("Bound", told["binds"])
     _section("Promised room that is being released", told["pipelined"])
     _section("Evicted", told["evictions"])
-    queues = [{**row, "deserved": _in_words(row["deserved"])} for row in told["queues"]]
+    queues = [
+        {n: _in_words(v) if n in ("deserved", *LIMITS) else v for n, v in row.items()}
+        for row in told["queues"]
+    ]
     _shares("Queues", queues)
     _shares("Jobs", told["jobs"])
     _lines("Still waiting", (line for row in told["waiting"] for line in row["why"]))
@@ -247,7 +255,7 @@ def _in_words(amounts: Mapping[str, float] | None) -> str:
     return ", ".join(
         f"memory {value / 2**30:.4g}Gi"
         if name == _UNITS["memory"]
-        else f"{name.removesuffix('_milli')} {value / 1000:.4g}"
+        else f"{name.removesuffix('_milli')} {value if name == 'pods' else value / 1000:.4g}"
         for name, value in (amounts or {}).items()
     )
 
@@ -349,7 +357,9 @@ def print_explanation(stored: StoredSession, job: str | None) -> None:
 
 
 def _step_row(step: Step) -> dict[str, Any]:
-    if step.rejection is not None:
+    if step.rejection is not None and step.rejection.limit is not None:
+        why = limit_in_words(step.rejection.limit)
+    elif step.rejection is not None:
         why = ", ".join(f"{n} {reason}" for reason, n in step.rejection.nodes.items())
     elif step.refusal is not None:
         why = step.refusal.value

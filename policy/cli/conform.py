@@ -56,10 +56,12 @@ def command(
     """Compare a rule set with decisions of the real schedulers.
 
     FILE is a recording: one scenario (cluster, pod, what kube-scheduler did) per line of JSON,
-    also gzipped. Prints the scenarios whose decision differs, and as the last line
+    also gzipped; first cycles and tables of scores of a running scheduler are read, too. Prints
+    the scenarios whose decision differs, and as the last line
     `N scenarios: A agree, T tie, D differ`; the exit status is 0 only where D is 0. A tie differs
-    only by the order among pods of equal priority and start time. Recorded sessions of kube-batch
-    are decided by the configuration that each of them carries.
+    only by the order among pods of equal priority and start time, or among nodes that are equal in
+    every criterion. Recorded sessions of kube-batch are decided by the configuration that each of
+    them carries.
 
     \b
     Example:

@@ -218,9 +218,9 @@ def activate(
     \b
     Example:
       policy env create prod
-      policy env activate prod environments/staging --reason "first rules"
+      policy env activate prod kube-1.36 --reason "as in the cluster"
       policy env activate prod environments/prod --reason "budgets are hard limits from now on" \
-        --require-proof "never:victim.priority >= 2000000000"
+        --require-proof at-least:active
     """
     from policy.cases import beside, run_beside
     from policy.rules.files import shipped

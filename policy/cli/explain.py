@@ -23,9 +23,10 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     """Say why a recorded decision came out as it did.
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
-    session, as `policy batch explain` shows it. Shows the rule that let the pod preempt or not,
-    the filters, each candidate with its value for every criterion and what eliminated it, the
-    victims and why each had to leave. As CSV or JSON Lines: the candidates.
+    session, as `policy batch explain` shows it, and `observed:ID` a preemption by the cluster's own
+    scheduler, as `policy observed` numbers them, decided again. Shows the rule that let the pod
+    preempt or not, the filters, each candidate with its value for every criterion and what
+    eliminated it, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
 
     \b
     Example:
@@ -35,6 +36,12 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     """
     from policy.cli import batch, view
 
+    if id.startswith("observed:"):
+        from policy.cli import explain_observed
+
+        if why_not is not None:
+            raise options.Misused("`--why-not` asks about decisions, not about observations")
+        return explain_observed.explained(db, explain_observed.number_in(id), form)
     held = batch.session_id(id)
     if held is not None:
         if why_not is not None:
@@ -94,12 +101,20 @@ def _print(stored: StoredDecision, rules: str) -> None:
         output.line(f"  {row.message}")
     output.line()
     _print_facts(stored)
+    print_reasons(stored, rules)
+    _print_effects(stored)
+
+
+def print_reasons(stored: StoredDecision, rules: str) -> None:
+    """What a decision rests on: rules, filters, candidates, victims.
+
+    rules: canonical text of its rule set.
+    """
     _print_rules(stored)
     _print_filters(stored)
     _print_causes(stored)
     _print_candidates(stored, rules)
     _print_victims(stored)
-    _print_effects(stored)
 
 
 def _print_facts(stored: StoredDecision) -> None:

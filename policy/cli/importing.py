@@ -62,8 +62,8 @@ def command(
 
     \b
     Example:
-      kubectl get nodes,pods,pdb,priorityclasses,namespaces -A -o json > cluster.json
-      policy import cluster.json
+      kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A -o json > c.json
+      policy import c.json
       policy import --cluster staging --prune dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """

@@ -11,11 +11,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
 
-_SORTED: Final = msgspec.json.Encoder(order="sorted")
+
+def _as_list(value: object) -> list[Any]:
+    """What the encoder does not know by itself: sequences that are filled when they are read."""
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"no canonical text of {type(value).__name__}")
+
+
+_SORTED: Final = msgspec.json.Encoder(order="sorted", enc_hook=_as_list)
 _AS_GIVEN: Final = msgspec.json.Encoder()
 _BEYOND_BMP: Final = re.compile(rb"[\xf0-\xf4]")
 
@@ -23,8 +32,8 @@ _BEYOND_BMP: Final = re.compile(rb"[\xf0-\xf4]")
 def encode(value: Any) -> bytes:
     """The canonical text in UTF-8.
 
-    value: JSON values, or msgspec structs and dataclasses of them, without floats. Raises
-    UnicodeEncodeError for a lone surrogate.
+    value: JSON values, or msgspec structs, dataclasses and sequences of them, without floats.
+    Raises UnicodeEncodeError for a lone surrogate, TypeError for other values.
     """
     data = _SORTED.encode(value)
     # Code points sort as UTF-16 does unless one of them lies beyond the basic plane.

@@ -1,73 +1,95 @@
 """The Kubernetes objects that the engine reads, with just the fields it uses.
 
 Every struct mirrors the API field names (camelCase on the wire, snake_case here). Unknown fields
-are ignored: a dump holds far more than a scheduling decision needs. `msgspec.convert` and the
-decoders below report the path of a field that has the wrong type.
+are ignored: a dump holds far more than a scheduling decision needs. Structs that stand on
+their own are in `metadata`, `storage`, `workloads` and `devices`, and can be imported from here.
+`msgspec.convert` and the decoders below report the path of a field that has the wrong type.
 
 Objects are immutable; a changed object is a new one (`msgspec.structs.replace`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from policy.cluster import canonical
+from policy.cluster.devices import (
+    ResourceClaim,
+)
+from policy.cluster.metadata import (
+    Condition,
+    Int32,
+    Int64,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    OwnerReference,
+    Port,
+    Quantity,
+)
+from policy.cluster.metadata import Object as _Object
+from policy.cluster.storage import (
+    ClaimReference,
+    CSIDriver,
+    CSINode,
+    CSINodeDriver,
+    CSINodeDriverAllocatable,
+    CSINodeSpec,
+    CSIStorageCapacity,
+    CSIVolumeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimStatus,
+    PersistentVolumeSpec,
+    StorageClass,
+    VolumeNodeAffinity,
+)
+from policy.cluster.workloads import (
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
-Quantity: TypeAlias = str | int | float
-"""A Kubernetes quantity as it stands in a manifest; `quantities.nano` gives its exact value."""
-
-Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-"""Whole numbers in the ranges that the API's types have; the decoder refuses what is outside."""
-
-
-class _Object(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False
-):
-    """Base of all API structs."""
-
-
-# --- metadata ----------------------------------------------------------------------------------
-
-
-class OwnerReference(_Object, frozen=True):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class ObjectMeta(_Object, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    owner_references: list[OwnerReference] | None = None
-
-
-class LabelSelectorRequirement(_Object, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class LabelSelector(_Object, frozen=True):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[LabelSelectorRequirement] | None = None
-
-
-class Condition(_Object, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    last_transition_time: str | None = None
-
+__all__ = [
+    "CSIDriver",
+    "CSINode",
+    "CSINodeDriver",
+    "CSINodeDriverAllocatable",
+    "CSINodeSpec",
+    "CSIStorageCapacity",
+    "CSIVolumeSource",
+    "ClaimReference",
+    "Condition",
+    "Int32",
+    "Int64",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "NodeSelector",
+    "NodeSelectorTerm",
+    "ObjectMeta",
+    "OwnerReference",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PersistentVolumeClaimSpec",
+    "PersistentVolumeClaimStatus",
+    "PersistentVolumeSpec",
+    "Port",
+    "Quantity",
+    "ReplicaSet",
+    "ReplicationController",
+    "ResourceClaim",
+    "Service",
+    "StatefulSet",
+    "StorageClass",
+    "VolumeNodeAffinity",
+]
+"""What is imported from here beside the structs below."""
 
 # --- pod ---------------------------------------------------------------------------------------
 
@@ -95,15 +117,6 @@ class Container(_Object, frozen=True):
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
     restart_policy_rules: list[ContainerRestartRule] | None = None
-
-
-class NodeSelectorTerm(_Object, frozen=True):
-    match_expressions: list[LabelSelectorRequirement] | None = None
-    match_fields: list[LabelSelectorRequirement] | None = None
-
-
-class NodeSelector(_Object, frozen=True):
-    node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
 class PreferredSchedulingTerm(_Object, frozen=True):
@@ -214,6 +227,12 @@ class SchedulingGate(_Object, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(_Object, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSchedulingGroup(_Object, frozen=True):
     """The pod group that a pod belongs to (1.36)."""
 
@@ -244,6 +263,7 @@ class PodSpec(_Object, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
     termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False
     host_users: bool | None = None
@@ -257,6 +277,11 @@ class ContainerStatus(_Object, frozen=True):
     allocated_resources: dict[str, Quantity] | None = None
 
 
+class PodResourceClaimStatus(_Object, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(_Object, frozen=True):
     phase: str = ""
     conditions: list[Condition] | None = None
@@ -266,6 +291,7 @@ class PodStatus(_Object, frozen=True):
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     resize: str = ""
+    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] | None = None
 
@@ -351,10 +377,26 @@ class Namespace(_Object, frozen=True):
 # --- batch (kube-batch and Volcano API groups) ---------------------------------------------------
 
 
+class NetworkTopologySpec(_Object, frozen=True):
+    mode: str = ""
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicySpec(_Object, frozen=True):
+    name: str = ""
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+
+
 class PodGroupSpec(_Object, frozen=True):
     min_member: Int32 = 0
     queue: str = ""
     priority_class_name: str = ""
+    min_task_member: dict[str, Int32] | None = None
+    min_resources: dict[str, Quantity] | None = None
+    network_topology: NetworkTopologySpec | None = None
+    sub_group_policy: list[SubGroupPolicySpec] | None = None
 
 
 class PodGroupStatus(_Object, frozen=True):
@@ -367,13 +409,59 @@ class PodGroup(_Object, frozen=True):
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
+class QueueGuarantee(_Object, frozen=True):
+    resource: dict[str, Quantity] | None = None
+
+
+class NodeGroupAffinity(_Object, frozen=True):
+    required: list[str] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[str] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class QueueAffinity(_Object, frozen=True):
+    node_group_affinity: NodeGroupAffinity | None = None
+    node_group_anti_affinity: NodeGroupAffinity | None = None
+
+
 class QueueSpec(_Object, frozen=True):
     weight: Int32 = 0
+    capability: dict[str, Quantity] | None = None
+    deserved: dict[str, Quantity] | None = None
+    guarantee: QueueGuarantee | None = None
+    reclaimable: bool | None = None
+    priority: Int32 = 0
+    parent: str = ""
+    dequeue_strategy: str = ""
+    affinity: QueueAffinity | None = None
+
+
+class QueueStatus(_Object, frozen=True):
+    state: str = ""
 
 
 class Queue(_Object, frozen=True):
     metadata: ObjectMeta
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+
+
+class ResourceQuotaSpec(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+
+
+class ResourceQuotaStatus(_Object, frozen=True):
+    hard: dict[str, Quantity] | None = None
+    used: dict[str, Quantity] | None = None
+
+
+class ResourceQuota(_Object, frozen=True):
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec = msgspec.field(default_factory=ResourceQuotaSpec)
+    status: ResourceQuotaStatus = msgspec.field(default_factory=ResourceQuotaStatus)
 
 
 # --- pod groups and workloads (scheduling.k8s.io) ------------------------------------------------
@@ -467,69 +555,6 @@ class Workload(_Object, frozen=True):
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
 
 
-# --- volumes -----------------------------------------------------------------------------------
-
-
-class VolumeNodeAffinity(_Object, frozen=True):
-    required: NodeSelector | None = None
-
-
-class ClaimReference(_Object, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class CSIVolumeSource(_Object, frozen=True):
-    driver: str = ""
-    volume_handle: str = ""
-
-
-class PersistentVolumeSpec(_Object, frozen=True):
-    access_modes: list[str] | None = None
-    node_affinity: VolumeNodeAffinity | None = None
-    claim_ref: ClaimReference | None = None
-    csi: CSIVolumeSource | None = None
-
-
-class PersistentVolume(_Object, frozen=True):
-    metadata: ObjectMeta
-    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
-
-
-class PersistentVolumeClaimSpec(_Object, frozen=True):
-    access_modes: list[str] | None = None
-    volume_name: str = ""
-    storage_class_name: str | None = None
-
-
-class PersistentVolumeClaimStatus(_Object, frozen=True):
-    phase: str = ""
-
-
-class PersistentVolumeClaim(_Object, frozen=True):
-    metadata: ObjectMeta
-    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
-    status: PersistentVolumeClaimStatus = msgspec.field(default_factory=PersistentVolumeClaimStatus)
-
-
-class CSINodeDriverAllocatable(_Object, frozen=True):
-    count: Int32 | None = None
-
-
-class CSINodeDriver(_Object, frozen=True):
-    name: str = ""
-    allocatable: CSINodeDriverAllocatable | None = None
-
-
-class CSINodeSpec(_Object, frozen=True):
-    drivers: list[CSINodeDriver] | None = None
-
-
-class CSINode(_Object, frozen=True):
-    metadata: ObjectMeta
-    spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
-
-
 ClusterObject: TypeAlias = (
     Pod
     | Node
@@ -540,9 +565,18 @@ ClusterObject: TypeAlias = (
     | Queue
     | SchedulingPodGroup
     | Workload
+    | ResourceQuota
     | PersistentVolume
     | PersistentVolumeClaim
     | CSINode
+    | Service
+    | ReplicationController
+    | ReplicaSet
+    | StatefulSet
+    | StorageClass
+    | CSIDriver
+    | CSIStorageCapacity
+    | ResourceClaim
 )
 
 Kind: TypeAlias = Literal[
@@ -555,9 +589,18 @@ Kind: TypeAlias = Literal[
     "Queue",
     "SchedulingPodGroup",
     "Workload",
+    "ResourceQuota",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "CSINode",
+    "Service",
+    "ReplicationController",
+    "ReplicaSet",
+    "StatefulSet",
+    "StorageClass",
+    "CSIDriver",
+    "CSIStorageCapacity",
+    "ResourceClaim",
 ]
 
 KINDS: Final[dict[str, type[ClusterObject]]] = {
@@ -570,9 +613,18 @@ KINDS: Final[dict[str, type[ClusterObject]]] = {
     "Queue": Queue,
     "SchedulingPodGroup": SchedulingPodGroup,
     "Workload": Workload,
+    "ResourceQuota": ResourceQuota,
     "PersistentVolume": PersistentVolume,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "CSINode": CSINode,
+    "Service": Service,
+    "ReplicationController": ReplicationController,
+    "ReplicaSet": ReplicaSet,
+    "StatefulSet": StatefulSet,
+    "StorageClass": StorageClass,
+    "CSIDriver": CSIDriver,
+    "CSIStorageCapacity": CSIStorageCapacity,
+    "ResourceClaim": ResourceClaim,
 }
 """Kinds that the engine uses; objects of any other kind are counted and skipped on import.
 
@@ -585,9 +637,16 @@ NAMESPACED: Final = frozenset(
         "Pod",
         "PodDisruptionBudget",
         "PodGroup",
+        "PersistentVolumeClaim",
+        "Service",
+        "ReplicationController",
+        "ReplicaSet",
+        "StatefulSet",
+        "CSIStorageCapacity",
+        "ResourceClaim",
         "SchedulingPodGroup",
         "Workload",
-        "PersistentVolumeClaim",
+        "ResourceQuota",
     }
 )
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, scenario, sessions, variants
+from policy.conformance import (
+    compare,
+    groups,
+    running,
+    scenario,
+    sessions,
+    variants,
+    volcano,
+)
 from policy.conformance.results import RecordingError, Result
 from policy.text.system import explained
 from policy.workers import without_interrupt
@@ -57,7 +65,14 @@ class Preemptions:
         return compare.compare(scenario.parse(task.text), rules, source=task.source, strict=strict)
 
 
-FORMS: Final[Sequence[Form]] = (variants.Variants(), Preemptions(), sessions.Sessions())
+FORMS: Final[Sequence[Form]] = (
+    variants.Variants(),
+    Preemptions(),
+    volcano.VolcanoCases(),
+    groups.Groups(),
+    running.Running(),
+    sessions.Sessions(),
+)
 
 _Chunk: TypeAlias = list[Task]
 
@@ -118,9 +133,10 @@ def _tasks(
             if not any(form.knows(head) for form in FORMS):
                 raise RecordingError(
                     f"{path}:{number}: not a recorded scenario",
-                    help="a scenario has `id`, `family`, `cluster`, `pod` and `expect`",
+                    help="a scenario has `id`, `family`, `cluster`, `pod` and `expect`, or `id`, "
+                    "`objects`, `pending`, `now` and `expect`",
                 )
-            if not families or head.family in families:
+            if not families or head.of_family in families:
                 taken += 1
                 yield Task(source=str(path), line=number, text=text)
 

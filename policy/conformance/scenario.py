@@ -116,10 +116,26 @@ class Head(msgspec.Struct, frozen=True):
 
     id: str | None = None
     family: str | None = None
+    #: a pod group; as `family`, in cases of Volcano's tests
+    group: str | None = None
     pod: str | None = None
     cluster: msgspec.Raw = msgspec.Raw()
     expect: msgspec.Raw = msgspec.Raw()
     config: msgspec.Raw = msgspec.Raw()
+    #: of a running scheduler
+    pending: str | None = None
+    objects: msgspec.Raw = msgspec.Raw()
+    notes: Notes | str | list[str] | None = None
+
+    @property
+    def of_family(self) -> str:
+        """The family, wherever the form of the recording names it; "" without one."""
+        noted = self.notes.family if isinstance(self.notes, Notes) else ""
+        return self.family or self.group or noted
+
+
+class Notes(msgspec.Struct, frozen=True):
+    family: str = ""
 
 
 _HEAD: Final = msgspec.json.Decoder(Head)

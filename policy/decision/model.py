@@ -323,16 +323,29 @@ class Candidates(Sequence[Candidate]):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = index + len(self) if index < 0 else index
-        return Candidate(
-            node=self.nodes[i],
-            victims=tuple(self.victims[self.offsets[i] : self.offsets[i + 1]]),
-            pdb_violations=self.pdb_violations[i],
-            values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
-            eliminated_by=self.eliminated_by[i],
-            position=i,
-        )
+            return self._some(range(*index.indices(len(self))))
+        i = range(len(self))[index]
+        return self._some(range(i, i + 1))[0]
+
+    def _some(self, places: range) -> list[Candidate]:
+        nodes, victims, offsets = _plain(self.nodes), _plain(self.victims), _plain(self.offsets)
+        violations, eliminated = _plain(self.pdb_violations), _plain(self.eliminated_by)
+        values = [_plain(of_criterion) for of_criterion in self.values]
+        return [
+            Candidate(
+                node=nodes[i],
+                victims=tuple(victims[offsets[i] : offsets[i + 1]]),
+                pdb_violations=violations[i],
+                values={c: v[i] for c, v in zip(self.criteria, values, strict=True)},
+                eliminated_by=eliminated[i],
+                position=i,
+            )
+            for i in places
+        ]
+
+
+def _plain(column: Sequence[_T]) -> Sequence[_T]:
+    return column.values() if isinstance(column, Deferred) else column
 
 
 NO_CANDIDATES: Final = Candidates(
@@ -535,7 +548,7 @@ class Decision(DecisionFields):
     @cached_property
     def canonical(self) -> bytes:
         """Complete canonical JSON (`policy.cluster.canonical`)."""
-        return canonical.encode(document_of(self))
+        return canonical.encode(_written(self))
 
     @cached_property
     def digest(self) -> str:
@@ -565,6 +578,26 @@ def camel_case(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
+def _written(value: Any) -> Any:
+    """What has the canonical text of `document_of`, with every part as it is that has it too.
+
+    The encoder goes through thousands of names and victims on its own, far faster than they could
+    be gone through here.
+    """
+    match value:
+        case NodeStatuses():
+            return _statuses(value)
+        case DecisionFields() | TraceFields() | Candidates():
+            kind: type = type(value)
+            return {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    return value
+
+
+def _statuses(found: NodeStatuses) -> dict[str, Any]:
+    statuses = [[int(s.code), s.filter, s.reasons] for s in found.statuses]
+    return {"nodes": found.nodes, "index": found.index, "statuses": statuses}
+
+
 def document_of(value: Any) -> Any:
     """A decision, its record or a part of either in the names of the canonical decision."""
     match value:
@@ -573,12 +606,7 @@ def document_of(value: Any) -> Any:
         case Deferred():
             return document_of(value.values())
         case NodeStatuses():
-            statuses = [[int(s.code), s.filter, s.reasons] for s in value.statuses]
-            return {
-                "nodes": document_of(value.nodes),
-                "index": value.index,
-                "statuses": statuses,
-            }
+            return {**_statuses(value), "nodes": document_of(value.nodes)}
         case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):

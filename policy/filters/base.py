@@ -13,8 +13,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +49,32 @@ class Verdicts:
         return Verdicts(codes=codes, reasons=(codes != SUCCESS).astype(np.int32), texts=((), texts))
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class InFlight:
+    """What the cycle of a pod group changes about the view of one of its members.
+
+    Source: the scheduling queue gives out nothing but the key of a pod that is being scheduled,
+    and the lists of nodes with affinity are made before the cycle (kube-scheduler 1.36).
+    """
+
+    #: (rows,) pending pods of the cycle: of one that is nominated filters see neither requests
+    #: nor labels
+    pods: NDArray[np.int64]
+    #: (nodes,) nodes that held a pod with required anti-affinity before the cycle; None: those
+    #: that hold one now
+    with_anti_affinity: Bools | None
+    #: (nodes,) nodes that held a pod with any affinity between pods; None as above
+    with_affinity: Bools | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeUse:
+    """What the pods of nodes use of one resource, as resource scorers count it."""
+
+    requested: Ints  #: (nodes,)
+    assumed: Ints  #: (nodes,) beyond that, for containers that name no request
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Incoming:
     """The pod that is being placed, as filters read it."""
@@ -58,6 +85,9 @@ class Incoming:
     row: int
     messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
+    in_flight: InFlight | None = None  #: where the pod is placed within a group's cycle
+    #: use of nodes by resource, where it is not that of the snapshot
+    node_use: Mapping[str, NodeUse] | None = None
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
     @cached_property
@@ -86,12 +116,28 @@ class Incoming:
         return found
 
 
+@runtime_checkable
+class CountsPods(Protocol):
+    """A filter of which one column of the load is the number of pods."""
+
+    @property
+    def pod_column(self) -> int: ...
+
+
 class Filter(Protocol):
     """One filter, built for one incoming pod."""
 
     @property
     def width(self) -> int:
         """Number of load columns; 0 where eviction changes nothing about the answer."""
+
+    @property
+    def local(self) -> bool:
+        """Is the answer for a node a matter of that node, its pods and the pod's spec alone?
+
+        More load then never helps, and the reasons of some nodes stand in one order, whichever
+        other nodes are judged with them.
+        """
 
     def base(self) -> Ints:
         """Load with every pod in place; shape (nodes, width)."""
@@ -119,6 +165,7 @@ class StaticFilter:
     """A filter whose answer no eviction changes: verdicts for all nodes, computed once."""
 
     width = 0
+    local = True
 
     def __init__(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
@@ -165,6 +212,8 @@ def unresolvable(coded: Coded, reasons: Sequence[tuple[str, ...]]) -> StaticFilt
 class LinearFilter:
     """Base of filters whose load is a plain sum of demands."""
 
+    local = False
+
     def without(self, load: Ints, removed: Ints) -> Ints:
         return load - removed
 
@@ -207,20 +256,26 @@ class Narrowing:
     by: str = ""
 
 
+Value: TypeAlias = str | int | bool | tuple[Mapping[str, Any], ...]
+"""A parameter's value: a word, a number, a truth value, or a list of mappings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of a filter as rule files may set it."""
 
     doc: str
-    default: str | int | bool
+    default: Value
     choices: tuple[str, ...] | None = None
+    #: of a list: the keys of each entry with their types, all of which must be given
+    entry: type[msgspec.Struct] | None = None
     #: what a rule set means that was stored before the parameter existed; without it such a rule
     #: set is refused, so every parameter that is added after a release names one
-    before: str | int | bool | None = None
+    before: Value | None = None
 
     @property
     def type(self) -> type:
-        return type(self.default)
+        return list if self.entry is not None else type(self.default)
 
 
 Parameters = Mapping[str, Any]
@@ -243,7 +298,7 @@ class FilterInfo:
     narrow: Callable[[Incoming, Parameters], Narrowing | None] = _no_narrowing
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def defaults(self) -> dict[str, str | int | bool]:
+    def defaults(self) -> dict[str, Value]:
         return {name: p.default for name, p in self.parameters.items()}
 
 

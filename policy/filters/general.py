@@ -44,6 +44,7 @@ class General:
         for part in parts:
             self._parts.append((part, slice(self.width, self.width + part.width)))
             self.width += part.width
+        self.local = all(part.local for part in parts)
 
     def base(self) -> Ints:
         return np.concatenate([part.base() for part, _ in self._parts], axis=1)

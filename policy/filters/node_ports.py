@@ -53,6 +53,8 @@ APP_PORTS: Final = Column("app_host_ports", np.int32, _app_ports_id)
 
 
 class NodePorts:
+    local = True
+
     def __init__(
         self,
         incoming: Incoming,

@@ -24,6 +24,7 @@ from policy.cluster.selectors import (
     required_nodes,
 )
 from policy.cluster.tables import TERMINATING, Bools, Ints
+from policy.filters import default_spread
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
@@ -39,6 +40,7 @@ from policy.filters.base import (
     label_matches,
     pods_matching,
 )
+from policy.filters.default_spread import CONTROLLERS, DEFAULT_CONSTRAINTS
 from policy.filters.node_affinity import matching_nodes
 
 SKEW = "node(s) didn't match pod topology spread constraints"
@@ -275,11 +277,12 @@ class TopologySpread(TopologyFilter):
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
-    wanted = [
-        c
-        for c in incoming.pod.spec.topology_spread_constraints or ()
-        if c.when_unsatisfiable == "DoNotSchedule"
-    ]
+    wanted = default_spread.constraints(
+        incoming,
+        default_spread.listed(parameters["defaultConstraints"]),
+        "DoNotSchedule",
+        controllers=parameters["controllers"],
+    )
     if not wanted:
         return None
     nodes = incoming.snapshot.nodes
@@ -321,5 +324,7 @@ INFO = FilterInfo(
             default="apart",
             choices=("apart", "overwritten", "summed"),
         ),
+        "defaultConstraints": DEFAULT_CONSTRAINTS,
+        "controllers": CONTROLLERS,
     },
 )

@@ -9,6 +9,8 @@ from typing import Any, Final
 from policy.cluster.objects import KINDS
 
 _CORE: Final = frozenset({""})
+_STORAGE: Final = frozenset({"storage.k8s.io"})
+_APPS: Final = frozenset({"apps", "extensions"})
 _BATCH: Final = frozenset(
     {
         "scheduling.incubator.k8s.io",
@@ -26,11 +28,20 @@ GROUPS: Final[Mapping[str, frozenset[str]]] = {
     "PersistentVolumeClaim": _CORE,
     "PodDisruptionBudget": frozenset({"policy"}),
     "PriorityClass": frozenset({"scheduling.k8s.io"}),
-    "CSINode": frozenset({"storage.k8s.io"}),
+    "CSINode": _STORAGE,
+    "StorageClass": _STORAGE,
+    "CSIDriver": _STORAGE,
+    "CSIStorageCapacity": _STORAGE,
+    "Service": _CORE,
+    "ReplicationController": _CORE,
+    "ReplicaSet": _APPS,
+    "StatefulSet": _APPS,
+    "ResourceClaim": frozenset({"resource.k8s.io"}),
     "PodGroup": _BATCH,
     "Queue": _BATCH,
     "SchedulingPodGroup": frozenset({"scheduling.k8s.io"}),
     "Workload": frozenset({"scheduling.k8s.io"}),
+    "ResourceQuota": _CORE,
 }
 """API groups of each used kind: a `Queue` of a message broker is none of ours."""
 
@@ -96,6 +107,8 @@ _MARKS: Final = (
     ("PodGroup", ("minMember", "")),
     (SCHEDULING, ("schedulingPolicy", "")),
     ("CSINode", ("drivers", "")),
+    ("ResourceQuota", ("hard", "")),
+    ("Service", ("clusterIP", "")),
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.snapshot import Rows
+from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.model import (
     NO_CANDIDATES,
@@ -43,7 +43,6 @@ from policy.preemption.victims import (
     Attempt,
     DryRun,
     attempts,
-    dry_run,
     joined,
 )
 from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
@@ -89,8 +88,13 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
     fired = (
         *_victim_rules(context, examined),
         *_forbidding_rules(context, found),
-        # Where several dry runs were joined nothing that they left is without a value.
-        *conditions_without_value(context, examined, found.potentials[0]),
+        # Where several dry runs were joined, or made for equal pods, nothing that they left is
+        # without a value.
+        *(
+            rule
+            for potential in found.potentials[:1]
+            for rule in conditions_without_value(context, examined, potential)
+        ),
     )
     if not found.nodes.size:
         return SearchResult(potential=potential, sampling=sampling, statuses=statuses, fired=fired)
@@ -124,18 +128,22 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
     )
     best = ranked.best
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
-    here = found.potential_on(int(found.nodes[best]))
+    node = int(found.nodes[best])
+    if found.potentials:
+        here = found.potential_on(node)
+    else:
+        here = context.potential_victims(found.nodes[best : best + 1])
     told = attempts(context.pipeline, here, rows)
     return SearchResult(
         potential=potential,
         sampling=sampling,
         candidates=_candidates(context, found, ranked),
-        node=context.names[int(found.nodes[best])],
+        node=context.names[node],
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
         checks=_checks(context, told),
-        victims=_victims(context, rows, told),
+        victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
 
@@ -148,14 +156,15 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     for row, count in used:
         budgets.setdefault(row, []).append(count)
 
-    def ahead_by(a: Attempt) -> str:
-        if a.ahead_of == NOWHERE:
-            return ""
-        parts = context.rules.victims.reprieve
-        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
-            return "victims.reprieve"
-        return context.importance.deciding_key(a.row, a.ahead_of)
-
+    by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
+    ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
+    pairs = [
+        (a.row, a.ahead_of)
+        for a in told
+        if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
+    ]
+    keys_of = context.importance.deciding_keys(pairs)
+    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -165,7 +174,7 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
             budgets=tuple(budgets.get(a.row, ())),
             reprieved=a.reprieved,
             ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
-            ahead_by=ahead_by(a),
+            ahead_by=ahead_by.get(a.row, ""),
             filter=a.filter,
             reasons=a.reasons,
         )
@@ -182,7 +191,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     size = potential.size
     wanted = min(size, max(size * rules.min_percentage // 100, rules.min_absolute))
     if wanted >= size:
-        found = _dry_run(context, potential)
+        found = context.dry_run(potential)
         sampling = Sampling(potential=size, offset=0, wanted=size, examined=size)
         return found, potential, sampling
     offset = 0
@@ -196,7 +205,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     # on by what has been walked so far.
     while enough is None and seen < size:
         nodes = walk[seen : seen + max(1, wanted, seen)]
-        parts.append(_dry_run(context, np.sort(nodes)))
+        parts.append(context.dry_run(np.sort(nodes)))
         seen += nodes.size
         enough = _enough(walk[:seen], parts, nodes=len(context.names), wanted=wanted)
     examined = np.sort(walk[: seen if enough is None else enough])
@@ -206,18 +215,13 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
         key.expression.total for key in context.rules.victims.importance
     ):
         # How many pods these held back or had no value for is reported of the examined nodes alone.
-        found = _dry_run(context, examined)
+        found = context.dry_run(examined)
     else:
         looked_at = np.zeros(len(context.names), dtype=np.bool_)
         looked_at[examined] = True
         found = joined(parts).only(looked_at)
     sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=examined.size)
     return found, examined, sampling
-
-
-def _dry_run(context: Context, nodes: Rows) -> DryRun:
-    potential = context.potential_victims(nodes)
-    return dry_run(context.pipeline, potential, context.rules.victims, context.importance)
 
 
 def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
@@ -254,14 +258,7 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
 def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
-    here = context.snapshot.node >= 0
-    if nodes.size < len(context.names):
-        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
-        on[nodes] = True
-        here = on[context.snapshot.node]
-    decided = context.allowed.rule
-    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
-    counts = [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
+    counts = _decided(context, nodes)
     told = [
         RuleFired(
             section="victims.eligible",
@@ -284,6 +281,21 @@ def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
             )
         )
     return tuple(told)
+
+
+def _decided(context: Context, nodes: Rows) -> list[int]:
+    """Pods on the nodes for which no victim rule decided, then those that each one decided."""
+    if context.shared_victims is not None:
+        return context.shared_victims.decided(nodes)
+    rules = context.rules.victims.eligible
+    here = context.snapshot.node >= 0
+    if nodes.size < len(context.names):
+        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
+        on[nodes] = True
+        here = on[context.snapshot.node]
+    decided = context.allowed.rule
+    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
+    return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
 
 
 def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
@@ -369,8 +381,8 @@ _UNTOLD = Attempt(
 )
 
 
-def _victims(context: Context, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
-    snapshot = context.snapshot
+def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> tuple[Victim, ...]:
+    """The pods as victims, in this order; `told` says why each could not stay."""
     why = {a.row: a for a in told}
     requests = snapshot.requests()
     ids = snapshot.pools.resources.ids

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
 from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import Pod, key_of, workload_key
+from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import (
@@ -42,39 +44,62 @@ from policy.rules.expressions import Column as Values
 Provider = Callable[[], Values]
 
 
+Source: TypeAlias = tuple[Mapping[str, Callable[[Any], Values]], Any]
+"""How variables are computed, by name, and what from. The functions are made once: a decision that
+reads five of a hundred variables would spend more on making the others ready than on computing.
+"""
+
+
 class Lazy(RowByRow):
     """Variables by name, each computed at its first use."""
 
     def __init__(
         self,
-        providers: Mapping[str, Provider],
-        at_rows: Mapping[str, Callable[[Rows], Values]] = MappingProxyType({}),
+        *sources: Source,
+        at_rows: tuple[Mapping[str, Callable[[Any, Rows], Values]], Any] = ({}, None),
+        providers: Mapping[str, Provider] = MappingProxyType({}),
     ) -> None:
-        """at_rows: how to compute some of them for a few rows, without computing all."""
-        self._providers = providers
+        """at_rows: how to compute some of them for a few rows, without computing all.
+
+        providers: further variables, which are there instead of those of the sources.
+        """
+        self._sources = sources
         self._at_rows = at_rows
+        self._providers = providers
         self._found: dict[str, Values] = {}
 
     def __getitem__(self, name: str) -> Values:
         found = self._found.get(name)
         if found is None:
-            found = self._found[name] = self._providers[name]()
+            found = self._found[name] = self._computed(name)
         return found
 
+    def _computed(self, name: str) -> Values:
+        provider = self._providers.get(name)
+        if provider is not None:
+            return provider()
+        for functions, subject in self._sources:
+            of = functions.get(name)
+            if of is not None:
+                return of(subject)
+        raise KeyError(name)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._providers)
+        return iter(dict.fromkeys(chain(self._providers, *(names for names, _ in self._sources))))
 
     def __len__(self) -> int:
-        return len(self._providers)
+        return sum(1 for _ in self)
 
     def at(self, name: str, rows: NDArray[np.intp]) -> Values | None:
         """A variable at a few rows, where that is less work than all of them; None otherwise."""
-        of = None if name in self._found else self._at_rows.get(name)
-        return None if of is None else of(rows)
+        functions, subject = self._at_rows
+        of = None if name in self._found else functions.get(name)
+        return None if of is None else of(subject, rows)
 
     def also(self, providers: Mapping[str, Provider]) -> Lazy:
         """These variables and others; what is computed already is kept."""
-        merged = Lazy({**self._providers, **providers}, self._at_rows)
+        more = {**self._providers, **providers}
+        merged = Lazy(*self._sources, at_rows=self._at_rows, providers=more)
         merged._found.update(self._found)
         return merged
 
@@ -178,41 +203,57 @@ def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
 # --- variables that are the same for all rows --------------------------------------------------
 
 
-def preemptor_variables(incoming: Incoming) -> dict[str, Provider]:
+def preemptor_variables(incoming: Incoming) -> Source:
     """preemptor.*, cluster.nodeCount and now."""
-    snapshot, pod = incoming.snapshot, incoming.pod
-    created = times.parse_optional(pod.metadata.creation_timestamp)
-    created = snapshot.now_ms if created == times.MISSING else created
-    requests = incoming.requests(CURRENT)
-    values: dict[str, Callable[[], Any]] = {
-        "preemptor.key": lambda: incoming.key,
-        "preemptor.priority": lambda: incoming.priority,
-        "preemptor.labels": lambda: incoming.labels,
-        "preemptor.annotations": lambda: pod.metadata.annotations or {},
-        "preemptor.priorityClassAnnotations": lambda: class_annotations(
-            snapshot, pod.spec.priority_class_name
-        ),
-        "preemptor.cpuMilli": lambda: requests.get(CPU, 0),
-        "preemptor.memoryBytes": lambda: requests.get(MEMORY, 0),
-        "preemptor.requests": lambda: requests,
-        "preemptor.createdAt": lambda: created,
-        "preemptor.nominatedNode": lambda: pod.status.nominated_node_name,
-        "preemptor.waitingSeconds": lambda: max(0, (snapshot.now_ms - created) // 1000),
-        "cluster.nodeCount": lambda: len(snapshot.nodes),
-        "now": lambda: snapshot.now_ms,
-    }
-    for field in (
-        "name",
-        "namespace",
-        "uid",
-        "preemptionPolicy",
-        "priorityClassName",
-        "owner",
-        "workload",
-        "schedulerName",
-    ):
-        values[f"preemptor.{field}"] = partial(_TEXTS[field], pod)
-    return {name: scalar(of) for name, of in values.items()}
+    return _PREEMPTOR, incoming
+
+
+def _created(incoming: Incoming) -> int:
+    created = times.parse_optional(incoming.pod.metadata.creation_timestamp)
+    return incoming.snapshot.now_ms if created == times.MISSING else created
+
+
+def _text_of(field: str, incoming: Incoming) -> str:
+    return _TEXTS[field](incoming.pod)
+
+
+def _scalar_of(of: Callable[[Incoming], Any], incoming: Incoming) -> Values:
+    return Scalar(of(incoming))
+
+
+_OF_PREEMPTOR: Final[Mapping[str, Callable[[Incoming], Any]]] = {
+    "preemptor.key": lambda i: i.key,
+    "preemptor.priority": lambda i: i.priority,
+    "preemptor.labels": lambda i: i.labels,
+    "preemptor.annotations": lambda i: i.pod.metadata.annotations or {},
+    "preemptor.priorityClassAnnotations": lambda i: class_annotations(
+        i.snapshot, i.pod.spec.priority_class_name
+    ),
+    "preemptor.cpuMilli": lambda i: i.requests(CURRENT).get(CPU, 0),
+    "preemptor.memoryBytes": lambda i: i.requests(CURRENT).get(MEMORY, 0),
+    "preemptor.requests": lambda i: i.requests(CURRENT),
+    "preemptor.createdAt": _created,
+    "preemptor.nominatedNode": lambda i: i.pod.status.nominated_node_name,
+    "preemptor.waitingSeconds": lambda i: max(0, (i.snapshot.now_ms - _created(i)) // 1000),
+    "cluster.nodeCount": lambda i: len(i.snapshot.nodes),
+    "now": lambda i: i.snapshot.now_ms,
+    **{
+        f"preemptor.{field}": partial(_text_of, field)
+        for field in (
+            "name",
+            "namespace",
+            "uid",
+            "preemptionPolicy",
+            "priorityClassName",
+            "owner",
+            "workload",
+            "schedulerName",
+        )
+    },
+}
+_PREEMPTOR: Final[Mapping[str, Callable[[Incoming], Values]]] = {
+    name: partial(_scalar_of, of) for name, of in _OF_PREEMPTOR.items()
+}
 
 
 def scalar(of: Callable[[], Any]) -> Provider:
@@ -241,76 +282,89 @@ def run_seconds(snapshot: Snapshot, rows: Rows | None = None) -> NDArray[np.int6
     return np.maximum(0, (snapshot.now_ms - starts_or_now(snapshot, rows)) // 1000)
 
 
-def victim_variables(snapshot: Snapshot) -> dict[str, Provider]:
+def victim_variables(snapshot: Snapshot) -> tuple[Source, Source]:
     """victim.* and node.* (the node that the pod is on), one row per pod of the snapshot."""
-    names = snapshot.pools
-    column = snapshot.column
+    nodes = cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
+    return (_VICTIM, snapshot), node_variables(snapshot, nodes)
 
-    def requested(resource: str) -> Values:
-        position = names.resources.ids.get(resource)
-        matrix = snapshot.requests()
-        if position is None:
-            return IntColumn(np.zeros(len(snapshot.pods), dtype=np.int64))
-        return IntColumn(np.ascontiguousarray(matrix[:, position]))
 
-    def pdb_matches() -> Values:
-        labels = np.maximum(column(LABELS), 0).astype(np.int64)
-        return IntColumn(BudgetIndex.of(snapshot).counts(labels) if len(names.labels) else labels)
+def _requested(snapshot: Snapshot, resource: str) -> Values:
+    position = snapshot.pools.resources.ids.get(resource)
+    if position is None:
+        return IntColumn(np.zeros(len(snapshot.pods), dtype=np.int64))
+    return IntColumn(np.ascontiguousarray(snapshot.requests()[:, position]))
 
-    def created() -> Values:
-        found = column(_CREATED)
-        return TimestampColumn(np.where(found == times.MISSING, snapshot.now_ms, found))
 
-    def label_sets() -> Values:
-        labels = [s.labels for s in names.labels.values]
-        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
+def _pdb_matches(snapshot: Snapshot) -> Values:
+    labels = np.maximum(snapshot.column(LABELS), 0).astype(np.int64)
+    some = len(snapshot.pools.labels)
+    return IntColumn(BudgetIndex.of(snapshot).counts(labels) if some else labels)
 
-    def namespaces() -> Values:
-        known = snapshot.namespace_labels
-        labels = [known.get(s.namespace, {}) for s in names.labels.values]
-        return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
 
-    def class_notes() -> Values:
-        codes = _codes(snapshot, _TEXT_COLUMNS["priorityClassName"])
-        found = [class_annotations(snapshot, n) for n in names.named("priorityClassName").values]
-        return InternedColumn(codes, found or [{}])
+def _created_at(snapshot: Snapshot) -> Values:
+    found = snapshot.column(_CREATED)
+    return TimestampColumn(np.where(found == times.MISSING, snapshot.now_ms, found))
 
-    providers: dict[str, Provider] = {
-        "victim.key": lambda: InternedColumn(np.arange(len(snapshot.keys)), snapshot.keys.tolist()),
-        "victim.priority": lambda: IntColumn(column(PRIORITY)),
-        "victim.labels": label_sets,
-        "victim.namespaceLabels": namespaces,
-        "victim.priorityClassAnnotations": class_notes,
-        "victim.cpuMilli": lambda: requested(CPU),
-        "victim.memoryBytes": lambda: requested(MEMORY),
-        "victim.createdAt": created,
-        "victim.startTime": lambda: TimestampColumn(starts_or_now(snapshot)),
-        "victim.started": lambda: BoolColumn(column(START) != times.MISSING),
-        "victim.runtimeSeconds": lambda: IntColumn(run_seconds(snapshot)),
-        "victim.terminating": lambda: BoolColumn(column(TERMINATING)),
-        "victim.terminatingByPreemption": lambda: BoolColumn(
-            column(TERMINATING) & column(PREEMPTED)
-        ),
-        "victim.pdbMatches": pdb_matches,
-    }
-    own = {**_TEXT_COLUMNS, **{f: c for f, c in _MAP_COLUMNS.items() if f != "labels"}}
-    for field, interned in own.items():
-        providers[f"victim.{field}"] = partial(_interned, snapshot, interned, names.named(field))
-    providers |= node_variables(
-        snapshot, cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
-    )
-    return providers
+
+def _label_sets(snapshot: Snapshot) -> Values:
+    labels = [s.labels for s in snapshot.pools.labels.values]
+    return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
+
+
+def _namespace_labels(snapshot: Snapshot) -> Values:
+    known = snapshot.namespace_labels
+    labels = [known.get(s.namespace, {}) for s in snapshot.pools.labels.values]
+    return InternedColumn(_codes(snapshot, LABELS), labels or [{}])
+
+
+def _class_notes(snapshot: Snapshot) -> Values:
+    codes = _codes(snapshot, _TEXT_COLUMNS["priorityClassName"])
+    names = snapshot.pools.named("priorityClassName").values
+    return InternedColumn(codes, [class_annotations(snapshot, n) for n in names] or [{}])
+
+
+def _interned_of(field: str, column: Column, snapshot: Snapshot) -> Values:
+    return _interned(snapshot, column, snapshot.pools.named(field))
+
+
+_VICTIM: Final[Mapping[str, Callable[[Snapshot], Values]]] = {
+    "victim.key": lambda s: InternedColumn(np.arange(len(s.keys)), s.keys.tolist()),
+    "victim.priority": lambda s: IntColumn(s.column(PRIORITY)),
+    "victim.labels": _label_sets,
+    "victim.namespaceLabels": _namespace_labels,
+    "victim.priorityClassAnnotations": _class_notes,
+    "victim.cpuMilli": lambda s: _requested(s, CPU),
+    "victim.memoryBytes": lambda s: _requested(s, MEMORY),
+    "victim.createdAt": _created_at,
+    "victim.startTime": lambda s: TimestampColumn(starts_or_now(s)),
+    "victim.started": lambda s: BoolColumn(s.column(START) != times.MISSING),
+    "victim.runtimeSeconds": lambda s: IntColumn(run_seconds(s)),
+    "victim.terminating": lambda s: BoolColumn(s.column(TERMINATING)),
+    "victim.terminatingByPreemption": lambda s: BoolColumn(
+        s.column(TERMINATING) & s.column(PREEMPTED)
+    ),
+    "victim.pdbMatches": _pdb_matches,
+    **{
+        f"victim.{field}": partial(_interned_of, field, column)
+        for field, column in (
+            *_TEXT_COLUMNS.items(),
+            *((f, c) for f, c in _MAP_COLUMNS.items() if f != "labels"),
+        )
+    },
+}
+_VICTIM_AT_ROWS: Final[Mapping[str, Callable[[Snapshot, Rows], Values]]] = {
+    "victim.startTime": lambda s, rows: TimestampColumn(starts_or_now(s, rows)),
+    "victim.runtimeSeconds": lambda s, rows: IntColumn(run_seconds(s, rows)),
+}
 
 
 def pod_variables(incoming: Incoming) -> Lazy:
     """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now."""
     snapshot = incoming.snapshot
     return Lazy(
-        {**victim_variables(snapshot), **preemptor_variables(incoming)},
-        {
-            "victim.startTime": lambda rows: TimestampColumn(starts_or_now(snapshot, rows)),
-            "victim.runtimeSeconds": lambda rows: IntColumn(run_seconds(snapshot, rows)),
-        },
+        *victim_variables(snapshot),
+        preemptor_variables(incoming),
+        at_rows=(_VICTIM_AT_ROWS, snapshot),
     )
 
 
@@ -335,6 +389,12 @@ def lasting_inputs(
     return tuple(inputs)
 
 
+def lasting_columns(name: str) -> Callable[[Snapshot], list[object]] | None:
+    """The columns that a variable of victims is made of; None where it is not only of columns."""
+    group, _, field = name.partition(".")
+    return _LASTING.get(field) if group == "victim" else None
+
+
 def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
     return lambda snapshot: [snapshot.column(column) for column in columns]
 
@@ -356,37 +416,49 @@ _LASTING: Final[Mapping[str, Callable[[Snapshot], list[object]]]] = {
 # --- variables with one row per node -----------------------------------------------------------
 
 
-def node_variables(
-    snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]
-) -> dict[str, Provider]:
+@dataclass(frozen=True, slots=True)
+class _NodeRows:
+    """Row i is about node nodes()[i]."""
+
+    snapshot: Snapshot
+    nodes: Callable[[], NDArray[np.intp]]
+
+
+def node_variables(snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]) -> Source:
     """node.*, row i about node nodes()[i]."""
-    table = snapshot.nodes
+    return _NODE, _NodeRows(snapshot, nodes)
 
-    def amount(resource: str) -> Values:
-        position = snapshot.pools.resources.ids.get(resource)
-        if position is None or not len(table):
-            return IntColumn(np.zeros(nodes().size, dtype=np.int64))
-        return IntColumn(snapshot.allocatable[nodes(), position])
 
-    def labels() -> Values:
-        return InternedColumn(nodes(), [n.metadata.labels or {} for n in table.nodes] or [{}])
+def _amount(rows: _NodeRows, resource: str) -> Values:
+    snapshot, nodes = rows.snapshot, rows.nodes()
+    position = snapshot.pools.resources.ids.get(resource)
+    if position is None or not len(snapshot.nodes):
+        return IntColumn(np.zeros(nodes.size, dtype=np.int64))
+    return IntColumn(snapshot.allocatable[nodes, position])
 
-    def cordoned() -> Values:
-        flags = np.array([n.spec.unschedulable for n in table.nodes] or [False], dtype=np.bool_)
-        return BoolColumn(flags[nodes()])
 
-    def pod_counts() -> Values:
-        from policy.cluster.occupancy import Occupancy
+def _node_labels(rows: _NodeRows) -> Values:
+    labels = [n.metadata.labels or {} for n in rows.snapshot.nodes.nodes]
+    return InternedColumn(rows.nodes(), labels or [{}])
 
-        counts = Occupancy.of(snapshot).pods
-        at = nodes()
-        return IntColumn(counts[at] if counts.size else np.zeros(at.size, dtype=np.int64))
 
-    return {
-        "node.name": lambda: InternedColumn(nodes(), table.names or ("",)),
-        "node.labels": labels,
-        "node.unschedulable": cordoned,
-        "node.cpuMilli": lambda: amount(CPU),
-        "node.memoryBytes": lambda: amount(MEMORY),
-        "node.podCount": pod_counts,
-    }
+def _cordoned(rows: _NodeRows) -> Values:
+    nodes = rows.snapshot.nodes.nodes
+    flags = np.array([n.spec.unschedulable for n in nodes] or [False], dtype=np.bool_)
+    return BoolColumn(flags[rows.nodes()])
+
+
+def _pod_counts(rows: _NodeRows) -> Values:
+    counts = Occupancy.of(rows.snapshot).pods
+    at = rows.nodes()
+    return IntColumn(counts[at] if counts.size else np.zeros(at.size, dtype=np.int64))
+
+
+_NODE: Final[Mapping[str, Callable[[_NodeRows], Values]]] = {
+    "node.name": lambda r: InternedColumn(r.nodes(), r.snapshot.nodes.names or ("",)),
+    "node.labels": _node_labels,
+    "node.unschedulable": _cordoned,
+    "node.cpuMilli": lambda r: _amount(r, CPU),
+    "node.memoryBytes": lambda r: _amount(r, MEMORY),
+    "node.podCount": _pod_counts,
+}

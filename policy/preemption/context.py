@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import NodeOrder
@@ -18,12 +21,17 @@ from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
+    DryRun,
     Potential,
     allowed_victims,
     budget_violations,
+    dry_run,
     potential_victims,
 )
 from policy.rules.ruleset import RuleSet
+
+if TYPE_CHECKING:
+    from policy.preemption.classes import PodClass
 
 
 class Context:
@@ -37,8 +45,11 @@ class Context:
         seed: int,
         importance: Callable[..., Importance],
         consultation: Consultation | None = None,
+        class_of: Callable[[Context], PodClass | None] = lambda context: None,
     ) -> None:
-        """consultation: with the rule set's extenders, None where it names none.
+        """class_of: what is known of nodes for equal pods (`classes`); by default nothing.
+
+        consultation: with the rule set's extenders, None where it names none.
 
         importance: makes the order of snapshot, keys, variables and history figures.
         """
@@ -48,6 +59,7 @@ class Context:
         self.rules = rules
         self.seed = seed
         self.consultation = consultation
+        self._class_of = class_of
         self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables = pod_variables(incoming)
@@ -65,6 +77,16 @@ class Context:
     def pipeline(self) -> Pipeline:
         """The rule set's filters, built for the pod."""
         return Pipeline(self.incoming, self.uses)
+
+    @cached_property
+    def shared(self) -> PodClass | None:
+        """What the filters found for equal pods; None on the full path."""
+        return self._class_of(self)
+
+    @cached_property
+    def shared_victims(self) -> PodClass | None:
+        """What the dry run found for equal pods; None on the full path."""
+        return None if self.shared is None else self.shared.with_victims(self)
 
     @cached_property
     def allowed(self) -> Allowed:
@@ -127,6 +149,19 @@ class Context:
             return build()
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
+
+    def judge_every_node(self) -> Judged:
+        """Status of every node with all its pods in place."""
+        if self.shared is not None:
+            return self.shared.judge(self)
+        return self.pipeline.judge(self.pipeline.base, np.arange(len(self.names)))
+
+    def dry_run(self, nodes: Rows) -> DryRun:
+        """Victims on each of the nodes (ascending)."""
+        if self.shared_victims is not None:
+            return self.shared_victims.dry_run(self, nodes)
+        potential = self.potential_victims(nodes)
+        return dry_run(self.pipeline, potential, self.rules.victims, self.importance)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""

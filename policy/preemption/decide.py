@@ -27,9 +27,10 @@ from policy.decision.model import (
 from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
 from policy.extenders.protocol import Extenders
 from policy.extenders.recorded import NotRecorded
-from policy.filters.base import Incoming
+from policy.filters.base import Incoming, InFlight
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
+from policy.preemption.classes import class_of
 from policy.preemption.context import Context
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
@@ -52,6 +53,7 @@ def decide(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    by_class: bool = False,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
 
@@ -59,7 +61,8 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
-    record of a decision (`RecordedExtenders`); what they say is part of the decision.
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. `by_class`
+    gives the same decision, sooner where equal pods were decided on this snapshot or before it.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
@@ -74,6 +77,7 @@ def decide(
         seed=seed,
         evaluate_all=evaluate_all,
         extenders=extenders,
+        by_class=by_class,
     )
 
 
@@ -86,11 +90,14 @@ def decide_by(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    by_class: bool = False,
+    in_flight: InFlight | None = None,
 ) -> Decision:
     """`decide` with another importance order than the rule set's keys alone give.
 
     importance: makes it of snapshot, keys, variables and history figures, as `Importance` does.
-    What differs from the rule set is not part of the decision: such a decision is never recorded.
+    in_flight: the pod is a member of a group whose cycle this is part of. What differs from the
+    rule set is not part of the decision: such a decision is never recorded by itself.
     """
     row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
     if row is None or pod is None:
@@ -108,6 +115,7 @@ def decide_by(
         row=row,
         messages=rules.messages,
         ignored=left_to_extenders(rules.extenders),
+        in_flight=in_flight,
     )
     consultation = None
     if rules.extenders and extenders is not None:
@@ -118,6 +126,7 @@ def decide_by(
         seed=seed,
         evaluate_all=evaluate_all,
         consultation=consultation,
+        by_class=by_class,
     )
     try:
         return _run(question, importance)
@@ -125,7 +134,7 @@ def decide_by(
         raise
     # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
     except Exception as exc:  # noqa: BLE001
-        return _failed(question, f"cannot be decided: {_cause(exc)}")
+        return _failed(question, f"cannot be decided: {cause_of(exc)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +146,10 @@ class _Question:
     seed: int
     evaluate_all: bool
     consultation: Consultation | None
+    by_class: bool
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """What went wrong, in words that do not depend on the interpreter."""
     if isinstance(error, TimeError):
         return str(error)
@@ -156,6 +166,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         seed=question.seed,
         importance=importance,
         consultation=question.consultation,
+        class_of=class_of if question.by_class else lambda context: None,
     )
     if not len(context.names):
         return _failed(question, "no nodes available to schedule pods")

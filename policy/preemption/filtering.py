@@ -46,7 +46,7 @@ def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
             statuses=NodeStatuses(nodes=context.names, index=(0,) * size, statuses=(status,)),
             filtered=np.zeros(size, dtype=np.bool_),
         )
-    judged = context.pipeline.judge(context.pipeline.base, every)
+    judged = context.judge_every_node()
     inside = np.ones(size, dtype=np.bool_)
     if narrowed is not None and narrowed.names is not None:
         # A nominated node is filtered before the narrowing is looked at.

@@ -60,15 +60,29 @@ def fit_error(decision: Decision, *, nodes: int, claims: bool) -> str:
     trace = decision.trace
     if trace.fits:
         return ""
-    if trace.rejected:
-        return f"0/{nodes} nodes are available: {_joined(trace.rejected)}. not found"
-    told = histogram(count_reasons([trace.filter_statuses]))
+    return no_node(
+        nodes=nodes,
+        rejected=trace.rejected,
+        counts=count_reasons([trace.filter_statuses]),
+        message=trace.message,
+        claims=claims and decision.outcome is not Outcome.ERROR,
+    )
+
+
+def no_node(
+    *, nodes: int, rejected: Sequence[str], counts: Mapping[str, int], message: str, claims: bool
+) -> str:
+    """Why no node takes the pod, and what preemption says of it.
+
+    counts: nodes by reason; rejected: why a filter rejected the pod for all nodes at once.
+    """
+    if rejected:
+        return f"0/{nodes} nodes are available: {_joined(rejected)}. not found"
+    told = histogram(counts)
     text = f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
-    if not trace.message:
+    if not message:
         return text
-    if decision.outcome is Outcome.ERROR or not claims:
-        return f"{text} {trace.message}"
-    return f"{text} no new claims to deallocate, {trace.message}"
+    return f"{text} no new claims to deallocate, {message}" if claims else f"{text} {message}"
 
 
 def _joined(reasons: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from policy.filters.base import Incoming
 from policy.preemption.columns import (
     FrozenHistory,
     Lazy,
+    Source,
     node_variables,
     preemptor_variables,
     run_seconds,
@@ -26,6 +27,7 @@ from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums
 from policy.rules.expressions import (
     BoolColumn,
+    Column,
     Columns,
     Expression,
     IntColumn,
@@ -73,66 +75,92 @@ class Field:
         )
 
 
-def candidate_variables(snapshot: Snapshot, field: Field) -> Lazy:
-    """candidate.* and node.*, one row per candidate."""
-    offsets, victims = field.offsets, field.victims
-    counts = np.diff(offsets)
-    some = counts > 0
-    firsts = offsets[:-1][some]
-    lowest = int(np.iinfo(np.int32).min)
+_LOWEST = int(np.iinfo(np.int32).min)
 
-    @cache
-    def priorities() -> Ints:
-        return np.asarray(snapshot.column(PRIORITY)[victims])
 
-    def top() -> Ints:
-        first = np.full(counts.size, lowest, dtype=np.int64)
-        first[some] = priorities()[firsts]
+@dataclass(frozen=True, eq=False)
+class _Victims:
+    """The victims of all candidates, as variables are computed from them."""
+
+    snapshot: Snapshot
+    field: Field
+
+    @cached_property
+    def counts(self) -> Ints:
+        return np.asarray(np.diff(self.field.offsets))
+
+    @cached_property
+    def some(self) -> Bools:
+        return np.asarray(self.counts > 0)
+
+    @cached_property
+    def firsts(self) -> Rows:
+        return self.field.offsets[:-1][self.some]
+
+    @cached_property
+    def priorities(self) -> Ints:
+        return np.asarray(self.snapshot.column(PRIORITY)[self.field.victims])
+
+    @cached_property
+    def top(self) -> Ints:
+        first = np.full(self.counts.size, _LOWEST, dtype=np.int64)
+        first[self.some] = self.priorities[self.firsts]
         return first
 
-    @cache
-    def highest() -> Ints:
-        found = np.full(counts.size, lowest, dtype=np.int64)
-        if firsts.size:
-            found[some] = np.maximum.reduceat(priorities(), firsts)
+    @cached_property
+    def highest(self) -> Ints:
+        found = np.full(self.counts.size, _LOWEST, dtype=np.int64)
+        if self.firsts.size:
+            found[self.some] = np.maximum.reduceat(self.priorities, self.firsts)
         return found
 
-    def earliest_start() -> TimestampColumn:
-        found = np.full(counts.size, snapshot.now_ms, dtype=np.int64)
-        if firsts.size:
-            start = starts_or_now(snapshot, victims)
-            below = priorities() < np.repeat(highest(), counts)
+    def earliest_start(self) -> TimestampColumn:
+        found = np.full(self.counts.size, self.snapshot.now_ms, dtype=np.int64)
+        if self.firsts.size:
+            start = starts_or_now(self.snapshot, self.field.victims)
+            below = self.priorities < np.repeat(self.highest, self.counts)
             start = np.where(below, np.iinfo(np.int64).max, start)
-            found[some] = np.minimum.reduceat(start, firsts)
+            found[self.some] = np.minimum.reduceat(start, self.firsts)
         return TimestampColumn(found)
 
-    def requested(resource: str) -> IntColumn:
-        position = snapshot.pools.resources.ids.get(resource)
+    def requested(self, resource: str) -> IntColumn:
+        position = self.snapshot.pools.resources.ids.get(resource)
         if position is None:
-            return IntColumn(np.zeros(counts.size, dtype=np.int64))
-        return IntColumn(saturated_sums(snapshot.requests()[victims, position], counts))
+            return IntColumn(np.zeros(self.counts.size, dtype=np.int64))
+        requests = self.snapshot.requests()[self.field.victims, position]
+        return IntColumn(saturated_sums(requests, self.counts))
 
-    names = snapshot.nodes.names
-    return Lazy(
-        {
-            "candidate.node": lambda: InternedColumn(field.nodes.astype(np.intp), names),
-            "candidate.pdbViolations": lambda: IntColumn(field.pdb_violations),
-            "candidate.topPriority": lambda: IntColumn(top()),
-            "candidate.highestPriority": lambda: IntColumn(highest()),
-            "candidate.prioritySum": lambda: IntColumn(
-                saturated_sums(priorities() + _PRIORITY_SHIFT, counts)
-            ),
-            "candidate.victimCount": lambda: IntColumn(counts),
-            "candidate.earliestStartOfTopPriority": earliest_start,
-            "candidate.cpuMilli": lambda: requested("cpu"),
-            "candidate.memoryBytes": lambda: requested("memory"),
-            "candidate.victimSeconds": lambda: IntColumn(
-                saturated_sums(run_seconds(snapshot, victims), counts)
-            ),
-            "candidate.needsNoVictim": lambda: BoolColumn(~some),
-            **node_variables(snapshot, lambda: field.nodes.astype(np.intp)),
-        }
-    )
+    def priority_sum(self) -> IntColumn:
+        return IntColumn(saturated_sums(self.priorities + _PRIORITY_SHIFT, self.counts))
+
+    def seconds(self) -> IntColumn:
+        return IntColumn(
+            saturated_sums(run_seconds(self.snapshot, self.field.victims), self.counts)
+        )
+
+    def node_names(self) -> InternedColumn:
+        return InternedColumn(self.field.nodes.astype(np.intp), self.snapshot.nodes.names)
+
+
+_CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
+    "candidate.node": lambda v: v.node_names(),
+    "candidate.pdbViolations": lambda v: IntColumn(v.field.pdb_violations),
+    "candidate.topPriority": lambda v: IntColumn(v.top),
+    "candidate.highestPriority": lambda v: IntColumn(v.highest),
+    "candidate.prioritySum": lambda v: v.priority_sum(),
+    "candidate.victimCount": lambda v: IntColumn(v.counts),
+    "candidate.earliestStartOfTopPriority": lambda v: v.earliest_start(),
+    "candidate.cpuMilli": lambda v: v.requested("cpu"),
+    "candidate.memoryBytes": lambda v: v.requested("memory"),
+    "candidate.victimSeconds": lambda v: v.seconds(),
+    "candidate.needsNoVictim": lambda v: BoolColumn(~v.some),
+}
+
+
+def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
+    """candidate.* and node.*, one row per candidate."""
+    nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
+    return (_CANDIDATE, _Victims(snapshot, field)), nodes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,14 +242,13 @@ def rank(
 ) -> Ranked:
     """Apply the criteria in order; each keeps only the best. The field must not be empty."""
     snapshot = incoming.snapshot
-    shared = {
-        **preemptor_variables(incoming),
-        "cluster.failedNodeCount": lambda: Scalar(failed_nodes),
-    }
+    of_preemptor = preemptor_variables(incoming)
+    failed = {"cluster.failedNodeCount": lambda: Scalar(failed_nodes)}
     history = FrozenHistory(snapshot.history or {})
 
     def columns_of(part: Field) -> Columns:
-        variables = candidate_variables(snapshot, part).also(shared)
+        sources = (*candidate_variables(snapshot, part), of_preemptor)
+        variables = Lazy(*sources, providers=failed)
         return Columns(part.nodes.size, variables, history)
 
     def columns_at(candidates: Rows) -> Columns:

@@ -172,7 +172,8 @@ class DryRun:
     Victims of candidate i are `victims[offsets[i]:offsets[i + 1]]`, in the order ranking reads.
     """
 
-    potentials: tuple[Potential, ...]  #: on all nodes that were looked at, each on one of them
+    #: on all nodes that were looked at, each on one of them; empty where equal pods share findings
+    potentials: tuple[Potential, ...]
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)

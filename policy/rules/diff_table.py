@@ -109,7 +109,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(x if isinstance(x, str) else json.dumps(x) for x in value) or "none"
     return str(value)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from policy.filters.base import Parameter, Value
 from policy.filters.registry import FILTERS
 from policy.rules.expressions.cost import ASSUMED
 from policy.rules.expressions.semantics import MEANING, NoValue
@@ -88,7 +92,7 @@ def _registered(registry: Mapping[str, Any]) -> str:
         text = f"#### `{name}`\n\n{' '.join(info.doc.split())}\n\n(kube-scheduler: {info.plugin})\n"
         if info.parameters:
             rows = (
-                (f"`{key}`", _values(p.choices, p.type), f"`{_yaml(p.default)}`", p.doc)
+                (f"`{key}`", _values(p), f"`{_yaml(p.default)}`", p.doc)
                 for key, p in info.parameters.items()
             )
             text += "\n" + _table(("parameter", "values", "default", "meaning"), rows)
@@ -96,13 +100,19 @@ def _registered(registry: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _values(choices: tuple[str, ...] | None, kind: type) -> str:
-    if choices is not None:
-        return ", ".join(f"`{choice}`" for choice in choices)
+def _values(parameter: Parameter) -> str:
+    if parameter.choices is not None:
+        return ", ".join(f"`{choice}`" for choice in parameter.choices)
+    if parameter.entry is not None:
+        keys = ", ".join(field.encode_name for field in msgspec.structs.fields(parameter.entry))
+        return f"a list of `{{{keys}}}`"
+    kind = parameter.type
     return "`true`, `false`" if kind is bool else "a whole number" if kind is int else "text"
 
 
-def _yaml(value: str | int | bool) -> str:
+def _yaml(value: Value) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(json.dumps(dict(entry)) for entry in value) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -133,6 +143,9 @@ _PLACES: Final[Mapping[Context, str]] = {
     Context.FORBID: "`victims.forbid`",
     Context.IMPORTANCE: "`victims.importance`",
     Context.RANKING: "`ranking`",
+    Context.GROUP_ELIGIBILITY: "`groups.eligibility`",
+    Context.UNITS: "`groups.victims.eligible`",
+    Context.UNIT_IMPORTANCE: "`groups.victims.importance`",
 }
 
 

@@ -29,6 +29,7 @@ TYPE_WORDS: Final[Mapping[type, str]] = {
     int: "a whole number",
     str: "text",
     bool: "true or false",
+    list: "a list",
 }
 _KIND_WORDS: Final[Mapping[str, str]] = {
     "int_type": "a whole number",

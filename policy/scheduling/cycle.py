@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from policy.cluster.digest import Change, HistoryFigures
@@ -20,6 +19,7 @@ from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
+from policy.scheduling.group import DecisionGroups
 from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
 from policy.scheduling.second_look import look_again
 from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
@@ -45,13 +45,15 @@ class Journal(StateJournal, Protocol):
 
     def record(
         self,
-        decision: Decision,
-        changes: Sequence[Change],
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> Recording:
-        """Keep the decision and make its changes, both or neither. Raises StateMoved."""
+    ) -> Sequence[Recording]:
+        """Keep decisions that follow one another and make their changes, all or none of them.
+
+        expected_revision: that the first one was made on. Raises StateMoved.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,36 +140,41 @@ class Scheduler:
         wanted: called after changes of others overtook the decision.
         """
         done = self._tracker.commit(
-            lambda state: self._propose(pod, state),
-            self._record,
+            lambda state: self._propose(pod, state, self.rules()),
+            lambda proposal: self._record([proposal])[0],
             subject=f"the decision of `{pod}`",
             wanted=wanted,
         )
-        if done is None:
-            return None
-        proposal, recording = done
+        return None if done is None else self._step(*done)
+
+    def _step(self, proposal: Proposal[Decision], recording: Recording | None) -> Step:
         if self._dry_run:
             self._unrecorded.note(proposal.result)
         return Step(decision=proposal.result, recording=recording)
 
-    def _propose(self, pod: str, state: State) -> Proposal[Decision]:
+    def _propose(self, pod: str, state: State, rules: RuleSet) -> Proposal[Decision]:
         now_ms = self._clock()
-        rules = self.rules()
         history = self._journal.history(rules, now_ms=now_ms)
         if history is not None and self._dry_run:
             history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
         base = state.at(now_ms, history=history)
-        decision = decide(base.snapshot, rules, pod, seed=self._seed, extenders=self._extenders)
+        decision = decide(
+            base.snapshot,
+            rules,
+            pod,
+            seed=self._seed,
+            extenders=self._extenders,
+            by_class=True,
+        )
         self._made += 1
         if self._paranoid and self._made % self._paranoid == 0:
             look_again(base.snapshot, rules, decision)
         return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
 
-    def _record(self, proposal: Proposal[Decision]) -> Recording:
+    def _record(self, made: Sequence[Proposal[Decision]]) -> Sequence[Recording]:
         return self._journal.record(
-            proposal.result,
-            proposal.changes,
-            expected_revision=proposal.state.revision,
+            [(one.result, one.changes) for one in made],
+            expected_revision=made[0].state.revision,
             rules=self._rules,
         )
 
@@ -179,13 +186,20 @@ class Scheduler:
     def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
         """Decide every pod that waits now, in queue order.
 
-        A pod that was placed or removed by others in the meantime is left out.
+        A pod that was placed or removed by others in the meantime is left out. Decisions are
+        recorded in groups, and given when they are recorded.
         """
-        for key in pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order):
-            if self.waits(key, scheduler):
-                step = self.decide_if(key, wanted=partial(self.waits, key, scheduler))
-                if step is not None:
-                    yield step
+        keys = pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order)
+        groups = DecisionGroups(keys, self._propose, rules=self.rules, scheduler=scheduler)
+        while not groups.done:
+            decided = self._tracker.commit_in_row(
+                groups.propose,
+                self._record,
+                more=groups.more,
+                subject="a run over the pods that wait",
+            )
+            yield from [self._step(*one) for one in decided]
+            groups.recorded()
 
     def waits(self, key: str, scheduler: str) -> bool:
         """Does the pod wait for that scheduler, as far as is known?"""

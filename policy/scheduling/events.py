@@ -16,12 +16,15 @@ from policy.cluster.selectors import compile_selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LabelSet
 from policy.decision.model import Decision, NominationChange, Outcome
+from policy.filters import default_spread
 from policy.filters.affinity_terms import compile_term, required_terms
 from policy.rules.ruleset import QueueOrder, QueueRules
 from policy.scheduling.order import arrival_ms, pending, waiting
 from policy.scheduling.queue import SchedulingQueue
 from policy.scheduling.state import Transition
 
+# They spread pods, and free nothing.
+_SPREADING = default_spread.KINDS
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -108,7 +111,7 @@ class QueueFeed:
         arrived: list[str] = []
         for kind, key, _ in step.changes:
             if kind != "Pod":
-                freed = True
+                freed |= kind not in _SPREADING
                 continue
             before = step.before.pod(key)
             after = step.after.pod(key)

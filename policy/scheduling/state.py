@@ -68,6 +68,10 @@ class State:
             return replace(self, snapshot=self.snapshot.apply(changes).packed())
         return self._to(changes, recorded)
 
+    def supposing(self, changes: Sequence[Change]) -> State:
+        """The state after changes that are to be recorded as the next revision."""
+        return State(snapshot=self.snapshot.apply(changes).packed(), revision=self.revision + 1)
+
     def _to(self, changes: Sequence[Change], position: Position) -> State:
         return State(
             snapshot=self.snapshot.apply(changes, state_digest=position.state_digest).packed(),
@@ -152,21 +156,60 @@ class StateTracker:
         that they left, unless it is not `wanted` any more: then None. In a dry run nothing is
         recorded. Raises Contended, naming the `subject`.
         """
+        overtaken = False
+
+        def one(state: State) -> Proposal[T] | None:
+            nonlocal overtaken
+            if overtaken and not wanted():
+                return None
+            overtaken = True
+            return propose(state)
+
+        done = self.commit_in_row(one, lambda made: [record(made[0])], subject=subject)
+        return done[0] if done else None
+
+    def commit_in_row(
+        self,
+        propose: Callable[[State], Proposal[T] | None],
+        record: Callable[[Sequence[Proposal[T]]], Sequence[P]],
+        *,
+        subject: str,
+        more: Callable[[Sequence[Proposal[T]]], bool] = lambda made: False,
+    ) -> list[tuple[Proposal[T], P | None]]:
+        """Decide several things, each on the state that the one before leads to; record them all.
+
+        propose: what comes next, None where nothing does. record: all of them or none. more: may
+        another one be proposed before these are recorded? Where others were faster all are proposed
+        again, as in `commit`; followers hear of a step when it is recorded. Raises Contended,
+        naming the `subject`.
+        """
         for _ in range(ATTEMPTS):
-            proposal = propose(self.state)
-            recorded: P | None = None
+            made: list[Proposal[T]] = []
+            state = self.state
+            while (proposal := propose(state)) is not None:
+                made.append(proposal)
+                if self._dry_run or not more(made):
+                    break
+                state = proposal.state
+                if proposal.changes:
+                    state = state.supposing(proposal.changes)
+            if not made:
+                return []
+            recorded: Sequence[P | None] = [None] * len(made)
             if not self._dry_run:
                 try:
-                    recorded = record(proposal)
+                    recorded = record(made)
                 except StateMoved:
                     # What was derived from the state serves the next attempt as well.
-                    self.state = proposal.state
+                    self.state = made[0].state
                     self.refresh()
-                    if not wanted():
-                        return None
                     continue
-            self._move(proposal.state.commit(proposal.changes, recorded), proposal.changes)
-            return proposal, recorded
+            done = list(zip(made, recorded, strict=True))
+            for (proposal, position), after in zip(done, [p.state for p in made[1:]], strict=False):
+                self._move(_at(after, position), proposal.changes)
+            last, position = done[-1]
+            self._move(last.state.commit(last.changes, position), last.changes)
+            return done
         raise Contended(
             f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded"
         )
@@ -201,3 +244,13 @@ class StateTracker:
             step = Transition(before=before, changes=changes, after=state.snapshot)
             for follower in self._followers:
                 follower(step)
+
+
+def _at(state: State, position: Position | None) -> State:
+    """The state that was supposed, now that it is recorded."""
+    if position is not None:
+        snapshot = state.snapshot
+        # INVARIANT: the store chains the digests of a group as the snapshots did.
+        assert position.state_digest == snapshot.state_digest, "the record is of another state"
+        state = replace(state, revision=position.revision)
+    return state

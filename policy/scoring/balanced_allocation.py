@@ -1,29 +1,67 @@
 """balanced-allocation: nodes on which cpu and memory would be used to the same degree.
 
-Source: NodeResourcesBalancedAllocation's Score (1.35).
+Source: NodeResourcesBalancedAllocation's Score (1.35; `change` 1.36).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from policy.cluster.requests import CPU, MEMORY
-from policy.cluster.tables import Ints
-from policy.filters.base import Incoming, Nodes, Parameters
-from policy.scoring.base import MAX, ScorerInfo
-from policy.scoring.resource_use import use_of
+from policy.cluster.tables import Bools, Ints
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+from policy.scoring.base import MAX, Scope, ScorerInfo
+from policy.scoring.resource_use import Use, use_of
+
+Floats: TypeAlias = NDArray[np.float64]
+
+HALF: Final = MAX // 2
 
 
-def score(incoming: Incoming, _: Parameters, nodes: Nodes) -> Ints | None:
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
     uses = [use_of(incoming, name, nodes, assume=False) for name in (CPU, MEMORY)]
+    after = balance(uses)
+    if after is None or parameters["measure"] == "after":
+        return after
+    change = after - _balanced([replace(use, used=use.used - use.asked) for use in uses])
+    # Half of the range is for nodes that the pod balances better than they were; what lies
+    # between two numbers is cut off towards 0.
+    return HALF + np.trunc((HALF + change) / 2).astype(np.int64)
+
+
+def balance(uses: Sequence[Use]) -> Ints | None:
+    """100 where the resources would be used to the same degree, less where they would not.
+
+    uses: of cpu, memory and perhaps a further resource that the pod asks for.
+    """
     # A pod that asks for nothing unbalances nothing; scoring it would heap such pods up.
-    if all(use.asked == 0 for use in uses):
-        return None
-    cpu, memory = (np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses)
-    # The standard deviation of two values is half their difference.
-    apart = np.abs(cpu - memory) / 2
-    both = (uses[0].room > 0) & (uses[1].room > 0)
-    return np.where(both, (1 - apart) * MAX, MAX).astype(np.int64)
+    return None if all(use.asked == 0 for use in uses) else _balanced(uses)
+
+
+def _balanced(uses: Sequence[Use]) -> Ints:
+    parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
+    known = [use.room > 0 for use in uses]
+    if len(uses) == 2:
+        # The standard deviation of two values is half their difference.
+        apart = np.where(known[0] & known[1], np.abs(parts[0] - parts[1]) / 2, 0.0)
+    else:
+        apart = _deviation(parts, known)
+    return ((1 - apart) * MAX).astype(np.int64)
+
+
+def _deviation(parts: Sequence[Floats], known: Sequence[Bools]) -> Floats:
+    """The standard deviation of the parts that a node has; 0 of fewer than two."""
+    number = np.maximum(sum(k.astype(np.float64) for k in known), 1.0)
+    mean = sum(np.where(k, p, 0.0) for p, k in zip(parts, known, strict=True)) / number
+    squares = sum(
+        np.where(k, (p - mean) * (p - mean), 0.0) for p, k in zip(parts, known, strict=True)
+    )
+    return np.asarray(np.sqrt(squares / number))
 
 
 INFO = ScorerInfo(
@@ -31,4 +69,14 @@ INFO = ScorerInfo(
     plugin="NodeResourcesBalancedAllocation",
     doc="Prefers nodes on which cpu and memory would be used to the same degree.",
     score=score,
+    scope=Scope.NODE,
+    parameters={
+        "measure": Parameter(
+            doc="how balanced a node is `after` the pod is placed, or the `change` from before "
+            "(1.36)",
+            default="after",
+            choices=("after", "change"),
+            before="after",
+        ),
+    },
 )

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
 from policy.cluster.tables import Ints
-from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters, Value
 
 MAX: Final = 100
 """The best value that a scorer gives."""
+
+
+class Scope(StrEnum):
+    """What a scorer's value of one node depends on."""
+
+    NODE = "node"  # the pod, the node, and what its pods use of cpu and memory
+    FITTING = "fitting"  # the pod, the node, and which other nodes fit
+    PODS = "pods"  # anything in the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +37,10 @@ class ScorerInfo:
     doc: str  #: what it prefers
     #: values of the nodes, parallel to them; None where the pod gives it nothing to go by
     score: Callable[[Incoming, Parameters, Nodes], Ints | None]
+    scope: Scope = Scope.PODS
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def defaults(self) -> dict[str, str | int | bool]:
+    def defaults(self) -> dict[str, Value]:
         return {name: p.default for name, p in self.parameters.items()}
 
 

@@ -5,6 +5,7 @@ Source: NodeResourcesFit's LeastAllocated strategy (1.35).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,8 @@ import numpy as np
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
-from policy.scoring.base import MAX, ScorerInfo
-from policy.scoring.resource_use import use_of
+from policy.scoring.base import MAX, Scope, ScorerInfo
+from policy.scoring.resource_use import Use, use_of
 
 WEIGHTS: Final = {
     CPU: Parameter(doc="weight of cpu in the mean; 0 leaves it out", default=1),
@@ -26,18 +27,22 @@ def weighted_mean(incoming: Incoming, parameters: Parameters, nodes: Nodes, *, m
 
     A resource of which a node has nothing is left out there.
     """
-    total = np.zeros(nodes.size, dtype=np.int64)
-    weights = np.zeros(nodes.size, dtype=np.int64)
-    for name in (CPU, MEMORY):
-        weight = max(0, parameters[name])
-        use = use_of(incoming, name, nodes, assume=True)
+    uses = {name: use_of(incoming, name, nodes, assume=True) for name in (CPU, MEMORY)}
+    return mean_part(uses, {name: max(0, parameters[name]) for name in uses}, most=most)
+
+
+def mean_part(uses: Mapping[str, Use], weights: Mapping[str, int], *, most: bool) -> Ints:
+    """As `weighted_mean`, of what is in use by resource."""
+    total: Ints | int = 0
+    divisor: Ints | int = 0
+    for name, use in uses.items():
         # Pods without requests count for something, so a node may seem more than full.
         used = np.minimum(use.used, use.room)
         part = (used if most else use.room - used) * MAX // np.maximum(use.room, 1)
         known = use.room > 0
-        total += np.where(known, part * weight, 0)
-        weights += np.where(known, weight, 0)
-    return total // np.maximum(weights, 1)
+        total = total + np.where(known, part * weights[name], 0)
+        divisor = divisor + np.where(known, weights[name], 0)
+    return np.asarray(total // np.maximum(divisor, 1))
 
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints:
@@ -49,5 +54,6 @@ INFO = ScorerInfo(
     plugin="NodeResourcesFit",
     doc="Prefers nodes with the largest part of cpu and memory free: pods spread out.",
     score=score,
+    scope=Scope.NODE,
     parameters=WEIGHTS,
 )

@@ -1,7 +1,6 @@
 """topology-spread: `ScheduleAnyway` constraints; nodes whose domains hold few matching pods.
 
-Constraints that kube-scheduler makes up for pods of a service, replica set or stateful set are
-not: the objects that they follow from are not read.
+Pods without constraints of their own have those of the cluster: the system's, or a list.
 
 Source: PodTopologySpread's PreScore, Score and NormalizeScore (1.35).
 """
@@ -22,6 +21,7 @@ from policy.cluster.selectors import (
     required_nodes,
 )
 from policy.cluster.tables import TERMINATING, Bools, Ints
+from policy.filters import default_spread
 from policy.filters.base import (
     Incoming,
     Nodes,
@@ -30,6 +30,7 @@ from policy.filters.base import (
     label_matches,
     pods_matching,
 )
+from policy.filters.default_spread import CONTROLLERS, DEFAULT_CONSTRAINTS, SYSTEM
 from policy.filters.node_affinity import matching_nodes
 from policy.scoring.base import MAX, ScorerInfo
 
@@ -79,17 +80,21 @@ def _included(incoming: Incoming, constraint: TopologySpreadConstraint, *, polic
 
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
-    wanted = [
-        c
-        for c in incoming.pod.spec.topology_spread_constraints or ()
-        if c.when_unsatisfiable == "ScheduleAnyway"
-    ]
+    system = parameters["defaultingType"] == "system"
+    wanted = default_spread.constraints(
+        incoming,
+        SYSTEM if system else default_spread.listed(parameters["defaultConstraints"]),
+        "ScheduleAnyway",
+        controllers=parameters["controllers"],
+    )
     if not wanted:
         return None
     snapshot = incoming.snapshot
     table = snapshot.nodes
     domains = [table.domains(c.topology_key) for c in wanted]
-    labelled = np.logical_and.reduce([domain >= 0 for domain, _ in domains])
+    # With the system's constraints a node without a zone is still spread over by its name.
+    partly = system and not incoming.pod.spec.topology_spread_constraints
+    labelled = np.logical_and.reduce([(domain >= 0) | partly for domain, _ in domains])
     known = labelled[nodes]
     raw = np.zeros(nodes.size, dtype=np.float64)
     for constraint, (domain, size) in zip(wanted, domains, strict=True):
@@ -101,11 +106,13 @@ def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | No
         else:
             policies = parameters["nodeInclusionPolicies"]
             counted = labelled & _included(incoming, constraint, policies=policies)
-            totals = np.bincount(domain[node[counted[node]]], minlength=size + 1)
+            # Nodes without the label are a domain together, which nothing is counted for.
+            totals = np.bincount(domain[node[counted[node]]] % (size + 1), minlength=size + 1)
             counts = totals[domain[nodes]]
             weight = domain_weight(np.unique(domain[nodes[known]]).size)
         # maxSkew waters the differences down: the larger, the less they matter.
-        raw += counts * weight + (constraint.max_skew - 1)
+        has = domain[nodes] >= 0
+        raw += np.where(has, counts * weight + (constraint.max_skew - 1), 0.0)
     return _normalised(_rounded(raw), known)
 
 
@@ -129,7 +136,7 @@ INFO = ScorerInfo(
     name="topology-spread",
     plugin="PodTopologySpread",
     doc="Prefers nodes whose topology domains hold few pods that the pod's ScheduleAnyway "
-    "constraints select.",
+    "constraints select, or that its services and controller select where it has none.",
     score=score,
     parameters={
         "nodeInclusionPolicies": Parameter(
@@ -137,5 +144,15 @@ INFO = ScorerInfo(
             "affinity was always honoured and taints never",
             default=True,
         ),
+        "defaultingType": Parameter(
+            doc="constraints of pods that have none: the system's (hostname with maxSkew 3 and "
+            "zone with maxSkew 5, where nodes without one of the labels count all the same), or "
+            "those of `defaultConstraints`",
+            default="system",
+            choices=("system", "list"),
+            before="list",
+        ),
+        "defaultConstraints": DEFAULT_CONSTRAINTS,
+        "controllers": CONTROLLERS,
     },
 )

@@ -1,12 +1,14 @@
 """Many rows into one table, past SQLAlchemy's work on every single one.
 
-SQLite's driver takes tuples as they are; Postgres is fed by COPY. What a row may hold is what the
-columns' types let through unchanged: text, integers, booleans, None.
+SQLite's driver takes tuples as they are; Postgres is fed by COPY, or by statements that are sent
+without waiting for each other's answers. What a row may hold is what the columns' types let through
+unchanged: text, integers, booleans, None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -14,11 +16,41 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table
 from sqlalchemy.exc import DBAPIError
 
+from policy.cluster import canonical
+from policy.store.tables import METADATA
+
 Row = tuple[Any, ...]
 
 _ROWS_PER_STATEMENT: Final = 5000
 _WORTH_A_COPY: Final = 500
 """Rows below which a COPY costs more round trips than it saves."""
+
+
+class PendingRows:
+    """Rows that a transaction has made, written together: table by table, as foreign keys demand.
+
+    Several decisions of one transaction share one statement per table.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Table, list[Row]] = {}
+
+    def add(self, table: Table, rows: Iterable[Row]) -> None:
+        """Rows of all columns of the table, in its order."""
+        self._rows.setdefault(table, []).extend(rows)
+
+    def write(self, connection: Connection) -> None:
+        """Raises SQLAlchemy's errors, like a statement."""
+        pending, self._rows = self._rows, {}
+        for table in sorted(pending, key=_order().__getitem__):
+            rows = pending[table]
+            if rows:
+                insert_rows(connection, table, table.columns.keys(), rows, count=len(rows))
+
+
+@cache
+def _order() -> dict[Table, int]:
+    return {table: place for place, table in enumerate(METADATA.sorted_tables)}
 
 
 def insert_rows(
@@ -31,16 +63,71 @@ def insert_rows(
     postgres = connection.dialect.name == "postgresql"
     if postgres and count >= _WORTH_A_COPY:
         _copy(connection, _copying(table, tuple(names)), rows)
-        return
-    statement = _inserting(table, tuple(names), "%s" if postgres else "?")
-    remaining = iter(rows)
-    while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-        connection.exec_driver_sql(statement, part)
+    else:
+        execute_many(connection, _inserting(table, tuple(names)), rows)
+
+
+def execute_many(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+    """One statement with each of the rows, whose values stand for `?`.
+
+    Raises SQLAlchemy's errors.
+    """
+    marked = _marked(statement, connection.dialect.name)
+    with driver(connection, marked) as cursor:
+        remaining = iter(rows)
+        while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
+            cursor.executemany(marked, part)
+
+
+def fetch(connection: Connection, statement: str, values: Row = ()) -> list[Row]:
+    """All rows of one query, whose values stand for `?`. Raises SQLAlchemy's errors."""
+    marked = _marked(statement, connection.dialect.name)
+    with driver(connection, marked) as cursor:
+        found: list[Row] = cursor.execute(marked, values).fetchall()
+        return found
+
+
+def among(connection: Connection, texts: Iterable[str]) -> tuple[str, Any]:
+    """The condition for being one of the texts, and the value that stands for its `?`."""
+    if connection.dialect.name == "postgresql":
+        return "= ANY(?)", list(texts)
+    return "IN (SELECT value FROM json_each(?))", canonical.text(list(texts))
 
 
 @cache
-def _inserting(table: Table, names: tuple[str, ...], mark: str) -> str:
-    marks = ", ".join([mark] * len(names))
+def _marked(statement: str, dialect: str) -> str:
+    return statement.replace("?", "%s") if dialect == "postgresql" else statement
+
+
+@contextmanager
+def driver(connection: Connection, statement: str) -> Iterator[Any]:
+    """A cursor of the driver itself, whose errors become SQLAlchemy's."""
+    raw: Any = connection.connection.dbapi_connection
+    error: Any = connection.dialect.loaded_dbapi.Error
+    cursor = raw.cursor()
+    try:
+        yield cursor
+    except error as exc:
+        lost = connection.dialect.is_disconnect(exc, raw, cursor)
+        raise DBAPIError.instance(statement, None, exc, error, connection_invalidated=lost) from exc
+    finally:
+        cursor.close()
+
+
+@contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """On Postgres, statements of the block are sent without waiting for the answers to others."""
+    raw: Any = connection.connection.dbapi_connection
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    with driver(connection, "pipeline"), raw.pipeline():
+        yield
+
+
+@cache
+def _inserting(table: Table, names: tuple[str, ...]) -> str:
+    marks = ", ".join("?" * len(names))
     return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})"
 
 
@@ -50,15 +137,6 @@ def _copying(table: Table, names: tuple[str, ...]) -> str:
 
 
 def _copy(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
-    from psycopg import Error
-
-    raw: Any = connection.connection.dbapi_connection
-    with raw.cursor() as cursor:
-        try:
-            with cursor.copy(statement) as copy:
-                for row in rows:
-                    copy.write_row(row)
-        except Error as exc:
-            raise DBAPIError.instance(
-                statement, None, exc, Error, connection_invalidated=raw.closed
-            ) from exc
+    with driver(connection, statement) as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)

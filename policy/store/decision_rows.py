@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from enum import Enum
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from sqlalchemy import Table
 
 from policy.cluster import canonical, times
-from policy.decision.model import Victim, camel_case, document_of
+from policy.decision.model import Victim, camel_case
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
@@ -63,12 +63,13 @@ class Place:
     hypothetical: bool
 
 
-def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[Row]]]:
-    """All rows of a decision by table, in the order in which they are written."""
+def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tuple[Any, ...]]]]:
+    """All rows of a decision by table, each with all of the table's columns in their order."""
     line = line_of(record)
     shared = {
         **values_of(place),
         "id": place.decision_id,
+        "origin": place.origin.value,
         "now_ms": record.now_ms,
         "preemptor_namespace": _namespace(record.preemptor),
     }
@@ -79,7 +80,12 @@ def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[Row]
         DECISIONS: [line],
         DECISION_TRACES: [{"document": _document(record, line)}],
         DECISION_FILTERS: (
-            {**values_of(status), "phase": phase, "node_count": status.nodes}
+            {
+                **values_of(status),
+                "phase": phase,
+                "code": status.code.value,
+                "node_count": status.nodes,
+            }
             for field, phase in _PHASES.items()
             for status in getattr(trace, field)
         ),
@@ -116,21 +122,28 @@ def _namespace(pod: str) -> str:
     return pod.partition("/")[0]
 
 
-def _row(table: Table, values: Values) -> Row:
-    return {column.name: _cell(column.type, values[column.name]) for column in table.columns}
+def _row(table: Table, values: Values) -> tuple[Any, ...]:
+    found = rows.of_table(table, values)
+    places = _json_columns(table)
+    if not places:
+        return found
+    cells = list(found)
+    for place in places:
+        cells[place] = canonical.text(cells[place])
+    return tuple(cells)
 
 
-def _cell(kind: object, value: Any) -> Any:
-    if isinstance(kind, Json):
-        return canonical.text(value)
-    return value.value if isinstance(value, Enum) else value
+@cache
+def _json_columns(table: Table) -> tuple[int, ...]:
+    """Places of the columns that keep canonical JSON."""
+    return tuple(i for i, column in enumerate(table.columns) if isinstance(column.type, Json))
 
 
 def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:
     values = {**line, "effects": record.effects, "criteria": record.candidates.criteria}
     names = ("criteria", *_IN_DOCUMENT)
     return {
-        camel_case(name): document_of(values[name])
+        camel_case(name): values[name]
         for name in names
         if name == "criteria" or values[name] != _IN_DOCUMENT[name].default
     }

@@ -13,6 +13,7 @@ from policy.scheduling.cycle import Recording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause, ChangedState, Origin
+from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 from policy.store.record.sessions import as_record
 from policy.store.store import Store
@@ -82,32 +83,33 @@ class StoreJournal:
 
     def record(
         self,
-        decision: Decision,
-        changes: Sequence[Change],
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> Recording:
+    ) -> list[Recording]:
         try:
-            recorded = self._store.record.decision(
+            recorded = self._store.record.decision_group(
                 self._cluster,
-                decision,
-                changes,
+                [
+                    DecidedPod(decision=decision, changes=changes, at_ms=self._clock())
+                    for decision, changes in decided
+                ],
                 expected_revision=expected_revision,
                 rules=rules,
                 environment=self._environment,
                 actor=self._actor,
-                at_ms=self._clock(),
                 candidates_kept=rules.audit_candidates,
                 origin=self._origin,
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
-        return Recording(
-            decision_id=recorded.decision_id,
-            revision=recorded.revision,
-            state_digest=recorded.state_digest,
-        )
+        return [
+            Recording(
+                decision_id=one.decision_id, revision=one.revision, state_digest=one.state_digest
+            )
+            for one in recorded
+        ]
 
     def record_session(
         self,

@@ -40,6 +40,16 @@ def line_of(table: Table, values: Iterable[Any]) -> bytes:
     return canonical.encode([str(table.name), *values])
 
 
+@lru_cache(maxsize=256)
+def _values(table: Table) -> Callable[[Values], tuple[Any, ...]]:
+    return itemgetter(*table.columns.keys())
+
+
+def of_table(table: Table, row: Values) -> tuple[Any, ...]:
+    """The values of all columns, in the order of the table."""
+    return _values(table)(row)
+
+
 def closed_line(table_name: str, *, key: str, valid_from: int, valid_to: int) -> bytes:
     """The end of a version, which belongs to the revision that ended it."""
     return canonical.encode(["closed", str(table_name), key, valid_from, valid_to])

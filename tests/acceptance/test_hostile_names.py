@@ -27,6 +27,12 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy run": [["--cluster", EVIL, "--dry-run"], ["--cluster", EVIL, "--settle", "--dry-run"]],
     "policy decisions": [[], ["--cluster", EVIL], ["--since", EVIL], ["-o", EVIL]],
     "policy explain": [["1"], ["1", "--why-not", EVIL], ["1", "--why-not", f"{EVIL}2"], [EVIL]],
+    "policy observed": [
+        [],
+        ["--cluster", EVIL],
+        ["--victim", EVIL],
+        ["--compare", "--rules", EVIL],
+    ],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
     "policy report cost": [["--cluster", EVIL]],

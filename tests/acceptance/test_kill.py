@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from policy.store import Store
 from tests.acceptance.recorder import record_at_once, record_for_ever
 from tests.contract.builders import NOW, a_cluster
+from tests.support.builders import a_node, a_pod, objects
 from tests.support.tried import Kind
 
 KILLS = 40
@@ -91,3 +95,47 @@ def test_of_two_that_decide_on_one_state_one_wins(filled_url, processes, tmp_pat
         assert store.ledger.verify().ok
     assert won == list(range(1, rounds + 1))
     assert stale == [revision + 1 for revision in won]
+
+
+RUNS = 6
+WAITING = 120
+
+
+def test_a_run_that_is_killed_loses_nothing_that_it_printed(database_url, tmp_path, tried):
+    """Decisions are recorded in groups: none is printed before, and all are made in the end."""
+    tried(Kind.KILL, RUNS)
+    waiting = [f"w{i:03}" for i in range(WAITING)]
+    with Store.open(database_url) as store:
+        store.record.import_objects(
+            "default",
+            objects(
+                *(
+                    a_node(f"n{i:02}")
+                    .cpu(8)
+                    .running(*(a_pod(f"low-{i}-{j}").priority(j).cpu(1) for j in range(8)))
+                    for i in range(30)
+                ),
+                *(a_pod(name).priority(9).cpu(1) for name in waiting),
+            ),
+            at_ms=NOW,
+            source="dump.json",
+        )
+    moments = random.Random(20261122)
+    command = [sys.executable, "-u", "-m", "policy", "run", "--db", database_url, "-o", "jsonl"]
+    printed: list[int] = []
+    for run in range(RUNS + 1):
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                printed.append(json.loads(line)["id"])
+                if run < RUNS and moments.random() < 0.05:
+                    time.sleep(moments.uniform(0, 0.1))
+                    process.kill()
+                    break
+    with Store.open(database_url) as store:
+        rows = store.read.decisions("default")
+        changed = [row for row in rows if row.revision is not None]
+        assert set(printed) <= {row.id for row in rows}
+        assert {row.preemptor for row in rows} == {f"default/{name}" for name in waiting}
+        assert store.ledger.verify().findings == ()
+        assert store.state.load("default").revision == 1 + len(changed)

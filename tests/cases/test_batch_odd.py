@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from policy.batch import BatchRules, SessionResult, run_session
-from policy.batch.cache import Oddity
 from policy.batch.nodes import CrashKind
+from policy.batch.notes import Oddity
 from policy.cluster.objects import (
     ClusterObject,
     Node,

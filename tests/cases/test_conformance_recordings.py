@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -31,6 +32,9 @@ VARIANTS = {
 def recordings() -> list[tuple[str, Path]]:
     """(rule set, file): the part in this repository, and the whole where it is at hand."""
     found = [(name, DATA / f"{name}.jsonl.gz") for name in GENERATIONS]
+    running = [DATA / "running-1.35.jsonl.gz"]
+    running += sorted((SHARED / "conformance" / "running-1.35").glob("*.gz"))
+    found.extend(("kube-1.35", file) for file in running)
     for name in sorted({*GENERATIONS, *VARIANTS}):
         found.extend((name, file) for file in sorted((SHARED / "conformance" / name).glob("*.gz")))
     return found
@@ -50,6 +54,46 @@ def test_no_recorded_decision_differs(rules: str, file: Path) -> None:
     differing = {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER}
     assert differing == {}
     assert results
+
+
+def test_a_running_scheduler_leaves_little_to_chance() -> None:
+    """Few first cycles and score tables of a running scheduler tie; each says where."""
+    rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
+    file = DATA / "running-1.35.jsonl.gz"
+    results = list(run([file], rule_set))
+    assert {r.id: r.differences for r in results if r.verdict is not Verdict.AGREE} == {
+        "neg-2022.0": ("node: c2022-n001, recorded c2022-n012",),
+        "score-images-514.0": (
+            "an image has several sizes, of which the scheduler met another first",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("rules", "differ"),
+    [
+        ({"scoring": {"replace": [{"scorer": "topology-spread", "defaultingType": "list"}]}}, True),
+        ({"scoring": {"replace": [{"scorer": "image-locality", "weight": 2}]}}, True),
+        ({"victims": {"importance": [{"ascending": "victim.priority"}]}}, True),
+        ({}, False),
+    ],
+)
+def test_other_rules_differ_from_the_running_scheduler(
+    rules: dict[str, object], differ: bool, tmp_path: Path
+) -> None:
+    """The comparison finds another weight, other defaults and another order of victims."""
+    path = tmp_path / "rules.yaml"
+    text = {
+        "apiVersion": "policy/v1",
+        "kind": "PreemptionRules",
+        "metadata": {"name": "changed"},
+        "extends": "kube-1.35",
+        "spec": rules,
+    }
+    path.write_text(json.dumps(text))
+    rule_set = RuleSet.load(path, overrides=OVERRIDES)
+    results = run([DATA / "running-1.35.jsonl.gz"], rule_set)
+    assert any(r.verdict is Verdict.DIFFER for r in results) is differ
 
 
 def test_ties_are_rare_on_small_clusters() -> None:

@@ -194,6 +194,7 @@ def test_other_kinds_are_counted(tmp_path: Path) -> None:
         ({"spec": {"finalizers": ["kubernetes"]}}, "Namespace"),
         ({"spec": {"minMember": 3}}, "PodGroup"),
         ({"spec": {"drivers": []}}, "CSINode"),
+        ({"spec": {"clusterIP": "10.0.0.1"}}, "Service"),
         ({"spec": {"accessModes": [], "capacity": {}}}, "PersistentVolume"),
         ({"spec": {"accessModes": []}}, "PersistentVolumeClaim"),
     ],

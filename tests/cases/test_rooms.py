@@ -22,6 +22,7 @@ ROOMS = (
     "decision",
     "extenders",
     "preemption",
+    "groups",
     "batch",
     "cases",
     "proving",

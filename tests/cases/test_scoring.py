@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from policy import Snapshot
 from policy.decision.model import Decision
 from policy.filters.base import Incoming
+from policy.manifests import from_dicts
 from policy.preemption.decide import decide
 from policy.preemption.placing import values
 from policy.rules import RulesError, RuleSet
@@ -266,6 +268,158 @@ def test_max_skew_waters_spread_down():
     )
     # 2 ln 4 + 4 = 6.77 rounds to 7; nothing + 4 is 4.
     assert scored("topology-spread", *objects) == {"a1": 100 * 4 // 7, "b1": 100}
+
+
+def owned(
+    name: str, *, kind: str = "ReplicaSet", version: str = "apps/v1", **more: Any
+) -> Manifest:
+    made = pod(name, labels={**WEB, "hash": "1"}, **more)
+    owner = {"apiVersion": version, "kind": kind, "name": "web", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
+SERVICE: Manifest = {
+    "kind": "Service",
+    "apiVersion": "v1",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"selector": WEB},
+}
+REPLICA_SET: Manifest = {
+    "kind": "ReplicaSet",
+    "apiVersion": "apps/v1",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"selector": {"matchLabels": {"hash": "1"}}},
+}
+ZONE = "topology.kubernetes.io/zone"
+
+
+def test_pods_of_a_service_spread_without_constraints():
+    """Hosts with maxSkew 3 and zones with maxSkew 5; a node without a zone counts by its host."""
+    objects = (
+        node("a1", labels={ZONE: "a"}),
+        node("b1", labels={ZONE: "b"}),
+        node("bare"),
+        SERVICE,
+        pod("w1", on="a1", labels=WEB),
+        pod("w2", on="a1", labels=WEB),
+        pod("w3", on="bare", labels=WEB),
+        pod("new", labels=WEB),
+    )
+    host, zone = math.log(3 + 2), math.log(3 + 2)
+    raw = [round(2 * host + 2 + 2 * zone + 4), 2 + 4, round(1 * host + 2)]
+    most, least = max(raw), min(raw)
+    expected = [100 * (most + least - value) // most for value in raw]
+    assert scored("topology-spread", *objects) == dict(
+        zip(("a1", "b1", "bare"), expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "made", "expected"),
+    [
+        ([], owned("new"), None),
+        ([REPLICA_SET], owned("new"), 1),
+        ([SERVICE], owned("new"), 2),
+        ([SERVICE, REPLICA_SET], owned("new"), 1),
+        ([REPLICA_SET], pod("new", labels={**WEB, "hash": "1"}), None),
+        ([REPLICA_SET], owned("new", version="apps.kruise.io/v1beta1"), None),
+        ([REPLICA_SET], owned("new", kind="CloneSet"), None),
+        ([{**SERVICE, "spec": {"selector": {"app": "db"}}}], owned("new"), None),
+        ([{**SERVICE, "spec": {}}], owned("new"), None),
+        (
+            [
+                {
+                    **REPLICA_SET,
+                    "kind": "ReplicationController",
+                    "apiVersion": "v1",
+                    "spec": {"selector": {"hash": "1"}},
+                }
+            ],
+            owned("new", kind="ReplicationController", version="v1"),
+            1,
+        ),
+        ([{**REPLICA_SET, "kind": "StatefulSet"}], owned("new", kind="StatefulSet"), 1),
+        (
+            [SERVICE],
+            owned(
+                "new", topologySpreadConstraints=[spread("rack", whenUnsatisfiable="DoNotSchedule")]
+            ),
+            None,
+        ),
+    ],
+)
+def test_services_and_the_owner_say_whom_a_pod_spreads_from(
+    others: list[Manifest], made: Manifest, expected: int | None
+):
+    """Pods that all of them select count: here none (no score), one or both on n1."""
+    objects = (
+        node("n1"),
+        node("n2"),
+        pod("w1", on="n1", labels={**WEB, "hash": "1"}),
+        pod("w2", on="n1", labels={**WEB, "hash": "2"}),
+        *others,
+        made,
+    )
+    found = scored("topology-spread", *objects)
+    if expected is None:
+        assert found is None
+        return
+    raw = round(expected * math.log(4)) + 2
+    assert found == {"n1": 100 * 2 // raw, "n2": 100}
+
+
+def test_up_to_1_21_all_matching_controllers_count():
+    """A pod without an owner spreads from the pods of a replica set that would select it."""
+    objects = (
+        node("n1"),
+        node("n2"),
+        pod("w1", on="n1", labels={"hash": "1"}),
+        REPLICA_SET,
+        pod("new", labels={"hash": "1"}),
+    )
+    assert [
+        scored("topology-spread", *objects, controllers=which) for which in ("owner", "matching")
+    ] == [None, {"n1": 100 * 2 // 3, "n2": 100}]
+
+
+def test_listed_defaults_take_the_place_of_the_system_s():
+    """Every node needs all labels then, and DoNotSchedule makes a filter of a constraint."""
+    objects = (
+        node("a1", labels={"rack": "a"}),
+        node("b1", labels={"rack": "b"}),
+        node("bare"),
+        SERVICE,
+        pod("w1", on="a1", labels=WEB),
+        pod("new", labels=WEB),
+    )
+
+    def listed(when: str) -> Manifest:
+        entry = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": when}
+        return {"defaultConstraints": [entry]}
+
+    soft = scored("topology-spread", *objects, defaultingType="list", **listed("ScheduleAnyway"))
+    hard = scored("topology-spread", *objects, defaultingType="list", **listed("DoNotSchedule"))
+    assert (soft, hard) == ({"a1": 0, "b1": 100, "bare": 0}, None)
+    filters = {"replace": [{"filter": "topology-spread", **listed("DoNotSchedule")}]}
+    rules = RuleSet.load("kube-1.35", overrides={"filters": filters})
+    decision = decide(Snapshot.from_manifests(objects, now=NOW), rules, "shop/new")
+    assert {name: s.reasons for name, s in decision.trace.filter_statuses.items()} == {
+        "a1": ("node(s) didn't match pod topology spread constraints",),
+        "b1": (),
+        "bare": ("node(s) didn't match pod topology spread constraints (missing required label)",),
+    }
+
+
+def test_a_service_that_comes_is_followed():
+    """What spreads a pod is found anew when a service comes or goes."""
+    objects = (node("n1"), node("n2"), pod("w1", on="n1", labels=WEB), pod("new", labels=WEB))
+    before = Snapshot.from_manifests(objects, now=NOW)
+    assert scored_on(before, "topology-spread") is None
+    (service,) = from_dicts([SERVICE])
+    after = before.apply([("Service", "shop/web", service)])
+    assert scored_on(after, "topology-spread") == {"n1": 100 * 2 // 3, "n2": 100}
+    assert scored_on(after.apply([("Service", "shop/web", None)]), "topology-spread") is None
 
 
 def test_spread_over_hosts_counts_leaving_pods_no_more():

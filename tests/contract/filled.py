@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from policy.cluster.objects import (
     ClaimReference,
+    CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     GangPolicy,
     GroupMeta,
     GroupSchedulingPolicy,
     Namespace,
     ObjectMeta,
+    OwnerReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -19,8 +22,17 @@ from policy.cluster.objects import (
     PodGroupTemplate,
     Queue,
     QueueSpec,
+    QueueStatus,
+    ReplicaSet,
+    ReplicationController,
+    ResourceClaim,
+    ResourceQuota,
+    ResourceQuotaSpec,
     SchedulingPodGroup,
     SchedulingPodGroupSpec,
+    Service,
+    StatefulSet,
+    StorageClass,
     Workload,
     WorkloadSpec,
 )
@@ -50,7 +62,15 @@ def other_kinds():
             metadata=ObjectMeta(name="gang", namespace="jobs"),
             spec=PodGroupSpec(min_member=2, queue="q"),
         ),
-        Queue(metadata=ObjectMeta(name="q"), spec=QueueSpec(weight=3)),
+        Queue(
+            metadata=ObjectMeta(name="q"),
+            spec=QueueSpec(weight=3, priority=2, parent="root", reclaimable=False),
+            status=QueueStatus(state="Open"),
+        ),
+        ResourceQuota(
+            metadata=ObjectMeta(name="all", namespace="jobs"),
+            spec=ResourceQuotaSpec(hard={"cpu": "4"}),
+        ),
         SchedulingPodGroup(
             metadata=GroupMeta(name="train", namespace="jobs", generation=2),
             spec=SchedulingPodGroupSpec(
@@ -72,6 +92,26 @@ def other_kinds():
             spec=PersistentVolumeClaimSpec(volume_name="pv", storage_class_name="fast"),
         ),
         CSINode(metadata=ObjectMeta(name="n1")),
+        StorageClass(metadata=ObjectMeta(name="fast"), provisioner="csi.example.com"),
+        CSIDriver(metadata=ObjectMeta(name="csi.example.com")),
+        CSIStorageCapacity(
+            metadata=ObjectMeta(name="c1", namespace="kube-system"), storage_class_name="fast"
+        ),
+        Service(metadata=ObjectMeta(name="web", namespace="shop")),
+        ReplicationController(metadata=ObjectMeta(name="old", namespace="shop")),
+        ReplicaSet(
+            metadata=ObjectMeta(
+                name="web-1",
+                namespace="shop",
+                owner_references=[
+                    OwnerReference(
+                        api_version="apps/v1", kind="Deployment", name="web", controller=True
+                    )
+                ],
+            )
+        ),
+        StatefulSet(metadata=ObjectMeta(name="db", namespace="shop")),
+        ResourceClaim(metadata=ObjectMeta(name="gpu", namespace="jobs")),
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import event, text
 
-from policy.store import Store
+from policy.store import Store, bulk
 
 Statement = tuple[str, Any]
 """Text and parameters; a list of these for a statement that is run many times."""
@@ -23,10 +23,38 @@ def statements(store: Store) -> Iterator[list[Statement]]:
         if not statement.startswith("BEGIN"):
             sent.append((statement, parameters))
 
-    engine = store._database.engine
+    @contextmanager
+    def noting(connection, statement):
+        with driver(connection, statement) as cursor:
+            yield _Noting(cursor, sent)
+
+    engine, driver = store._database.engine, bulk.driver
     event.listen(engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(engine, "before_cursor_execute", note)
+    bulk.driver = noting
+    try:
+        yield sent
+    finally:
+        bulk.driver = driver
+        event.remove(engine, "before_cursor_execute", note)
+
+
+class _Noting:
+    """A cursor of the driver that writes down what is sent."""
+
+    def __init__(self, cursor: Any, sent: list[Statement]) -> None:
+        self._cursor = cursor
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def execute(self, statement: str, parameters: Any = ()) -> Any:
+        self._sent.append((statement, parameters))
+        return self._cursor.execute(statement, parameters)
+
+    def executemany(self, statement: str, parameters: Any) -> Any:
+        self._sent.append((statement, list(parameters)))
+        return self._cursor.executemany(statement, parameters)
 
 
 def plan(store: Store, statement: str, parameters: Any) -> list[str]:

@@ -29,6 +29,7 @@ WRITTEN_BY = ["process_uid", "process_user", "database_user"]
 APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
 TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
+TRUTHS += ["reclaimable"]
 TRUTHS += ["counted"]
 
 

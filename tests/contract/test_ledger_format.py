@@ -27,7 +27,9 @@ COVERED = {
         "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
     ),
     "clusters": "id name",
+    "csi_drivers": "cluster_id key valid_from name digest",
     "csi_nodes": "cluster_id key valid_from name digest",
+    "csi_storage_capacities": "cluster_id key valid_from namespace name storage_class digest",
     "cycles": (
         "id cluster_id at_ms actor environment pod attempt queued_ms base_revision "
         "revision process_uid process_user database_user"
@@ -98,12 +100,17 @@ COVERED = {
         "decision_count version_count checkpoint_digest process_uid process_user "
         "database_user"
     ),
-    "queues": "cluster_id key valid_from name weight digest",
+    "queues": "cluster_id key valid_from name weight priority parent reclaimable state digest",
+    "resource_quotas": "cluster_id key valid_from namespace name digest",
+    "replica_sets": "cluster_id key valid_from namespace name owner digest",
+    "replication_controllers": "cluster_id key valid_from namespace name digest",
+    "resource_claims": "cluster_id key valid_from namespace name allocated digest",
     "scheduling_pod_groups": "cluster_id key valid_from namespace name uid min_count priority"
     " priority_class disruption_mode scheduled digest",
     "workloads": "cluster_id key valid_from namespace name template_count digest",
     "revisions": "cluster_id number at_ms source cause put_count deleted_count previous digest",
     "rule_sets": "id digest name first_used_ms",
+    "services": "cluster_id key valid_from namespace name digest",
     "session_steps": (
         "session_id position action operation queue job task node for_task reason detail"
     ),
@@ -112,6 +119,8 @@ COVERED = {
         "base_revision revision seed bound_count evicted_count engine_version document "
         "process_uid process_user database_user"
     ),
+    "stateful_sets": "cluster_id key valid_from namespace name digest",
+    "storage_classes": "cluster_id key valid_from name provisioner binding_mode digest",
     "victims": (
         "decision_id position cluster_id now_ms evicted preemptor_namespace pod namespace "
         "uid node priority priority_class owner start_ms run_seconds cpu_milli "

@@ -34,6 +34,8 @@ class Plain:
         self.pods = [o for o in objects if o["kind"] == "Pod"]
         self.new = next(p for p in self.pods if p["metadata"]["name"] == "new")
         self.nodes = [n for n in self.all_nodes if n["metadata"]["name"] in nodes]
+        self.services = [o for o in objects if o["kind"] == "Service"]
+        self.replica_sets = [o for o in objects if o["kind"] == "ReplicaSet"]
         self.namespaces = {
             o["metadata"]["name"]: o["metadata"]["labels"]
             for o in objects
@@ -144,6 +146,8 @@ class Plain:
 
     def topology_spread(self) -> list[int] | None:
         constraints = self.new["spec"]["topologySpreadConstraints"]
+        if not constraints:
+            return self.default_spread()
         soft = [c for c in constraints if c["whenUnsatisfiable"] == "ScheduleAnyway"]
         if not soft:
             return None
@@ -178,6 +182,30 @@ class Plain:
             else 100
             for n in self.nodes
         ]
+
+    def default_spread(self) -> list[int] | None:
+        mine = self.new["metadata"]["labels"]
+        wanted: dict[str, str] = {}
+        for service in self.services:
+            if mine.items() >= service["spec"]["selector"].items():
+                wanted |= service["spec"]["selector"]
+        for owner in self.new["metadata"].get("ownerReferences", []):
+            for owning in self.replica_sets:
+                if owning["metadata"]["name"] == owner["name"]:
+                    wanted |= owning["spec"]["selector"]["matchLabels"]
+        if not wanted:
+            return None
+        counted = {"labelSelector": {"matchLabels": wanted}}
+        zones = {label(n, ZONE) for n in self.nodes}
+        raw = []
+        for node in self.nodes:
+            score = self.matching(counted, [node]) * math.log(len(self.nodes) + 2) + 2
+            if label(node, ZONE) is not None:
+                inside = [n for n in self.all_nodes if label(n, ZONE) == label(node, ZONE)]
+                score += self.matching(counted, inside) * math.log(len(zones) + 2) + 4
+            raw.append(math.floor(score + 0.5))
+        most, least = max(raw), min(raw)
+        return [100 * (most + least - value) // most for value in raw]
 
     def matching(self, constraint: Manifest, nodes: list[Manifest]) -> int:
         wanted = constraint["labelSelector"]["matchLabels"]
@@ -259,6 +287,7 @@ def soft_terms(pod: Manifest, *, required: bool) -> list[tuple[Manifest, int]]:
 # --- clusters ------------------------------------------------------------------------------------
 
 HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
 APPS = ["web", "db"]
 label_sets = st.fixed_dictionaries({}, optional={"app": st.sampled_from(APPS), "x": st.just("y")})
 requests = st.fixed_dictionaries(
@@ -309,6 +338,9 @@ def pods(draw: st.DrawFn, name: str, nodes: list[str]) -> Manifest:
     }
     if name != "new" and draw(st.integers(0, 4)) == 0:
         meta["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    if draw(st.booleans()):
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
+        meta["ownerReferences"] = [{**owner, "name": draw(st.sampled_from(["rs0", "rs1"]))}]
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     spread = [
@@ -359,6 +391,8 @@ def pods(draw: st.DrawFn, name: str, nodes: list[str]) -> Manifest:
 @st.composite
 def one_node(draw: st.DrawFn, name: str) -> Manifest:
     labels = {HOSTNAME: name, **draw(st.fixed_dictionaries({}, optional={"zone": ZONES}))}
+    if draw(st.integers(0, 3)):
+        labels[ZONE] = draw(ZONES)
     if draw(st.booleans()):
         labels["rack"] = draw(st.sampled_from("12"))
     allocatable = {"cpu": draw(st.sampled_from(["4", "8"])), "memory": "8192Mi", "pods": "50"}
@@ -388,11 +422,34 @@ ZONES = st.sampled_from(["a", "b", "c"])
 
 
 @st.composite
+def selecting(draw: st.DrawFn) -> list[Manifest]:
+    """Services and replica sets of the namespace of the new pod."""
+    chosen = draw(st.lists(label_sets, max_size=3))
+    return [
+        {
+            "kind": "Service",
+            "apiVersion": "v1",
+            "metadata": {"name": f"s{i}", "namespace": "shop"},
+            "spec": {"selector": labels},
+        }
+        if draw(st.booleans())
+        else {
+            "kind": "ReplicaSet",
+            "apiVersion": "apps/v1",
+            "metadata": {"name": f"rs{i}", "namespace": "shop"},
+            "spec": {"selector": {"matchLabels": labels}},
+        }
+        for i, labels in enumerate(chosen)
+    ]
+
+
+@st.composite
 def clusters(draw: st.DrawFn) -> list[Manifest]:
     names = [f"n{i}" for i in range(draw(st.integers(1, 6)))]
     return [
         {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "a"}}},
         {"kind": "Namespace", "metadata": {"name": "lab", "labels": {}}},
+        *draw(selecting()),
         *[draw(one_node(name)) for name in names],
         *[draw(pods(f"p{i}", names)) for i in range(draw(st.integers(0, 7)))],
         draw(pods("new", names)),

@@ -127,7 +127,7 @@ def test_decisions_in_a_row(
         now_ms = NOW_MS + step * 1000
         history = tally.added_to({}, rules.history_needs, now_ms=now_ms)
         snapshot = snapshot.at(now_ms, history=history or None)
-        decision = decide(snapshot, rules, f"default/w{which}", seed=step)
+        decision = decide(snapshot, rules, f"default/w{which}", seed=step, by_class=True)
         look_again(snapshot, rules, decision)
         tally.note(decision)
         what = edits.draw(st.integers(0, 60), label="edit")

@@ -13,6 +13,7 @@ import numpy as np
 from policy.batch.model import Task
 from policy.batch.plugins.base import Plugin
 from policy.batch.views import PluginView
+from policy.cluster.objects import Pod
 from policy.cluster.tables import Bools
 
 CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -24,7 +25,7 @@ class Conformance(Plugin):
     doc = "Spares pods of the two system-critical classes and of namespace kube-system."
 
     def open(self, session: PluginView) -> None:
-        self._free = np.array([not _critical(t) for t in session.tasks], dtype=np.bool_)
+        self._free = np.array([not is_critical(t.pod) for t in session.tasks], dtype=np.bool_)
         session.register(
             self.name,
             preemptable=self.evictable,
@@ -34,14 +35,13 @@ class Conformance(Plugin):
         )
 
     def evictable(self, claimant: Task, tasks: Sequence[Task]) -> list[Task]:
-        return [t for t in tasks if not _critical(t)]
+        return [t for t in tasks if not is_critical(t.pod)]
 
     def evictable_tasks(self, claimant: Task) -> Bools:
         return self._free
 
 
-def _critical(task: Task) -> bool:
-    pod = task.pod
+def is_critical(pod: Pod) -> bool:
     return (
         pod.spec.priority_class_name in CRITICAL
         or (pod.metadata.namespace or "default") == NAMESPACE

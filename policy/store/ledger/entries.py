@@ -1,8 +1,9 @@
-"""The ledger: one entry per transaction, each hashing the one before and all rows it wrote.
+"""The ledger: an entry for everything that is recorded, with the hash of the one before.
 
-An entry's hash is the SHA-256 of every other column of the entry and the cluster's name; among
-them `rows_digest`, over every covered column of every row that the transaction wrote (`rows.py`),
-and `subject_digest`: of the decision, session, revision or rule set that it is about.
+A transaction appends one entry, or one for each decision that it records. An entry's hash is the
+SHA-256 of every other column of the entry and the cluster's name; among them `rows_digest`, over
+every covered column of every row that was written for it (`rows.py`), and `subject_digest`: of the
+decision, session, revision or rule set that it is about.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, func, select
 
 from policy.cluster import canonical
 from policy.store import identity, rows
+from policy.store.bulk import PendingRows, fetch
 from policy.store.state.loading import require_head
-from policy.store.state.versions import Head, inserting
+from policy.store.state.versions import Head
 from policy.store.tables import CLUSTERS, LEDGER
 from policy.store.tables.base import LEDGER_FORMAT
 
@@ -51,11 +53,19 @@ _HASHED_SINCE_2: Final = (
 
 
 _NEWEST: Final = (
-    select(LEDGER.c.sequence, LEDGER.c.hash)
-    .where(LEDGER.c.cluster_id == bindparam("cluster_id"))
-    .order_by(LEDGER.c.sequence.desc())
-    .limit(1)
+    "SELECT sequence, hash FROM ledger WHERE cluster_id = ? ORDER BY sequence DESC LIMIT 1"
 )
+_SUBJECTS: Final = (
+    "revision",
+    "decision_id",
+    "session_id",
+    "environment_id",
+    "activation_id",
+    "pruning_id",
+    "observation_id",
+    "gap_id",
+)
+"""Columns for what an entry is about, null where it is about something else."""
 
 
 class EntryKind(StrEnum):
@@ -78,6 +88,51 @@ def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:
     return canonical.digest([cluster_id, cluster, *[entry[name] for name in names]])
 
 
+class Chain:
+    """The ledger of one cluster as a transaction continues it, entry by entry."""
+
+    def __init__(self, connection: Connection, head: Head, pending: PendingRows) -> None:
+        """The caller holds the cluster's lock, and writes what is pending."""
+        self._head = head
+        self._pending = pending
+        self._identity = identity.columns(connection)
+        last = fetch(connection, _NEWEST, (head.cluster_id,))
+        self._sequence, self._previous = last[0] if last else (0, GENESIS)
+
+    def append(
+        self,
+        kind: EntryKind,
+        lines: Iterable[bytes],
+        *,
+        subject_digest: str,
+        at_ms: int,
+        actor: str,
+        environment: str = "",
+        **subjects: int | None,
+    ) -> str:
+        """The hash of the next entry. subjects: of `_SUBJECTS`, what the entry is about."""
+        assert subjects.keys() <= set(_SUBJECTS)
+        entry: dict[str, Any] = {
+            "cluster_id": self._head.cluster_id,
+            "sequence": self._sequence + 1,
+            "format": LEDGER_FORMAT,
+            "kind": kind.value,
+            **dict.fromkeys(_SUBJECTS),
+            **subjects,
+            "subject_digest": subject_digest,
+            "rows_digest": rows.digest_of(lines),
+            "at_ms": at_ms,
+            "actor": actor,
+            "environment": environment,
+            **self._identity,
+            "previous": self._previous,
+        }
+        entry["hash"] = hash_of(self._head.cluster_id, self._head.name, entry)
+        self._pending.add(LEDGER, [rows.of_table(LEDGER, entry)])
+        self._sequence, self._previous = entry["sequence"], entry["hash"]
+        return str(entry["hash"])
+
+
 def append(
     connection: Connection,
     head: Head,
@@ -88,41 +143,21 @@ def append(
     at_ms: int,
     actor: str,
     environment: str = "",
-    revision: int | None = None,
-    decision_id: int | None = None,
-    session_id: int | None = None,
-    environment_id: int | None = None,
-    activation_id: int | None = None,
-    pruning_id: int | None = None,
-    observation_id: int | None = None,
-    gap_id: int | None = None,
+    **subjects: int | None,
 ) -> str:
     """Write the cluster's next entry and give its hash; the caller holds the cluster's lock."""
-    last = connection.execute(_NEWEST, {"cluster_id": head.cluster_id}).first()
-    entry: dict[str, Any] = {
-        "cluster_id": head.cluster_id,
-        "sequence": last.sequence + 1 if last else 1,
-        "format": LEDGER_FORMAT,
-        "kind": kind.value,
-        "revision": revision,
-        "decision_id": decision_id,
-        "session_id": session_id,
-        "environment_id": environment_id,
-        "activation_id": activation_id,
-        "pruning_id": pruning_id,
-        "observation_id": observation_id,
-        "gap_id": gap_id,
-        "subject_digest": subject_digest,
-        "rows_digest": rows.digest_of(lines),
-        "at_ms": at_ms,
-        "actor": actor,
-        "environment": environment,
-        **identity.columns(connection),
-        "previous": last.hash if last else GENESIS,
-    }
-    entry["hash"] = hash_of(head.cluster_id, head.name, entry)
-    connection.execute(inserting(LEDGER), entry)
-    return str(entry["hash"])
+    pending = PendingRows()
+    found = Chain(connection, head, pending).append(
+        kind,
+        lines,
+        subject_digest=subject_digest,
+        at_ms=at_ms,
+        actor=actor,
+        environment=environment,
+        **subjects,
+    )
+    pending.write(connection)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,9 @@
-"""A decision, its trace, its effects and its ledger entry: one transaction."""
+"""Decisions with their traces, their effects and their ledger entries, in one transaction.
+
+Several decisions in a row may share a transaction: all of them are in the database, or none. Every
+row and every digest is what it would be if each had one of its own; ids, live versions and the last
+ledger entry are read once, and rows are written once per table.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
 from policy.decision.record import Keep, record_of
-from policy.store import identity, rows
+from policy.store import bulk, identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
@@ -19,21 +24,21 @@ from policy.store.model import Cause, Origin, QueueInfo, Recorded
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
-from policy.store.state.versions import Head, inserting, lock_head, puts_and_deletes, write_revision
+from policy.store.state.revisions import Revisions, puts_and_deletes
+from policy.store.state.versions import Head, lock_head
 from policy.store.tables import CYCLES, RULE_SETS
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
-_NEW_CYCLE: Final = insert(CYCLES).returning(CYCLES.c.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """Who decided, when, for which environment, and on whose behalf."""
+class DecidedPod:
+    """A decision with what it changes, made on the state that the one before it led to."""
 
-    actor: str
+    decision: Decision
+    changes: Sequence[Change]
     at_ms: int
-    environment: str = ""
-    origin: Origin = Origin.DECIDED
+    queue: QueueInfo = QueueInfo()  # noqa: RUF009 (frozen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +72,67 @@ def record(
     where another rule set is active in the environment by now: decide again. Raises
     SnapshotMismatch for a decision that was made on another state than that revision's.
     """
-    if environment:
-        environments.require_active(
-            connection, environment, cluster=cluster, digest=decision.rule_set_digest
-        )
+    decided = DecidedPod(
+        decision=decision, changes=changes, at_ms=at_ms, queue=queue or QueueInfo()
+    )
+    (recorded,) = record_group(
+        connection,
+        cluster,
+        [decided],
+        expected_revision=expected_revision,
+        rules=rules,
+        environment=environment,
+        actor=actor,
+        candidates_kept=candidates_kept,
+        cause=cause,
+        origin=origin,
+    )
+    return recorded
+
+
+def record_group(
+    connection: Connection,
+    cluster: str,
+    decided: Sequence[DecidedPod],
+    *,
+    expected_revision: int,
+    rules: AnyRuleSet,
+    environment: str = "",
+    actor: str,
+    candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
+    cause: Cause = Cause.DECISION,
+    origin: Origin = Origin.DECIDED,
+) -> list[Recorded]:
+    """Keep decisions that follow one another, all or none of them; see `record`.
+
+    expected_revision: that the first one was made on.
+    """
+    if not decided:
+        return []
     head = lock_head(connection, cluster)
-    return _write(
+    if environment:
+        environments.require_active(connection, environment, digest=rules.digest)
+    basis = Basis.newest(head, expected_revision=expected_revision)
+    writer = _Writer(
         connection,
         head,
-        decision,
-        changes,
-        basis=Basis.newest(head, expected_revision=expected_revision),
-        rule_set=RuleSetText.of(rules),
-        envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment, origin=origin),
-        queue=queue or QueueInfo(),
+        rules=rules,
+        environment=environment,
+        actor=actor,
         keep=candidates_kept,
         cause=cause,
-        hypothetical=False,
+        origin=origin,
+        first_ms=decided[0].at_ms,
+        count=len(decided),
     )
+    writer.look_up(one.changes for one in decided)
+    recorded = []
+    for one in decided:
+        done = writer.add(one, basis=basis)
+        basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
+        recorded.append(done)
+    writer.write()
+    return recorded
 
 
 def record_hypothetical(
@@ -108,124 +156,164 @@ def record_hypothetical(
     """
     head = lock_head(connection, cluster)
     basis = Basis.at(connection, head, revision)
-    rule_set = RuleSetText.of(rules)
+    every = list(supposed)
+    writer = _Writer(
+        connection,
+        head,
+        rules=rules,
+        environment=environment,
+        actor=actor,
+        keep=candidates_kept,
+        cause=Cause.DECISION,
+        origin=origin,
+        first_ms=at_ms,
+        count=len(every),
+    )
     recorded = []
-    for one in supposed:
+    for one in every:
         basis = basis.supposing(one.supposed)
-        recorded.append(
-            _write(
-                connection,
-                head,
-                one.decision,
-                (),
-                basis=basis,
-                rule_set=rule_set,
-                envelope=Envelope(actor=actor, at_ms=at_ms, environment=environment, origin=origin),
-                queue=QueueInfo(),
-                keep=candidates_kept,
-                cause=Cause.DECISION,
-                hypothetical=True,
-            )
-        )
+        decided = DecidedPod(decision=one.decision, changes=(), at_ms=at_ms)
+        recorded.append(writer.add(decided, basis=basis, hypothetical=True))
+    writer.write()
     return recorded
 
 
-def _write(
-    connection: Connection,
-    head: Head,
-    decision: Decision,
-    changes: Sequence[Change],
-    *,
-    basis: Basis,
-    rule_set: RuleSetText,
-    envelope: Envelope,
-    queue: QueueInfo,
-    keep: Keep,
-    cause: Cause,
-    hypothetical: bool,
-) -> Recorded:
-    base = basis.revision
-    basis.require(
-        decision.snapshot_digest,
-        now_ms=decision.now_ms,
-        history=decision.history,
-        subject=f"the decision of `{decision.preemptor}`",
-    )
-    if rule_set.digest != decision.rule_set_digest:
-        raise StoreError(
-            f"the decision of `{decision.preemptor}` was not made by rule set `{rule_set.name}`,"
-            " with which it is to be recorded"
-        )
-    rules = rule_sets.ensure(connection, rule_set, at_ms=envelope.at_ms)
-    revision = head.number + 1 if changes else None
-    cycle = _cycle(head, decision, envelope, queue, base=base, revision=revision)
-    cycle |= identity.columns(connection)
-    inserted = connection.execute(_NEW_CYCLE, cycle)
-    cycle["id"] = decision_id = inserted.scalar_one()
-    lines = [rows.line(CYCLES, cycle), rows.line(RULE_SETS, rules)]
+class _Writer:
+    """What the decisions of one transaction share."""
 
-    number, state = head.number, head.digest
-    if changes:
-        puts, deletes = puts_and_deletes(changes)
-        written = write_revision(
-            connection,
-            head,
-            puts,
-            deletes,
-            at_ms=envelope.at_ms,
-            source=f"decision {decision_id}",
-            cause=cause,
+    def __init__(
+        self,
+        connection: Connection,
+        head: Head,
+        *,
+        rules: AnyRuleSet,
+        environment: str,
+        actor: str,
+        keep: Keep,
+        cause: Cause,
+        origin: Origin,
+        first_ms: int,
+        count: int,
+    ) -> None:
+        """head: locked. first_ms: when the first decision is recorded; count: of all decisions."""
+        self._connection = connection
+        self._environment = environment
+        self._actor = actor
+        self._keep = keep
+        self._cause = cause
+        self._origin = origin
+        self._rules = RuleSetText.of(rules)
+        self._rules_row = rule_sets.ensure(connection, self._rules, at_ms=first_ms)
+        self._identity = identity.columns(connection)
+        self._ids = iter(_new_ids(connection, count))
+        self._pending = bulk.PendingRows()
+        self._revisions = Revisions(connection, head, self._pending)
+        self._chain = entries.Chain(connection, head, self._pending)
+
+    def look_up(self, changes: Iterable[Sequence[Change]]) -> None:
+        """Read what is true now of everything that changes, at once."""
+        self._revisions.look_up((kind, key) for some in changes for kind, key, _ in some)
+
+    def add(self, one: DecidedPod, *, basis: Basis, hypothetical: bool = False) -> Recorded:
+        """Make the rows of a decision that was made on the basis."""
+        decision, changes = one.decision, one.changes
+        subject = f"the decision of `{decision.preemptor}`"
+        basis.require(
+            decision.snapshot_digest,
+            now_ms=decision.now_ms,
+            history=decision.history,
+            subject=subject,
+        )
+        if self._rules.digest != decision.rule_set_digest:
+            raise StoreError(
+                f"{subject} was not made by rule set `{self._rules.name}`,"
+                " with which it is to be recorded"
+            )
+        decision_id = next(self._ids)
+        revision = self._revisions.head.number + 1 if changes else None
+        lines = [
+            self._cycle(one, decision_id, base=basis.revision, revision=revision),
+            rows.line(RULE_SETS, self._rules_row),
+        ]
+        if changes:
+            puts, deletes = puts_and_deletes(changes)
+            lines += self._revisions.add(
+                puts,
+                deletes,
+                at_ms=one.at_ms,
+                source=f"decision {decision_id}",
+                cause=self._cause,
+                decision_id=decision_id,
+                taken_away=decision.effects.clear_nominations,
+            ).lines
+        head = self._revisions.head
+        place = Place(
             decision_id=decision_id,
-            taken_away=decision.effects.clear_nominations,
+            cluster_id=head.cluster_id,
+            rule_set_id=self._rules_row["id"],
+            base_revision=basis.revision,
+            revision=revision,
+            origin=self._origin,
+            hypothetical=hypothetical,
         )
-        number, state = written.number, written.digest
-        lines += written.lines
+        for table, values in rows_of(record_of(decision, keep=self._keep), place):
+            self._pending.add(table, values)
+            lines += [rows.line_of(table, row) for row in values]
+        entry = self._chain.append(
+            entries.EntryKind.DECISION,
+            lines,
+            subject_digest=decision.digest,
+            at_ms=one.at_ms,
+            actor=self._actor,
+            environment=self._environment,
+            revision=revision,
+            decision_id=decision_id,
+        )
+        return Recorded(
+            decision_id=decision_id,
+            revision=head.number,
+            state_digest=head.digest,
+            ledger_hash=entry,
+        )
 
-    place = Place(
-        decision_id=decision_id,
-        cluster_id=head.cluster_id,
-        rule_set_id=rules["id"],
-        base_revision=base,
-        revision=revision,
-        origin=envelope.origin,
-        hypothetical=hypothetical,
-    )
-    for table, values in rows_of(record_of(decision, keep=keep), place):
-        if values:
-            connection.execute(inserting(table), values)
-            lines += [rows.line(table, row) for row in values]
-    entry = entries.append(
-        connection,
-        head,
-        entries.EntryKind.DECISION,
-        lines,
-        subject_digest=decision.digest,
-        at_ms=envelope.at_ms,
-        actor=envelope.actor,
-        environment=envelope.environment,
-        revision=revision,
-        decision_id=decision_id,
-    )
-    return Recorded(decision_id=decision_id, revision=number, state_digest=state, ledger_hash=entry)
+    def write(self) -> None:
+        """Write all rows."""
+        with bulk.together(self._connection):
+            self._revisions.write()
+            self._pending.write(self._connection)
+
+    def _cycle(
+        self, one: DecidedPod, decision_id: int, *, base: int, revision: int | None
+    ) -> bytes:
+        cycle: dict[str, Any] = {
+            "id": decision_id,
+            "cluster_id": self._revisions.head.cluster_id,
+            "at_ms": one.at_ms,
+            "actor": self._actor,
+            "environment": self._environment,
+            "pod": one.decision.preemptor,
+            "attempt": one.queue.attempt,
+            "queued_ms": one.queue.queued_ms,
+            "base_revision": base,
+            "revision": revision,
+            **self._identity,
+        }
+        values = rows.of_table(CYCLES, cycle)
+        self._pending.add(CYCLES, [values])
+        return rows.line_of(CYCLES, values)
 
 
-def _cycle(
-    head: Head,
-    decision: Decision,
-    envelope: Envelope,
-    queue: QueueInfo,
-    *,
-    base: int,
-    revision: int | None,
-) -> dict[str, Any]:
-    return {
-        "cluster_id": head.cluster_id,
-        "at_ms": envelope.at_ms,
-        "actor": envelope.actor,
-        "environment": envelope.environment,
-        "pod": decision.preemptor,
-        "attempt": queue.attempt,
-        "queued_ms": queue.queued_ms,
-        "base_revision": base,
-        "revision": revision,
-    }
+def _new_ids(connection: Connection, count: int) -> list[int]:
+    """Ids of decisions that nothing else is given."""
+    if connection.dialect.name == "postgresql":
+        found = bulk.fetch(connection, _NEXT_IDS, (count,))
+        return [decision_id for (decision_id,) in found]
+    # The writer is alone, and SQLite goes on behind the largest id that was ever written.
+    found = bulk.fetch(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'cycles'")
+    last: int = found[0][0] if found else 0
+    return list(range(last + 1, last + 1 + count))
+
+
+_NEXT_IDS: Final = (
+    "SELECT nextval(pg_get_serial_sequence('cycles', 'id')) FROM generate_series(1, ?)"
+)

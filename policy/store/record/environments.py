@@ -162,12 +162,12 @@ def active(connection: Connection, name: str, *, unless: int | None = None) -> A
     )
 
 
-def require_active(connection: Connection, name: str, *, cluster: str, digest: str) -> None:
+def require_active(connection: Connection, name: str, *, digest: str) -> None:
     """Raises RuleSetChanged where the environment has another active rule set.
 
-    Activations hold the cluster's lock, so what is found stays true until the transaction ends.
+    Whoever activates holds the cluster's lock, and so does the caller: what is found stays true
+    until the transaction ends.
     """
-    lock_head(connection, cluster)
     newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
     if newest is not None and newest.digest != digest:
         raise RuleSetChanged(name)

@@ -24,6 +24,7 @@ class RecordFace(Face):
     """Everything that is written: each call is one transaction with one entry in the ledger."""
 
     decision = writes(decisions.record)
+    decision_group = writes(decisions.record_group)
     hypothetical = writes(decisions.record_hypothetical)
     session = writes(sessions.record)
     change = writes(changing.change)

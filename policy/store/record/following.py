@@ -12,15 +12,8 @@ from policy.store import identity, rows
 from policy.store.ledger import entries
 from policy.store.model import Cause
 from policy.store.observed import Followed
-from policy.store.state.versions import (
-    Head,
-    Live,
-    Put,
-    live_versions,
-    lock_head,
-    puts_and_deletes,
-    write_revision,
-)
+from policy.store.state.revisions import Put, puts_and_deletes, write_revision
+from policy.store.state.versions import Head, Live, live_versions, lock_head
 from policy.store.tables import FOLLOW_POSITIONS, GAPS
 
 

@@ -15,16 +15,8 @@ from policy.store.errors import ImportConflict
 from policy.store.ledger import entries
 from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
 from policy.store.observed import Followed
-from policy.store.state.versions import (
-    Head,
-    Live,
-    Put,
-    find_head,
-    live_versions,
-    lock_head,
-    put,
-    write_revision,
-)
+from policy.store.state.revisions import Put, put, write_revision
+from policy.store.state.versions import Head, Live, find_head, live_versions, lock_head
 
 Progress = Callable[[int], None]
 """Called with the number of objects read so far."""

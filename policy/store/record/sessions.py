@@ -24,7 +24,8 @@ from policy.store.model import (
 from policy.store.record import rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
-from policy.store.state.versions import lock_head, puts_and_deletes, write_revision
+from policy.store.state.revisions import puts_and_deletes, write_revision
+from policy.store.state.versions import lock_head
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeAlias
 from policy.cluster import times
 from policy.cluster.objects import (
     ClusterObject,
+    CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     Namespace,
     Node,
     PersistentVolume,
@@ -18,7 +20,14 @@ from policy.cluster.objects import (
     PodGroup,
     PriorityClass,
     Queue,
+    ReplicaSet,
+    ReplicationController,
+    ResourceClaim,
+    ResourceQuota,
     SchedulingPodGroup,
+    Service,
+    StatefulSet,
+    StorageClass,
     Workload,
 )
 from policy.cluster.pod_groups import disruption_mode, min_count
@@ -30,9 +39,9 @@ Columns: TypeAlias = dict[str, Any]
 _NAMESPACE: Final = "default"
 
 
-def owner_of(pod: Pod) -> str:
+def owner_of(obj: Pod | ReplicaSet) -> str:
     """`Kind/name` of the controlling owner, "" without one."""
-    for reference in pod.metadata.owner_references or ():
+    for reference in obj.metadata.owner_references or ():
         if reference.controller:
             return f"{reference.kind}/{reference.name}"
     return ""
@@ -151,10 +160,56 @@ def _claim(claim: PersistentVolumeClaim) -> Columns:
 
 
 def _queue(queue: Queue) -> Columns:
-    return {"name": queue.metadata.name, "weight": queue.spec.weight}
+    spec = queue.spec
+    return {
+        "name": queue.metadata.name,
+        "weight": spec.weight,
+        "priority": spec.priority,
+        "parent": spec.parent,
+        "reclaimable": spec.reclaimable is not False,
+        "state": queue.status.state,
+    }
 
 
-def _name_only(obj: Namespace | CSINode) -> Columns:
+def _quota(quota: ResourceQuota) -> Columns:
+    return {
+        "namespace": quota.metadata.namespace or _NAMESPACE,
+        "name": quota.metadata.name,
+    }
+
+
+def _storage_class(of: StorageClass) -> Columns:
+    return {
+        "name": of.metadata.name,
+        "provisioner": of.provisioner,
+        "binding_mode": of.volume_binding_mode or "Immediate",
+    }
+
+
+def _capacity(capacity: CSIStorageCapacity) -> Columns:
+    return {**_within(capacity), "storage_class": capacity.storage_class_name}
+
+
+def _replica_set(replica_set: ReplicaSet) -> Columns:
+    return {**_within(replica_set), "owner": owner_of(replica_set)}
+
+
+def _resource_claim(claim: ResourceClaim) -> Columns:
+    return {**_within(claim), "allocated": claim.status.allocation is not None}
+
+
+def _within(
+    obj: Service
+    | ReplicationController
+    | ReplicaSet
+    | StatefulSet
+    | CSIStorageCapacity
+    | ResourceClaim,
+) -> Columns:
+    return {"namespace": obj.metadata.namespace or _NAMESPACE, "name": obj.metadata.name}
+
+
+def _name_only(obj: Namespace | CSINode | CSIDriver) -> Columns:
     return {"name": obj.metadata.name}
 
 
@@ -168,9 +223,18 @@ _COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
     "Queue": _queue,
     "SchedulingPodGroup": _scheduling_pod_group,
     "Workload": _workload,
+    "ResourceQuota": _quota,
     "PersistentVolume": _volume,
     "PersistentVolumeClaim": _claim,
     "CSINode": _name_only,
+    "StorageClass": _storage_class,
+    "CSIDriver": _name_only,
+    "CSIStorageCapacity": _capacity,
+    "Service": _within,
+    "ReplicationController": _within,
+    "ReplicaSet": _replica_set,
+    "StatefulSet": _within,
+    "ResourceClaim": _resource_claim,
 }
 
 

@@ -106,7 +106,15 @@ POD_GROUPS: Final = _versions(
     text("priority_class"),
     text("phase"),
 )
-QUEUES: Final = _versions("queues", text("name"), int64("weight"))
+QUEUES: Final = _versions(
+    "queues",
+    text("name"),
+    int64("weight"),
+    int64("priority"),
+    text("parent"),
+    boolean("reclaimable"),
+    text("state"),
+)
 SCHEDULING_POD_GROUPS: Final = _versions(
     "scheduling_pod_groups",
     text("namespace"),
@@ -119,6 +127,7 @@ SCHEDULING_POD_GROUPS: Final = _versions(
     boolean("scheduled"),
 )
 WORKLOADS: Final = _versions("workloads", text("namespace"), text("name"), int64("template_count"))
+RESOURCE_QUOTAS: Final = _versions("resource_quotas", text("namespace"), text("name"))
 PERSISTENT_VOLUMES: Final = _versions("persistent_volumes", text("name"), text("claim"))
 PERSISTENT_VOLUME_CLAIMS: Final = _versions(
     "persistent_volume_claims",
@@ -128,6 +137,22 @@ PERSISTENT_VOLUME_CLAIMS: Final = _versions(
     text("storage_class"),
 )
 CSI_NODES: Final = _versions("csi_nodes", text("name"))
+STORAGE_CLASSES: Final = _versions(
+    "storage_classes", text("name"), text("provisioner"), text("binding_mode")
+)
+CSI_DRIVERS: Final = _versions("csi_drivers", text("name"))
+CSI_STORAGE_CAPACITIES: Final = _versions(
+    "csi_storage_capacities", text("namespace"), text("name"), text("storage_class")
+)
+SERVICES: Final = _versions("services", text("namespace"), text("name"))
+REPLICATION_CONTROLLERS: Final = _versions(
+    "replication_controllers", text("namespace"), text("name")
+)
+REPLICA_SETS: Final = _versions("replica_sets", text("namespace"), text("name"), text("owner"))
+STATEFUL_SETS: Final = _versions("stateful_sets", text("namespace"), text("name"))
+RESOURCE_CLAIMS: Final = _versions(
+    "resource_claims", text("namespace"), text("name"), boolean("allocated")
+)
 
 VERSIONS: Final[Mapping[str, Table]] = {
     "Node": NODES,
@@ -139,9 +164,18 @@ VERSIONS: Final[Mapping[str, Table]] = {
     "Queue": QUEUES,
     "SchedulingPodGroup": SCHEDULING_POD_GROUPS,
     "Workload": WORKLOADS,
+    "ResourceQuota": RESOURCE_QUOTAS,
     "PersistentVolume": PERSISTENT_VOLUMES,
     "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
     "CSINode": CSI_NODES,
+    "StorageClass": STORAGE_CLASSES,
+    "CSIDriver": CSI_DRIVERS,
+    "CSIStorageCapacity": CSI_STORAGE_CAPACITIES,
+    "Service": SERVICES,
+    "ReplicationController": REPLICATION_CONTROLLERS,
+    "ReplicaSet": REPLICA_SETS,
+    "StatefulSet": STATEFUL_SETS,
+    "ResourceClaim": RESOURCE_CLAIMS,
 }
 """Kind -> the table of its versions."""
 

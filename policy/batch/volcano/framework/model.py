@@ -1,0 +1,201 @@
+"""Tasks, jobs and queues as Volcano knows them.
+
+Source: Volcano `pkg/scheduler/api` (job_info.go, queue_info.go, pod_info.go). Statuses are those
+of kube-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from policy.batch.model import HOLDING, READY, VALID, Status
+from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract
+from policy.cluster.objects import Pod, PodGroup, Queue
+
+OPEN: Final = "Open"
+ROOT: Final = "root"
+
+SCHEDULED: Final = frozenset({Status.RUNNING, Status.BOUND, Status.FAILED, Status.SUCCEEDED})
+"""Statuses of tasks that have been placed, whatever became of them."""
+
+
+class Phase(StrEnum):
+    """Phases of a pod group."""
+
+    PENDING = "Pending"  # waits to be let into its queue
+    INQUEUE = "Inqueue"  # may be placed
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+# Not known to the garbage collector: a task refers to nothing that refers to it.
+class Task(Struct, kw_only=True, eq=False, gc=False):
+    """One pod in a session."""
+
+    index: int  #: place among the session's tasks, in order of namespace and name
+    shape: int  #: index among the session's shapes: of the same shape is who asks for the same
+    row: int  #: row of the pod in the snapshot
+    key: str  #: namespace/name
+    uid: str
+    job: str  #: uid of its job; "" where it belongs to none
+    priority: int
+    created_ms: int
+    request: Amount  #: charged, and must fit; shared between tasks, never changed
+    best_effort: bool  #: asks for nothing
+    role: str  #: task of the Volcano job that the pod is a replica of
+    preemptable: bool
+    gated: bool
+    revocable: bool  #: may use nodes of a revocable zone
+    ordinal: int | None  #: number at the end of the pod's name, None without one
+    pod: Pod
+    status: Status
+    node: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """A pod group and its tasks."""
+
+    uid: str  #: namespace/name of the group
+    index: int = -1  #: place among the session's jobs, in order of uid
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    minimum: int = 0  #: so many tasks must be ready, or none is sent
+    roles: dict[str, int] = field(default_factory=dict)  #: role -> so many tasks of it
+    least: Amount | None = None  #: minResources; None where the group names none
+    created_ms: int = 0
+    phase: str = ""
+    preemptable: bool = False
+    group: PodGroup | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)  #: by uid
+    ready: int = 0
+    waiting: int = 0  #: promised room
+    idlers: int = 0  #: tasks that wait and ask for nothing
+    allocated: Amount = field(default_factory=nothing)  #: of tasks in allocated statuses
+    asked: Amount = field(default_factory=nothing)  #: of all tasks
+    #: roles of which a task found no node in this session, and tasks of which that is known
+    failed_roles: set[str] = field(default_factory=set)
+    _by_status: dict[Status, dict[str, Task]] = field(default_factory=dict)
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.uid] = task
+        add(self.asked, task.request)
+        self._by_status.setdefault(task.status, {})[task.uid] = task
+        self._count(task, task.status, 1)
+
+    def move(self, task: Task, status: Status) -> None:
+        """Gives a task of the job another status."""
+        del self._by_status[task.status][task.uid]
+        self._count(task, task.status, -1)
+        task.status = status
+        self._by_status.setdefault(status, {})[task.uid] = task
+        self._count(task, status, 1)
+
+    def _count(self, task: Task, status: Status, by: int) -> None:
+        if status in READY:
+            self.ready += by
+            if status in HOLDING:
+                (add if by > 0 else subtract)(self.allocated, task.request)
+        elif status is Status.PIPELINED:
+            self.waiting += by
+        elif status is Status.PENDING and task.best_effort:
+            self.idlers += by
+
+    def count(self, *statuses: Status) -> int:
+        return sum(len(self._by_status.get(s, ())) for s in statuses)
+
+    def having(self, status: Status) -> list[Task]:
+        """Tasks of a status, in order of uid."""
+        found = self._by_status.get(status)
+        return sorted(found.values(), key=lambda t: t.uid) if found else []
+
+    def in_statuses(self, statuses: Iterable[Status]) -> Iterator[Task]:
+        for status in statuses:
+            yield from self._by_status.get(status, {}).values()
+
+    @property
+    def pending(self) -> bool:
+        """Does the group still wait to be let into its queue?"""
+        return self.phase in {"", Phase.PENDING}
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready + self.idlers >= self.minimum
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Would the job be ready once everything it is promised is free?"""
+        return self.ready + self.waiting + self.idlers >= self.minimum
+
+    @property
+    def is_starving(self) -> bool:
+        return self.ready + self.waiting < self.minimum
+
+    @property
+    def elastic(self) -> Amount:
+        """What its tasks hold beyond the group's minimum."""
+        return exceeded(self.allocated, self.least or {})
+
+    # --- minimums of roles -----------------------------------------------------------------------
+
+    @property
+    def roles_count(self) -> bool:
+        """Minimums of roles are looked at unless they add up to more than the job's own."""
+        return bool(self.roles) and self.minimum >= sum(self.roles.values())
+
+    def roles_valid(self) -> bool:
+        return self._roles_reach(self.in_statuses(VALID))
+
+    def roles_ready(self) -> bool:
+        return self._roles_reach(self._ready_tasks())
+
+    def roles_pipelined(self) -> bool:
+        waiting = self.in_statuses({Status.PIPELINED})
+        return self._roles_reach([*self._ready_tasks(), *waiting])
+
+    def _ready_tasks(self) -> list[Task]:
+        idle = [t for t in self.in_statuses({Status.PENDING}) if t.best_effort]
+        return [*self.in_statuses(READY), *idle]
+
+    def _roles_reach(self, tasks: Iterable[Task]) -> bool:
+        if not self.roles_count:
+            return True
+        counts = roles_of(tasks)
+        return all(counts.get(role, 0) >= least for role, least in self.roles.items())
+
+
+def roles_of(tasks: Iterable[Task]) -> dict[str, int]:
+    """Number of tasks by role."""
+    counts: dict[str, int] = {}
+    for task in tasks:
+        counts[task.role] = counts.get(task.role, 0) + 1
+    return counts
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class BatchQueue:
+    """A queue with what its owner set."""
+
+    name: str
+    index: int
+    weight: int
+    priority: int
+    capability: Amount | None  #: None where it names nothing
+    deserved: Amount
+    guarantee: Amount
+    reclaimable: bool
+    state: str
+    parent: str
+    created_ms: int
+    queue: Queue
+
+    @property
+    def open(self) -> bool:
+        return self.state == OPEN

@@ -1,0 +1,118 @@
+"""`policy explain observed:ID`: an observed preemption with what its scheduler never says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+from policy.cli.observed import document
+from policy.store import StoredDecision
+
+if TYPE_CHECKING:
+    from policy.store import Store
+    from policy.store.observed import ObservationRow
+
+PREFIX: Final = "observed:"
+
+
+def number_in(text: str) -> int:
+    """The number in `observed:ID`. Raises Misused."""
+    number = text.removeprefix(PREFIX)
+    if not re.fullmatch(r"[0-9]{1,18}", number):
+        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
+    return int(number)
+
+
+def explained(db: str, number: int, form: str) -> int:
+    """Print an observed preemption and the decision that was made again for it."""
+    from policy.cli import explain, view
+
+    with session.open_store(db) as store:
+        row = store.read.observation(number)
+        again, why = _again(store, row)
+        if form in ("json", "yaml"):
+            decided = None if again is None else view.document(again)
+            output.document({**document(row), "decided_again": decided}, form)
+            return Exit.OK
+        if form != "table":
+            lines = [] if again is None else view.document(again)["candidates"]
+            output.rows(lines, form, columns=("position", "node", "victims", "eliminated_by"))
+            return Exit.OK
+        _print(row)
+        output.line()
+        if again is None:
+            output.line(f"It cannot be decided again: {why}")
+            return Exit.OK
+        output.line(f"Decided again by {row.rule_set}, all potential nodes examined")
+        rules = as_observed(row).canonical
+        explain.print_reasons(again, rules)
+    return Exit.OK
+
+
+def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | None, str]:
+    from policy.decision.record import record_of
+
+    try:
+        decision, _ = AgainDecider(store).decide(row, as_observed(row), evaluate_all=True)
+    except CannotDecide as exc:
+        return None, str(exc)
+    stored = StoredDecision.unsaved(
+        record_of(decision),
+        cluster=row.cluster,
+        environment="",
+        base_revision=int(row.detail.get("revision", row.base_revision or 0)),
+        at_ms=row.at_ms,
+        actor=row.actor,
+    )
+    return stored, ""
+
+
+def _print(row: ObservationRow) -> None:
+    preemptor = row.preemptor or "an unknown pod"
+    pods = output.number(row.victim_count, "pod")
+    output.line(f"observed preemption {row.id}: {preemptor} took {row.node} from {pods}")
+    output.line()
+    priority = "" if row.preemptor_priority is None else f", priority {row.preemptor_priority}"
+    facts = (
+        ("preemptor", f"{preemptor}{priority}"),
+        ("uid", row.preemptor_uid),
+        ("node", row.node),
+        ("scheduler", row.scheduler),
+        ("happened", session.instant(row.now_ms)),
+        ("recorded", f"{session.instant(row.at_ms)} by {session.writer(row)}"),
+        ("source", row.source),
+        ("confidence", row.confidence),
+        ("state", _state(row)),
+        ("verdict", row.verdict + (f": {row.reason}" if row.reason else "")),
+        ("rule set", f"{row.rule_set} {row.rule_set_digest}".strip()),
+        ("digest", row.digest),
+    )
+    for name, value in facts:
+        if value:
+            output.line(f"{name:<12}{value}")
+    output.line()
+    output.line("Evicted")
+    output.print_table(
+        [
+            {
+                "pod": victim.victim,
+                "priority": victim.priority,
+                "owner": victim.owner,
+                "ran": f"{victim.run_seconds} s",
+                "evidence": victim.evidence.replace(",", ", "),
+                "pdb violated": victim.pdb_violating,
+            }
+            for victim in row.victims
+        ],
+        columns=("pod", "priority", "owner", "ran", "evidence", "pdb violated"),
+        right=("priority", "ran"),
+    )
+
+
+def _state(row: ObservationRow) -> str:
+    if row.base_revision is None:
+        return f"cluster {row.cluster}; the state before it is not kept"
+    return f"cluster {row.cluster}, revision {row.base_revision}"

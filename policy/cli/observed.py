@@ -1,0 +1,236 @@
+"""`policy observed`"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, rule_files, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.audit.observed.again import ComparedRow
+    from policy.rules import RuleSet
+    from policy.store import Store
+    from policy.store.observed import ObservationRow
+
+VERDICTS: Final = ("same", "tie", "order", "sampling", "lag", "other", "unknown")
+_CONFIDENCES: Final = ("certain", "likely", "possible")
+_COLUMNS: Final = (
+    "id",
+    "at",
+    "preemptor",
+    "node",
+    "victims",
+    "confidence",
+    "verdict",
+    "reason",
+)
+_COMPARED: Final = (
+    "id",
+    "at",
+    "preemptor",
+    "node",
+    "victims",
+    "outcome",
+    "to",
+    "instead",
+    "spared",
+)
+_SUMS: Final = (
+    "week",
+    "namespace",
+    "evictions",
+    "would_be",
+    "spared",
+    "others",
+    "pdb_violations",
+    "pdb_violations_would_be",
+)
+
+
+@click.command("observed")
+@options.db_option
+@options.any_cluster_option
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.past_instant,
+    help="That happened at this time or later: ISO 8601, or `7d`, `2h` before now.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=options.past_instant,
+    help="That happened before this time.",
+)
+@click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
+@click.option("--node", metavar="NAME", help="On this node.")
+@click.option("--preemptor", metavar="NAMESPACE/NAME", help="Made for this pod.")
+@click.option("--victim", metavar="NAMESPACE/NAME", help="That evicted this pod.")
+@click.option("--verdict", type=click.Choice(VERDICTS), help="With this verdict.")
+@click.option("--confidence", type=click.Choice(_CONFIDENCES), help="So sure.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Decide each one under other rules as well, and report what these would have done.",
+)
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    shell_complete=options.proposing("rules"),
+    help="The other rules; the active ones of the cluster's environment, where left out.",
+)
+@rule_files.rules_root_option
+@options.newest_option
+@options.output_option
+def command(
+    db: str,
+    cluster: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    namespace: str | None,
+    node: str | None,
+    preemptor: str | None,
+    victim: str | None,
+    verdict: str | None,
+    confidence: str | None,
+    compare: bool,
+    rules: str | None,
+    limit: int,
+    form: str,
+) -> int:
+    """List the preemptions that a cluster's own scheduler made, the newest first.
+
+    They come from imports (`policy import` of dumps with events and of recorded watches) and from
+    followed clusters (`policy follow`). Confidence says how sure it is who preempted whom:
+    `certain` where an event names both, `likely` where a marked victim's node is the one that a
+    single pod was nominated to, `possible` otherwise. Each was decided again, by the rule set of
+    its server's version, on the state just before it; the verdict says what came of that:
+
+    \b
+      same      the same node and victims
+      tie       another node, equal on every criterion
+      order     other victims, equal in priority and start time
+      sampling  a candidate; the scheduler need not have looked at the better one
+      lag       the same on the state a moment earlier or later
+      other     something else; the reason names the first difference
+      unknown   it cannot be decided again; the reason says what is missing
+
+    `policy explain observed:ID` shows one in full. With `--compare` each is also decided under
+    other rules: evictions avoided, other victims, budgets kept, by namespace and week.
+
+    \b
+    Example:
+      policy observed --since 7d --verdict other
+      policy observed --compare --rules kube-1.30 --output json
+    """
+    with session.open_store(db) as store:
+        found = store.read.observations(
+            cluster,
+            since_ms=options.millis(since),
+            until_ms=options.millis(until),
+            namespace=namespace,
+            node=node,
+            preemptor=preemptor,
+            victim=victim,
+            verdict=verdict,
+            confidence=confidence,
+            limit=limit,
+        )
+        if compare:
+            return _compare(store, found, _rules(store, found, rules), form)
+        if rules is not None:
+            raise options.Misused("`--rules` goes with `--compare`")
+    if form in ("json", "yaml"):
+        output.document([document(row) for row in found], form)
+    else:
+        several = len({row.cluster for row in found}) > 1
+        columns = ("id", "cluster", *_COLUMNS[1:]) if several else _COLUMNS
+        output.rows([_line(row) for row in found], form, columns=columns, right=("id", "victims"))
+    if len(found) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    return Exit.OK
+
+
+def _line(row: ObservationRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "cluster": row.cluster,
+        "at": session.instant(row.now_ms),
+        "preemptor": row.preemptor or "(unknown)",
+        "node": row.node,
+        "victims": row.victim_count,
+        "confidence": row.confidence,
+        "verdict": row.verdict,
+        "reason": row.reason,
+    }
+
+
+def document(row: ObservationRow) -> dict[str, Any]:
+    """Everything that is known of an observation, with the names of the tables' columns."""
+    from msgspec import to_builtins
+
+    values: dict[str, Any] = to_builtins(row)
+    for name in ("at_ms", "now_ms"):
+        values[name.removesuffix("_ms")] = session.instant(values.pop(name))
+    return values
+
+
+def _rules(store: Store, found: list[ObservationRow], source: str | None) -> RuleSet:
+    if source is not None:
+        return rule_files.rule_set(source)
+    from policy.rules import RuleSet
+
+    clusters = {row.cluster for row in found}
+    active = [row for row in store.read.environments() if row.cluster in clusters and row.active]
+    if len(active) != 1:
+        count = "several environments" if active else "no environment"
+        raise options.Misused(
+            f"{count} with active rules for the cluster: name the other rules with `--rules`"
+        )
+    activation = active[0].active
+    assert activation is not None
+    return RuleSet.from_canonical(store.read.rule_set(activation.rule_set_digest))
+
+
+def _compare(store: Store, found: list[ObservationRow], rules: RuleSet, form: str) -> int:
+    from dataclasses import asdict
+
+    from policy.audit.observed.again import compare, sums
+
+    rows = list(compare(store, found, rules))
+    totals = [asdict(row) for row in sums(rows)]
+    lines = [_compared(row) for row in rows]
+    if form in ("json", "yaml"):
+        output.document({"rules": rules.name, "preemptions": lines, "sums": totals}, form)
+        return Exit.OK
+    if form == "table":
+        output.line(f"Observed preemptions, and what {rules.name} would have done")
+        output.print_table(lines, columns=_COMPARED, right=("id", "victims", "instead"))
+        output.line()
+        output.line("By week and namespace of the victims")
+        output.print_table(totals, columns=_SUMS, right=_SUMS[2:])
+    else:
+        output.rows(lines, form, columns=_COMPARED)
+    undecided = sum(not row.outcome for row in rows)
+    if undecided:
+        output.say(f"{output.number(undecided, 'preemption')} cannot be decided again")
+    return Exit.OK
+
+
+def _compared(row: ComparedRow) -> dict[str, Any]:
+    observation = row.observation
+    return {
+        "id": observation.id,
+        "at": session.instant(observation.now_ms),
+        "preemptor": observation.preemptor or "(unknown)",
+        "node": observation.node,
+        "victims": len(row.theirs),
+        "outcome": row.outcome or f"unknown: {row.detail}",
+        "to": row.node,
+        "instead": len(row.victims) if row.outcome else None,
+        "spared": ", ".join(row.kept),
+    }

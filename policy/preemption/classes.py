@@ -1,0 +1,369 @@
+"""Classes of equal pods: what was found about each node for one of them serves the others.
+
+Pods of one workload differ in name, and the cluster differs by a few nodes from one decision to the
+next. So what the filters and the dry run found about a node is kept for the whole class and found
+again only where something happened on the node: `decide` asks for nodes, and those whose findings
+are missing are judged and dry-run by the ordinary functions, on these nodes alone. Sampling,
+ranking, eligibility, effects and all texts are made for every pod anew.
+
+When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
+and `--paranoid` never do. A pod goes the full path where findings would depend on more than the
+node and the class (`_shared`, `_shared_victims`): a filter that looks beyond the node (topology
+spread, pod affinity, volumes), extenders, a nomination of the pod itself; and the dry run does
+where there are rules of `victims.forbid`, conditions or keys without a value, an order of
+importance that depends on the instant.
+
+Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
+pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
+are what makes the class. Every delta marks the nodes of the pods that it touches, before and after;
+a delta that touches nodes, or other kinds than pods and budgets, drops all classes. Who is allowed
+and who violates is compared pod by pod with what the findings were made from, whatever rule or
+budget it came from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from policy.cluster.objects import Volume
+from policy.cluster.snapshot import Delta, Rows, Snapshot
+from policy.cluster.tables import Bools, Ints, taken
+from policy.filters.pipeline import Judged, Pipeline
+from policy.preemption.context import Context
+from policy.preemption.importance import Importance
+from policy.preemption.victims import Allowed, DryRun, dry_run
+
+_KEPT: Final = 32
+"""Classes that are remembered: as many kinds of pods may take turns."""
+
+_FOLLOWED: Final = frozenset({"PodDisruptionBudget"})
+"""Kinds beside Pod whose changes show in what the findings are compared with."""
+
+
+# --- the classes of a snapshot -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Classes:
+    """The classes that were asked for on a snapshot or before it, the last one at the end."""
+
+    by_key: dict[bytes, PodClass] = field(default_factory=dict)
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Classes | None:
+        if delta.nodes_changed or delta.other_kinds - _FOLLOWED:
+            return None
+        touched = _touched(before, after, delta)
+        return _Classes({key: one.left_at(touched) for key, one in self.by_key.items()})
+
+
+def _touched(before: Snapshot, after: Snapshot, delta: Delta) -> Rows:
+    """Nodes on which something happened: pods that are or were there, or nominated to them."""
+    known = delta.rows[: delta.rows.size - delta.added]
+    nodes = np.concatenate(
+        [delta.old_node, delta.new_node, before.nominated[known], after.nominated[delta.rows]]
+    )
+    return np.unique(nodes[nodes >= 0]).astype(np.int64)
+
+
+def class_of(context: Context) -> PodClass | None:
+    """The class of the pod, None where it takes the full path."""
+    if not _shared(context):
+        return None
+    classes = context.snapshot.derived("classes", lambda _: _Classes()).by_key
+    key = _key(context)
+    found = classes.pop(key, None)
+    if found is None or not found.serves(context):
+        found = PodClass.empty(context)
+    classes[key] = found
+    while len(classes) > _KEPT:
+        del classes[next(iter(classes))]
+    found.follow()
+    return found
+
+
+def _shared(context: Context) -> bool:
+    """Does what the filters find about a node depend on the node and the class alone?"""
+    pod = context.incoming.pod
+    return (
+        not context.rules.extenders
+        and not pod.status.nominated_node_name
+        and all(volume == Volume(name=volume.name) for volume in pod.spec.volumes or ())
+        and context.pipeline.local
+    )
+
+
+def _shared_victims(context: Context) -> bool:
+    """And what the dry run finds?"""
+    victims = context.rules.victims
+    return (
+        not victims.forbid
+        and all(key.expression.total for key in victims.importance)
+        and type(context.importance) is Importance
+        and context.importance.lasting
+        and not context.allowed.without_value
+    )
+
+
+def _key(context: Context) -> bytes:
+    """Everything of the pod and the rules that a finding is computed from."""
+    incoming = context.incoming
+    status = incoming.pod.status
+    # Volumes of which the scheduler reads nothing have names that are made up.
+    spec = replace(incoming.pod.spec, volumes=None)
+    sizes = (status.resources, status.container_statuses, status.init_container_statuses)
+    return msgspec.json.encode([context.rules.digest, incoming.namespace, spec, *sizes])
+
+
+# --- one class ---------------------------------------------------------------------------------
+
+_NO_CANDIDATE, _CANDIDATE, _WITHOUT_VICTIMS, _OVER_LIMIT, _NEEDLESS = range(5)
+
+
+@dataclass(slots=True, eq=False)
+class _Findings:
+    """What is known of each node; row i of every array is node i."""
+
+    judged: Bools
+    status: Ints  #: index into `statuses`
+    ran: Bools
+    kind: NDArray[np.int8]
+    pdb_violations: Ints
+    first: Ints  #: where its victims begin
+    count: Ints  #: of its victims, also where these are too many
+    load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
+    decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
+    victims: Rows  #: rows of pods
+    violating: Bools  #: parallel to `victims`
+
+    def copy(self) -> _Findings:
+        # What is known before the values: in between another thread may add nodes.
+        judged, ran = self.judged.copy(), self.ran.copy()
+        return _Findings(
+            judged=judged,
+            status=self.status.copy(),
+            ran=ran,
+            kind=self.kind.copy(),
+            pdb_violations=self.pdb_violations.copy(),
+            first=self.first.copy(),
+            count=self.count.copy(),
+            load=self.load.copy(order="K"),
+            decided=self.decided.copy(),
+            victims=self.victims,
+            violating=self.violating,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """The findings for one class on one snapshot."""
+
+    _filters: tuple[str, ...]
+    _findings: _Findings
+    _made_from: tuple[Allowed, Bools] | None  #: allowed pods, and those that violate a budget
+    _own: bool  #: False: the findings are those of a snapshot before, without `_left`
+    _left: tuple[Rows, ...]  #: nodes on which something happened since
+    _statuses: _Statuses
+
+    @staticmethod
+    def empty(context: Context) -> PodClass:
+        nodes, width = len(context.names), context.pipeline.width
+
+        def integers(*shape: int) -> Ints:
+            return np.zeros(shape, dtype=np.int64)
+
+        findings = _Findings(
+            judged=np.zeros(nodes, dtype=np.bool_),
+            status=integers(nodes),
+            ran=np.zeros(nodes, dtype=np.bool_),
+            kind=np.zeros(nodes, dtype=np.int8),
+            pdb_violations=integers(nodes),
+            first=integers(nodes),
+            count=integers(nodes),
+            load=integers(width, nodes).T,
+            decided=integers(nodes, len(context.rules.victims.eligible) + 1),
+            victims=integers(0),
+            violating=np.zeros(0, dtype=np.bool_),
+        )
+        return PodClass(
+            _filters=context.pipeline.names,
+            _findings=findings,
+            _made_from=None,
+            _own=True,
+            _left=(),
+            _statuses=_Statuses(),
+        )
+
+    def serves(self, context: Context) -> bool:
+        """Are the filters those that the findings are of?"""
+        pipeline = context.pipeline
+        return self._filters == pipeline.names and self._findings.load.shape[1] == pipeline.width
+
+    def left_at(self, touched: Rows) -> PodClass:
+        """The class on a snapshot that follows, where something happened on the nodes."""
+        left = (*self._left, touched) if touched.size else self._left
+        return PodClass(
+            _filters=self._filters,
+            _findings=self._findings,
+            _made_from=self._made_from,
+            _own=False,
+            _left=left,
+            _statuses=self._statuses,
+        )
+
+    def follow(self) -> None:
+        """Forget what is not true any more since the snapshot that the findings are of."""
+        if not self._own:
+            self._findings, self._own = self._findings.copy(), True
+            for nodes in self._left:
+                self._findings.judged[nodes] = self._findings.ran[nodes] = False
+            self._left = ()
+
+    def with_victims(self, context: Context) -> PodClass | None:
+        """The class ready for dry runs; None where these take the full path."""
+        if not _shared_victims(context):
+            return None
+        if self._made_from is not None:
+            allowed, violating = self._made_from
+            self._compare(context, allowed.rule, context.allowed.rule)
+            self._compare(context, violating, context.violating)
+        self._made_from = (context.allowed, context.violating)
+        return self
+
+    def _compare(self, context: Context, before: NDArray[Any], now: NDArray[Any]) -> None:
+        """Forget nodes of pods of which something else is true. Both: (pods,)."""
+        if before is now:
+            return
+        # Pods that one of them does not have were touched by a delta.
+        size = min(before.size, now.size)
+        nodes = context.snapshot.node[np.flatnonzero(before[:size] != now[:size])]
+        self._findings.ran[nodes[nodes >= 0]] = False
+
+    # --- the filters -----------------------------------------------------------------------------
+
+    def judge(self, context: Context) -> Judged:
+        """`Pipeline.judge` of every node as it is."""
+        found, pipeline = self._findings, context.pipeline
+        unknown = np.flatnonzero(~found.judged)
+        if unknown.size:
+            judged = pipeline.judge(taken(pipeline.base, unknown), unknown)
+            ids = np.array([self._statuses.id_of(s) for s in judged.statuses], dtype=np.int64)
+            found.status[unknown] = ids[judged.index]
+            found.judged[unknown] = True
+        return self._statuses.ordered(found.status, pipeline)
+
+    # --- the dry run -----------------------------------------------------------------------------
+
+    def dry_run(self, context: Context, nodes: Rows) -> DryRun:
+        """`victims.dry_run` of some nodes (ascending), without their potential victims."""
+        found = self._findings
+        unknown = nodes[~found.ran[nodes]]
+        if unknown.size:
+            self._run(context, unknown)
+        kind = found.kind[nodes]
+        candidates, failed = nodes[kind == _CANDIDATE], nodes[kind == _NO_CANDIDATE]
+        over_limit = nodes[kind == _OVER_LIMIT]
+        flat, offsets = _listed(found.first[candidates], found.count[candidates])
+        return DryRun(
+            potentials=(),
+            nodes=candidates,
+            victims=found.victims[flat],
+            offsets=offsets,
+            violating=found.violating[flat],
+            pdb_violations=found.pdb_violations[candidates],
+            failed=failed,
+            failed_load=taken(found.load, failed),
+            without_victims=nodes[kind == _WITHOUT_VICTIMS],
+            over_limit=over_limit,
+            needed=found.count[over_limit],
+            needless=nodes[kind == _NEEDLESS],
+        )
+
+    def decided(self, nodes: Rows) -> list[int]:
+        """Pods on nodes that were dry-run for which no victim rule decided, then each of them."""
+        found: list[int] = self._findings.decided[nodes].sum(axis=0).tolist()
+        return found
+
+    def _run(self, context: Context, nodes: Rows) -> None:
+        found = self._findings
+        new = dry_run(
+            context.pipeline,
+            context.potential_victims(nodes),
+            context.rules.victims,
+            context.importance,
+        )
+        found.kind[nodes] = _NO_CANDIDATE
+        for kind, of_kind in (
+            (_CANDIDATE, new.nodes),
+            (_WITHOUT_VICTIMS, new.without_victims),
+            (_OVER_LIMIT, new.over_limit),
+            (_NEEDLESS, new.needless),
+        ):
+            found.kind[of_kind] = kind
+        found.load[new.failed] = new.failed_load
+        found.pdb_violations[new.nodes] = new.pdb_violations
+        self._add_victims(new)
+        found.count[new.over_limit] = new.needed
+        rows, group = context.order.on(nodes)
+        width = found.decided.shape[1]
+        numbers = group * width + context.allowed.rule[rows] + 1
+        counts = np.bincount(numbers, minlength=nodes.size * width)
+        found.decided[nodes] = counts.reshape(nodes.size, width)
+        found.ran[nodes] = True
+
+    def _add_victims(self, new: DryRun) -> None:
+        """Behind those that there are; victims of nodes found anew are left out at times."""
+        found = self._findings
+        found.count[new.nodes] = 0
+        if found.victims.size > 1024 + 2 * int(found.count[found.ran].sum()):
+            kept = np.flatnonzero(found.ran & (found.kind == _CANDIDATE))
+            flat, offsets = _listed(found.first[kept], found.count[kept])
+            found.victims, found.violating = found.victims[flat], found.violating[flat]
+            found.first[kept] = offsets[:-1]
+        found.first[new.nodes] = found.victims.size + new.offsets[:-1]
+        found.count[new.nodes] = np.diff(new.offsets)
+        found.victims = np.concatenate([found.victims, new.victims])
+        found.violating = np.concatenate([found.violating, new.violating])
+
+
+def _listed(first: Ints, count: Ints) -> tuple[Rows, Rows]:
+    """Positions of the elements of some segments, one after the other, and their offsets there."""
+    offsets = np.zeros(count.size + 1, dtype=np.int64)
+    np.cumsum(count, out=offsets[1:])
+    return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], count), offsets
+
+
+class _Statuses:
+    """The statuses that a class has met, and the order in which the filters list them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, str, tuple[str, ...]], int] = {}
+        self._orders: dict[tuple[bool, bytes], Judged] = {}
+
+    def id_of(self, status: tuple[int, str, tuple[str, ...]]) -> int:
+        return self._ids.setdefault(status, len(self._ids))
+
+    def ordered(self, status: Ints, pipeline: Pipeline) -> Judged:
+        """What the filters would say of every node at once; status: (nodes,) ids."""
+        nominated = np.flatnonzero(pipeline.has_nominated)[:1]
+        there = np.flatnonzero(np.bincount(status, minlength=len(self._ids)))
+        key = (bool(nominated.size), there.tobytes())
+        order = self._orders.get(key)
+        if order is None:
+            # One node of each status, and one with a nominated pod where there are any, are
+            # judged together: the order of statuses does not depend on how many nodes have them.
+            first = np.array([int(np.argmax(status == i)) for i in there.tolist()], dtype=np.int64)
+            some = np.concatenate([first, nominated])
+            judged = pipeline.judge(taken(pipeline.base, some), some)
+            places = np.zeros(len(self._ids), dtype=np.int64)
+            places[there] = judged.index[: there.size]
+            codes = np.zeros(len(self._ids), dtype=np.int8)
+            codes[there] = judged.codes[: there.size]
+            order = Judged(codes=codes, index=places, statuses=judged.statuses)
+            self._orders[key] = order
+        return Judged(codes=order.codes[status], index=order.index[status], statuses=order.statuses)

@@ -1,0 +1,349 @@
+"""New revisions: old versions end, new ones begin, nominations follow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, cast
+
+from sqlalchemy import Connection, Table
+
+from policy.cluster import digest
+from policy.cluster.objects import ClusterObject, Pod, encode
+from policy.store import bulk, rows
+from policy.store.errors import StoreError
+from policy.store.model import Cause, NominationEnd
+from policy.store.state.columns import Columns, columns_of
+from policy.store.state.versions import FINISHED, Head, Live, live_versions, nomination_of
+from policy.store.tables import NOMINATION_ENDS, NOMINATIONS, REVISIONS, VERSIONS, covered
+from policy.store.tables.base import LEDGER_FORMAT
+
+
+class Put(NamedTuple):
+    """A new version of an object, ready to be written."""
+
+    kind: str
+    key: str
+    digest: str
+    manifest: bytes
+    obj: ClusterObject
+
+    def columns(self) -> Columns:
+        """Raises StoreError for an object whose quantities or times are none."""
+        return columns_of(self.kind, self.key, self.obj)
+
+
+@dataclass(slots=True)
+class Written:
+    """A revision that was made, with the lines that its ledger entry covers."""
+
+    number: int
+    digest: str
+    lines: list[bytes] = field(repr=False)
+
+
+def put(kind: str, key: str, obj: ClusterObject) -> Put:
+    """The object as a version; its columns are made where it is written."""
+    manifest = encode(obj)
+    return Put(kind, key, digest.encoded_digest(manifest), manifest, obj)
+
+
+def puts_and_deletes(
+    changes: Iterable[digest.Change],
+) -> tuple[list[Put], list[tuple[str, str]]]:
+    """Changes ready to be written; of several changes of one object the last one counts."""
+    last = {(kind, key): obj for kind, key, obj in changes}
+    unknown = next((kind for kind, _ in last if kind not in VERSIONS), None)
+    if unknown is not None:
+        raise StoreError(f"objects of kind `{unknown}` are not kept")
+    puts = [put(kind, key, obj) for (kind, key), obj in last.items() if obj is not None]
+    return puts, [at for at, obj in last.items() if obj is None]
+
+
+def write_revision(
+    connection: Connection,
+    head: Head,
+    puts: Sequence[Put],
+    deletes: Sequence[tuple[str, str]],
+    *,
+    live: Mapping[str, Mapping[str, Live]] | None = None,
+    at_ms: int,
+    source: str,
+    cause: Cause,
+) -> Written:
+    """Write the revision after `head`: (kind, key) pairs are unique over puts and deletes.
+
+    live: versions that are true now, where the caller has them; looked up otherwise.
+    """
+    pending = bulk.PendingRows()
+    revisions = Revisions(connection, head, pending, live=live)
+    written = revisions.add(puts, deletes, at_ms=at_ms, source=source, cause=cause)
+    revisions.write()
+    pending.write(connection)
+    return written
+
+
+@dataclass(slots=True)
+class _Version:
+    """A version that is to be inserted."""
+
+    values: bulk.Row  #: what the ledger covers of it
+    manifest: bytes
+    valid_to: int | None = None
+
+
+@dataclass(slots=True)
+class _OfKind:
+    """What changes about the objects of one kind."""
+
+    live: dict[str, Live] = field(default_factory=dict)  #: true now, as far as it was looked up
+    known: set[str] = field(default_factory=set)  #: keys that were looked up
+    all_known: bool = False
+    made: list[_Version] = field(default_factory=list)
+    newest: dict[str, _Version] = field(default_factory=dict)  #: of `made`, what has not ended
+    ended: list[tuple[str, int, int]] = field(default_factory=list)  #: key, from, to
+
+
+class Revisions:
+    """Revisions of one cluster, made one after the other and written together.
+
+    Later ones build on earlier ones that no row tells of yet: a version that begins and ends
+    within the transaction is inserted as it ended.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        head: Head,
+        pending: bulk.PendingRows,
+        *,
+        live: Mapping[str, Mapping[str, Live]] | None = None,
+    ) -> None:
+        """head: locked. live: all versions of some kinds that are true now."""
+        self.head = head
+        self._connection = connection
+        self._pending = pending
+        self._kinds = {
+            kind: _OfKind(live=dict(of_kind), all_known=True)
+            for kind, of_kind in (live or {}).items()
+        }
+        self._nominated: dict[str, int] = {}  # revision of nominations that were made here
+
+    def look_up(self, objects: Iterable[tuple[str, str]]) -> None:
+        """Read what is true now of objects (kind, key) that are going to change, all at once."""
+        keys: dict[str, dict[str, None]] = {}
+        for kind, key in objects:
+            of_kind = self._kinds.setdefault(kind, _OfKind())
+            if not of_kind.all_known and key not in of_kind.known:
+                keys.setdefault(kind, {})[key] = None
+        for kind, wanted in keys.items():
+            of_kind = self._kinds[kind]
+            of_kind.live |= live_versions(self._connection, self.head, kind, wanted)
+            of_kind.known |= wanted.keys()
+
+    def add(
+        self,
+        puts: Sequence[Put],
+        deletes: Sequence[tuple[str, str]],
+        *,
+        at_ms: int,
+        source: str,
+        cause: Cause,
+        decision_id: int | None = None,
+        taken_away: Collection[str] = (),
+    ) -> Written:
+        """The revision after `head`, which is the head then.
+
+        puts, deletes: (kind, key) pairs are unique over both. taken_away: pods whose nomination
+        another pod's preemption clears. Raises StoreError for an object that cannot be removed.
+        """
+        self.look_up([*((p.kind, p.key) for p in puts), *deletes])
+        number = self.head.number + 1
+        changed = [
+            *((p.kind, p.key, p.digest) for p in puts),
+            *((kind, key, None) for kind, key in deletes),
+        ]
+        state = digest.chain_state(self.head.digest, changed)
+        revision = (
+            self.head.cluster_id,
+            number,
+            at_ms,
+            source,
+            str(cause),
+            len(puts),
+            len(deletes),
+            self.head.digest,
+            state,
+        )
+        self._pending.add(REVISIONS, [revision])
+        lines = [rows.line_of(REVISIONS, revision)]
+        by_kind: dict[str, tuple[list[Put], list[str]]] = {}
+        for one in puts:
+            by_kind.setdefault(one.kind, ([], []))[0].append(one)
+        for kind, key in deletes:
+            by_kind.setdefault(kind, ([], []))[1].append(key)
+        for kind, (new, removed) in by_kind.items():
+            self._require(kind, removed)
+            if kind == "Pod":
+                moves = _Moves(at_ms=at_ms, decision_id=decision_id, taken_away=taken_away)
+                lines += self._follow_nominations(new, removed, number, moves)
+            lines += self._change(kind, new, removed, number)
+        self.head = Head(
+            cluster_id=self.head.cluster_id, name=self.head.name, number=number, digest=state
+        )
+        return Written(number=number, digest=state, lines=lines)
+
+    def _require(self, kind: str, removed: Sequence[str]) -> None:
+        live = self._kinds[kind].live
+        missing = next((key for key in removed if key not in live), None)
+        if missing is not None:
+            raise StoreError(
+                f"{kind} `{missing}` cannot be removed from cluster `{self.head.name}`: "
+                "it does not exist there"
+            )
+
+    def _change(
+        self, kind: str, new: Sequence[Put], removed: Sequence[str], number: int
+    ) -> Iterator[bytes]:
+        """End the old versions and begin the new ones; the lines of both."""
+        of_kind, table = self._kinds[kind], VERSIONS[kind]
+        live = of_kind.live
+        for key in (*(p.key for p in new), *removed):
+            old = live.pop(key, None)
+            if old is None:
+                continue
+            begun_here = of_kind.newest.pop(key, None)
+            if begun_here is None:
+                of_kind.ended.append((key, old.valid_from, number))
+            else:
+                begun_here.valid_to = number
+            yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
+        typed = covered(table, LEDGER_FORMAT)[_BEFORE:_BEHIND]
+        for one in new:
+            columns = one.columns()
+            own = [columns[name] for name in typed]
+            values = (self.head.cluster_id, one.key, number, *own, one.digest)
+            version = _Version(values, one.manifest)
+            of_kind.made.append(version)
+            of_kind.newest[one.key] = version
+            live[one.key] = _live(number, one)
+            yield rows.line_of(table, values)
+
+    # --- nominations -----------------------------------------------------------------------------
+
+    def _follow_nominations(
+        self, new: Sequence[Put], removed: Sequence[str], number: int, moves: _Moves
+    ) -> Iterator[bytes]:
+        """Rows for the nominations that the changed pods begin or end."""
+        before = self._kinds["Pod"].live
+        ended: dict[str, NominationEnd] = {}
+        made: list[bulk.Row] = []
+        after: dict[str, Pod | None] = {one.key: cast("Pod", one.obj) for one in new}
+        after |= dict.fromkeys(removed)
+        for key, pod in after.items():
+            was = before.get(key)
+            now = nomination_of(pod) if pod is not None else ""
+            if was is not None and was.nominated:
+                same_pod = pod is not None and pod.metadata.uid == was.uid
+                if same_pod and was.nominated == now:
+                    continue
+                ended[key] = _end_cause(key, pod, was, moves.taken_away)
+            if now and pod is not None:
+                uid, priority = pod.metadata.uid, pod.spec.priority or 0
+                made.append((number, key, uid, priority, now, moves.decision_id, moves.at_ms))
+        ends = [
+            (begun, key, number, moves.decision_id, ended[key].value, moves.at_ms)
+            for key, begun in self._standing(list(ended))
+        ]
+        self._nominated |= {key: number for _, key, *_ in made}
+        for table, found in ((NOMINATION_ENDS, ends), (NOMINATIONS, made)):
+            complete = [(self.head.cluster_id, *values) for values in found]
+            self._pending.add(table, complete)
+            yield from (rows.line_of(table, values) for values in complete)
+
+    def _standing(self, pods: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Revision in which the standing nomination of each pod was made."""
+        here = {key: self._nominated.pop(key) for key in pods if key in self._nominated}
+        yield from here.items()
+        elsewhere = [key for key in pods if key not in here]
+        if elsewhere:
+            of_pods, wanted = bulk.among(self._connection, elsewhere)
+            query = _STANDING.format(of_pods=of_pods)
+            yield from bulk.fetch(self._connection, query, (self.head.cluster_id, wanted))
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write the versions. What else belongs to the revisions is among the pending rows."""
+        for kind, of_kind in self._kinds.items():
+            table, made = VERSIONS[kind], of_kind.made
+            # First they end: one version of an object is true at a time.
+            self._end(table, of_kind.ended)
+            names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
+            values = ((*v.values, v.valid_to, v.manifest.decode()) for v in made)
+            bulk.insert_rows(self._connection, table, names, values, count=len(made))
+            of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
+
+    def _end(self, table: Table, ended: Sequence[tuple[str, int, int]]) -> None:
+        if not ended:
+            return
+        some: Iterable[bulk.Row]
+        if self._connection.dialect.name == "postgresql":
+            keys, since, until = (list(values) for values in zip(*ended, strict=True))
+            statement = _ENDING_TOGETHER.format(table=table.name)
+            some = [(keys, since, until, self.head.cluster_id)]
+        else:
+            statement = _ENDING.format(table=table.name)
+            some = ((to, self.head.cluster_id, key, since) for key, since, to in ended)
+        bulk.execute_many(self._connection, statement, some)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moves:
+    """What nominations that begin or end in a revision have in common."""
+
+    at_ms: int
+    decision_id: int | None
+    taken_away: Collection[str]
+
+
+_BEFORE: Final = 3
+"""Columns of a version before those of its kind: cluster, key, first revision."""
+_BEHIND: Final = -1
+"""And behind them, as far as the ledger covers it: the digest."""
+
+
+def _live(number: int, one: Put) -> Live:
+    if not isinstance(one.obj, Pod):
+        return Live(number, one.digest)
+    return Live(number, one.digest, one.obj.metadata.uid, nomination_of(one.obj))
+
+
+_ENDING: Final = (
+    "UPDATE {table} SET valid_to = ? WHERE cluster_id = ? AND key = ? AND valid_from = ?"
+)
+_ENDING_TOGETHER: Final = (
+    "UPDATE {table} SET valid_to = ended.valid_to"
+    " FROM unnest(?::text[], ?::bigint[], ?::bigint[]) AS ended (key, valid_from, valid_to)"
+    " WHERE {table}.cluster_id = ? AND {table}.key = ended.key"
+    " AND {table}.valid_from = ended.valid_from"
+)
+
+_STANDING: Final = (
+    "SELECT n.pod, n.made_revision FROM nominations n WHERE n.cluster_id = ? AND n.pod {of_pods}"
+    " AND NOT EXISTS (SELECT 1 FROM nomination_ends e WHERE e.cluster_id = n.cluster_id"
+    " AND e.made_revision = n.made_revision AND e.pod = n.pod)"
+)
+
+
+def _end_cause(
+    key: str, after: Pod | None, was: Live, taken_away: Collection[str]
+) -> NominationEnd:
+    if after is None or after.metadata.uid != was.uid or after.status.phase in FINISHED:
+        return NominationEnd.POD_GONE
+    if after.spec.node_name:
+        same = after.spec.node_name == was.nominated
+        return NominationEnd.BOUND if same else NominationEnd.BOUND_ELSEWHERE
+    if after.status.nominated_node_name:
+        return NominationEnd.SUPERSEDED
+    return NominationEnd.TAKEN_AWAY if key in taken_away else NominationEnd.CLEARED

@@ -1,0 +1,192 @@
+"""Decisions that share a transaction: the rows of each are those of a decision on its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from policy.audit.replay import replay_all
+from policy.cluster.objects import ClusterObject
+from policy.rules import RuleSet
+from policy.scheduling import group
+from policy.scheduling.cycle import Scheduler
+from policy.scheduling.second_look import DecisionsDiffer
+from policy.store import Cause, Store
+from policy.store.journal import StoreJournal
+from policy.store.tables import METADATA
+from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects, selector
+
+RULES = RuleSet.load("kube-1.36")
+WAITING = 40
+
+
+def cluster() -> list[ClusterObject]:
+    """Full nodes and forty pods of several sizes, of which later ones take from earlier ones."""
+    nodes = [
+        a_node(f"n{i:02}")
+        .cpu(4)
+        .running(*(a_pod(f"low-{i}-{j}").labelled(app="low").priority(j).cpu(1) for j in range(4)))
+        for i in range(10)
+    ]
+    waiting = [
+        a_pod(f"w{i:02}").priority(5 + i % 4).cpu(1 + i % 3).labelled(kind=f"k{i % 5}")
+        for i in range(WAITING)
+    ]
+    budget = a_pdb("low").allowing(3).by(selector(app="low"))
+    return list(objects(*nodes, budget, *waiting))
+
+
+def scheduler(journal: StoreJournal, **options: Any) -> Scheduler:
+    return Scheduler(journal, RULES, clock=lambda: NOW_MS, seed=7, **options)
+
+
+@pytest.fixture
+def journal(database_url: str) -> Iterator[StoreJournal]:
+    with Store.open(database_url) as store:
+        yield filled(store)
+
+
+def filled(store: Store, kind: type[StoreJournal] = StoreJournal) -> StoreJournal:
+    store.record.import_objects("default", cluster(), at_ms=NOW_MS, source="dump")
+    return kind(store, "default", actor="ann", clock=lambda: NOW_MS)
+
+
+def every_row(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables, in the order of their values."""
+    with store._database.reading() as connection:
+        return {
+            table.name: sorted(map(tuple, connection.execute(select(table))), key=repr)
+            for table in METADATA.sorted_tables
+        }
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def two_databases(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """Two empty databases of one kind."""
+    if request.param == "postgres":
+        make = request.getfixturevalue("make_postgres")
+        template = request.getfixturevalue("postgres_template")
+        return [make(template), make(template)]
+    paths = [tmp_path / f"{i}.db" for i in range(2)]
+    for path in paths:
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    return list(map(str, paths))
+
+
+def test_the_rows_are_those_of_decisions_one_by_one(
+    two_databases: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of one and groups of many leave the same rows and digests in every table."""
+    found = []
+    for url, largest in zip(two_databases, (1, 64), strict=True):
+        monkeypatch.setattr(group, "LARGEST", largest)
+        monkeypatch.setattr(group, "LONGEST_SECONDS", 60)
+        with Store.open(url) as store:
+            steps = list(scheduler(filled(store)).run())
+            found.append(every_row(store))
+            assert store.ledger.verify().ok
+            assert len(steps) == WAITING
+            assert len(store.state.revisions("default")) > 20
+    assert found[0] == found[1]
+
+
+def test_decisions_of_a_group_replay(journal: StoreJournal) -> None:
+    """Each is the decision that the full path makes on its revision."""
+    ids = [step.recording.decision_id for step in scheduler(journal).run() if step.recording]
+    verdicts = Counter(r.verdict.value for r in replay_all(journal._store, ids))
+    assert verdicts == {"equal": WAITING}
+
+
+class Meddled(StoreJournal):
+    """A journal beside which somebody else changes the cluster before some of its records."""
+
+    meddle: Callable[[int], None] = staticmethod(lambda number: None)
+    records = 0
+
+    def record(self, decided: Any, **options: Any) -> Any:
+        self.records += 1
+        self.meddle(self.records)
+        return super().record(decided, **options)
+
+
+def test_a_group_that_was_overtaken_is_decided_again(database_url: str) -> None:
+    """No pod is lost or decided twice, and every decision is on the state that others left."""
+    with Store.open(database_url) as store:
+        journal = filled(store, Meddled)
+        assert isinstance(journal, Meddled)
+
+        def meddle(number: int) -> None:
+            if number in {1, 4, 5, 6, 9}:
+                pod: PodBuilder = a_pod(f"other-{number}").cpu(1).labelled(kind="other")
+                change = ("Pod", f"default/other-{number}", pod.pod)
+                store.record.change(
+                    "default", [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE
+                )
+
+        journal.meddle = meddle
+        steps = list(scheduler(journal).run())
+        ids = [row.id for row in store.read.decisions("default")]
+        verdicts = Counter(r.verdict.value for r in replay_all(store, ids))
+        assert {
+            "decided": Counter(step.decision.preemptor for step in steps),
+            "recorded": Counter(row.preemptor for row in store.read.decisions("default")),
+            "told": sorted(s.recording.decision_id for s in steps if s.recording),
+            "verdicts": verdicts,
+            "ledger": store.ledger.verify().findings,
+        } == {
+            "decided": Counter({f"default/w{i:02}": 1 for i in range(WAITING)}),
+            "recorded": Counter({f"default/w{i:02}": 1 for i in range(WAITING)}),
+            "told": sorted(ids),
+            "verdicts": {"equal": WAITING},
+            "ledger": (),
+        }
+
+
+def test_a_pod_that_others_placed_meanwhile_is_left_out(database_url: str) -> None:
+    """What was decided for it in the group that was overtaken is not recorded."""
+    with Store.open(database_url) as store:
+        journal = filled(store, Meddled)
+        assert isinstance(journal, Meddled)
+        placed = a_pod("w20").priority(5).cpu(1).on("n00").pod
+
+        def meddle(number: int) -> None:
+            if number == 4:
+                change = ("Pod", "default/w20", placed)
+                store.record.change(
+                    "default", [change], at_ms=NOW_MS, source="watch", cause=Cause.LIVE
+                )
+
+        journal.meddle = meddle
+        decided = {step.decision.preemptor for step in scheduler(journal).run()}
+        assert decided == {f"default/w{i:02}" for i in range(WAITING) if i != 20}
+        assert store.ledger.verify().ok
+
+
+def test_what_was_decided_before_a_failure_is_recorded(journal: StoreJournal) -> None:
+    """The error comes behind the decisions of its group, and nothing is recorded of its pod."""
+
+    class Failing(Scheduler):
+        def _propose(self, pod: str, *arguments: Any) -> Any:
+            if pod == FAILS:
+                raise DecisionsDiffer("they differ")
+            return super()._propose(pod, *arguments)
+
+    steps: list[str] = []
+    run = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
+    with pytest.raises(DecisionsDiffer):
+        steps.extend(step.decision.preemptor for step in run)
+    kept = [row.preemptor for row in journal._store.read.decisions("default")]
+    assert sorted(kept) == sorted(steps)
+    assert len(steps) == ORDER.index(FAILS)
+
+
+ORDER = [
+    f"default/w{i:02}" for priority in (3, 2, 1, 0) for i in range(WAITING) if i % 4 == priority
+]
+FAILS = ORDER[17]
