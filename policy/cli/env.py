@@ -220,7 +220,7 @@ def activate(
       policy env create prod
       policy env activate prod kube-1.36 --reason "as in the cluster"
       policy env activate prod environments/prod --reason "budgets are hard limits from now on" \
-        --require-proof at-least:active
+        --require-proof "never:victim.namespace == 'kube-system'"
     """
     from policy.cases import beside, run_beside
     from policy.rules.files import shipped

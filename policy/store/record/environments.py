@@ -74,7 +74,7 @@ def activate(
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
     if instead_of is not None:
-        require_active(connection, name, cluster=head.name, digest=instead_of)
+        require_active(connection, name, digest=instead_of)
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
     used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
     last = connection.execute(
