@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
     from policy.store.model import (
         ActivationRow,
+        CallAnswer,
+        CallMode,
         Cause,
         Change,
         ChangedState,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         Recorded,
         RecordedSession,
         RevisionRow,
+        ServedCall,
         SessionRecord,
         SessionRow,
         SessionStep,
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivationRow",
+    "CallAnswer",
+    "CallMode",
     "Cause",
     "Change",
     "ChangedState",
@@ -87,6 +92,7 @@ __all__ = [
     "RecordedSession",
     "RevisionRow",
     "Schema",
+    "ServedCall",
     "SessionRecord",
     "SessionRow",
     "SessionStep",
@@ -108,6 +114,8 @@ __all__ = [
 
 _HOMES = {
     "ActivationRow": "policy.store.model",
+    "CallAnswer": "policy.store.model",
+    "CallMode": "policy.store.model",
     "Cause": "policy.store.model",
     "Change": "policy.store.model",
     "ChangedState": "policy.store.model",
@@ -144,6 +152,7 @@ _HOMES = {
     "Schema": "policy.store.migrate",
     "SessionRecord": "policy.store.model",
     "SessionRow": "policy.store.model",
+    "ServedCall": "policy.store.model",
     "SessionStep": "policy.store.model",
     "SnapshotMismatch": "policy.store.record.basis",
     "SqlResult": "policy.store.read.sql",
