@@ -36,6 +36,8 @@ COMMANDS: Final = {
     "export": "policy.cli.export:command",
     "rules": "policy.cli.rules:group",
     "env": "policy.cli.env:group",
+    "serve": "policy.cli.serve:command",
+    "token": "policy.cli.token:group",
     "db": "policy.cli.db:group",
     "batch": "policy.cli.batch:group",
     "conform": "policy.cli.conform:command",
