@@ -38,6 +38,8 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--victim", EVIL],
         ["--compare", "--rules", EVIL],
     ],
+    "policy who": [[LOW], [EVIL], [LOW, "--cluster", EVIL], [LOW, "--around", EVIL]],
+    "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
     "policy report cost": [["--cluster", EVIL]],
