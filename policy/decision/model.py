@@ -440,6 +440,15 @@ class ExtenderCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedNode:
+    """A candidate that a scheduler offered: a node, and the pods that would leave it."""
+
+    node: str
+    victims: tuple[str, ...]  #: uids, in the scheduler's order
+    pdb_violations: int  #: by the scheduler's count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCount(Status):
     """How many nodes have one status."""
 
@@ -480,6 +489,8 @@ class TraceFields:
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...]
     extender_calls: tuple[ExtenderCall, ...] = ()
+    #: what a scheduler offered to choose from; None where the engine searched itself
+    offer: tuple[OfferedNode, ...] | None = None
     #: pods that leave the nominated node, where the pod may not preempt because of them
     waits_for: tuple[LeavingPod, ...] = ()
     #: what stands in the way, where there is no candidate

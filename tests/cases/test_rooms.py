@@ -34,6 +34,7 @@ ROOMS = (
     "audit",
     "parts",
     "simulation",
+    "server",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""
