@@ -431,6 +431,7 @@ def test_an_import_says_what_it_filled_in(policy: Policy, tmp_path: Path) -> Non
     classed["spec"]["priorityClassName"] = "high"
     plain = a_pod("shop/plain", "", 0, 1)
     del plain["spec"]["priority"]
+    classed["status"] = plain["status"] = {}
     plain["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 1}}
     items = [
         {

@@ -1,4 +1,4 @@
-"""Variables that people asked for: QoS class, leaving, limits, and the lowest priority of a node."""
+"""QoS class, time of leaving, limits, the lowest priority of a node, truth values in ranking."""
 
 from __future__ import annotations
 
