@@ -461,3 +461,23 @@ def test_an_import_says_what_it_filled_in(policy: Policy, tmp_path: Path) -> Non
         for database in (filled, as_is)
     ]
     assert found == [["classed,1000", "plain,0"], ["classed,0", "plain,0"]]
+
+
+# --- where a pod fits ----------------------------------------------------------------------------
+
+
+def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster) -> None:
+    """Which scorer made the difference, and by how much; of equals the first by name is taken."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        a_node("n3"),
+        a_pod("shop/busy", "n1", 0, 3, START),
+        a_pod("shop/new", "", 0, 1),
+    )
+    preempted(policy, database, "shop/new")
+    text = explained(policy, database, "--why-not", "n1")
+    assert text.startswith("n1: it passes all filters too; the pod was placed on n2: ")
+    assert "least-allocated " in text
+    assert " points against " in text
+    assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")
