@@ -98,7 +98,7 @@ def test_an_unknown_class_is_an_error_with_help() -> None:
         "  help: did you mean `gold`?\n"
         "b.json: Pod shop/p: spec.priorityClassName: unknown priority class `xyz`\n"
         "  help: import its PriorityClass too (`kubectl get priorityclasses -o json`),"
-        " or give the pod a number in `spec.priority`"
+        " or give a number in `spec.priority`"
     )
 
 
