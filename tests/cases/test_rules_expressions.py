@@ -221,6 +221,9 @@ CONTEXT_GROUPS = {
     Context.FORBID: {"preemptor", "victim", "node", "now"},
     Context.IMPORTANCE: {"preemptor", "victim", "node", "now"},
     Context.RANKING: {"preemptor", "node", "candidate", "cluster", "now"},
+    Context.GROUP_ELIGIBILITY: {"group", "cluster", "now"},
+    Context.UNITS: {"group", "unit", "cluster", "now"},
+    Context.UNIT_IMPORTANCE: {"group", "unit", "cluster", "now"},
 }
 
 

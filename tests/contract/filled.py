@@ -50,6 +50,7 @@ from policy.store import (
 )
 from policy.store.observed import NewObservation
 from policy.store.record.following import Gap
+from policy.store.record.simulating import NewSimulation
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -222,6 +223,19 @@ def fill(store: Store, cluster: str = "default") -> None:
         rules=BY_HAND,
     )
     observe(store, cluster)
+    simulated = NewSimulation(
+        digest=f"sha256:{cluster}",
+        trace="week",
+        trace_digest="sha256:week",
+        seed=7,
+        start_ms=NOW,
+        end_ms=NOW + 1000,
+        engine_version="1",
+        kept_in="",
+        options={"restart": "whole"},
+        result={"evictions": 3},
+    )
+    store.record.simulation(cluster, simulated, rules=BY_HAND, at_ms=NOW + 18, actor="carl")
 
 
 def observe(store: Store, cluster: str) -> None:
