@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "decisions": "policy.cli.decisions:command",
     "explain": "policy.cli.explain:command",
     "observed": "policy.cli.observed:command",
+    "follow": "policy.cli.follow:command",
     "nominations": "policy.cli.nominations:command",
     "report": "policy.cli.report:group",
     "state": "policy.cli.state:group",
@@ -240,5 +241,7 @@ _KNOWN: Final = (
     ("policy.proving.questions", "ProvingError"),
     ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),
+    ("policy.live.connection", "LiveError"),
+    ("policy.live.connection", "Interrupted"),
     ("policy.audit.tables_out", "ExportError"),
 )

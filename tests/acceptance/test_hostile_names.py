@@ -33,6 +33,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--victim", EVIL],
         ["--compare", "--rules", EVIL],
     ],
+    "policy follow": [["--kubeconfig", EVIL], ["--listen", EVIL], ["--environment", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
     "policy report cost": [["--cluster", EVIL]],

@@ -31,6 +31,7 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "live",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""

@@ -208,7 +208,7 @@ def situation(connection: Connection, cluster: str, preemption: Preemption) -> S
     keys = {victim.pod for victim in preemption.victims} | {preemption.preemptor} - {""}
     versions = _Versions(connection, number, keys)
     effects: list[tuple[int, bool]] = []
-    if preemption.nominated:
+    if not preemption.again:
         effects += _nomination(versions, preemption)
     for victim in preemption.victims:
         effects += _departure(versions, victim)
