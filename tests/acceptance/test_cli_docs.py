@@ -155,9 +155,23 @@ def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
         config["contexts"][0]["name"] = "prod"
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
         for line in docs.examples(COMMANDS["policy follow"]):
-            ended = f"export KUBECONFIG={tmp_path}/kubeconfig\ntimeout --preserve-status 5 {line}"
-            done = shell(workplace, ended)
-            assert (done.returncode, '"event": "ended"' in done.stderr) == (0, True)
+            running = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"],
+                cwd=workplace,
+                env={
+                    **os.environ,
+                    "KUBECONFIG": str(tmp_path / "kubeconfig"),
+                    "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+                    "PYTHONPATH": str(ROOT),
+                },
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert running.stderr is not None
+            began = json.loads(running.stderr.readline())
+            running.terminate()
+            ended = json.loads(running.communicate(timeout=60)[1].splitlines()[-1])
+            assert (began["event"], ended["event"], running.returncode) == ("following", "ended", 0)
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if not path.startswith(OWN_TESTS)])
