@@ -12,11 +12,11 @@ from typing import Final
 from policy.audit.differences import Difference, first_difference
 from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import ENGINE_VERSION, Decision
+from policy.decision.model import ENGINE_VERSION, Decision, OfferedNode
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Store, StoreError
+from policy.store import DecisionRow, Origin, Store, StoreError
 from policy.store.read.queries import Frozen
 
 _BATCH: Final = 500
@@ -43,7 +43,12 @@ class Replayer:
                 )
             self._inputs.expect(batch)
             self._frozen = self._store.read.frozen(
-                [row.id for row in batch if self._reads(row, "history_needs", "extenders")]
+                [
+                    row.id
+                    for row in batch
+                    if row.origin == Origin.EXTENDER
+                    or self._reads(row, "history_needs", "extenders")
+                ]
             )
             yield from batch
 
@@ -81,9 +86,14 @@ class Replayer:
                 seed=row.seed,
                 evaluate_all=row.evaluate_all,
                 extenders=self.extenders(row, rules),
+                offer=self.offer(row),
             )
         except NotRecorded as exc:
             raise Incomplete((MissingInput.EXTENDERS,), str(exc)) from exc
+
+    def offer(self, row: DecisionRow) -> tuple[OfferedNode, ...] | None:
+        """What a scheduler offered to choose from; None where the engine searched itself."""
+        return self._frozen.get(row.id, Frozen()).offer
 
     def extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
         """What the extenders of its rules answered then; the network is never asked."""

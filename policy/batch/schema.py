@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from policy.batch.settings import RECORDED_NODES, Naming, Options
-from policy.rules.schema import MetadataModel, Model
+from policy.rules.schema import MetadataModel
+from policy.rules.schema_parts import Model
 
 _NAMES: Final = Naming()
 _OPTIONS: Final = Options()

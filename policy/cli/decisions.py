@@ -20,13 +20,13 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="Made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="Made for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=options.past_instant,
+    callback=options.instant,
     help="Made for a time before this one.",
 )
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")

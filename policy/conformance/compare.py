@@ -50,6 +50,7 @@ PLUGINS: Final[Mapping[str, str]] = {
     "topology-spread": "PodTopologySpread",
     "pod-affinity": "InterPodAffinity",
     "declared-features": "NodeDeclaredFeatures",
+    "resource-claims": "DynamicResources",
 }
 """kube-scheduler's names of the filters of rule files."""
 

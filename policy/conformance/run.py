@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from policy.conformance import compare, running, scenario, sessions, variants, volcano
+from policy.conformance import (
+    compare,
+    groups,
+    running,
+    scenario,
+    sessions,
+    variants,
+    volcano,
+)
 from policy.conformance.results import RecordingError, Result
 from policy.text.system import explained
 from policy.workers import without_interrupt
@@ -61,6 +69,7 @@ FORMS: Final[Sequence[Form]] = (
     variants.Variants(),
     Preemptions(),
     volcano.VolcanoCases(),
+    groups.Groups(),
     running.Running(),
     sessions.Sessions(),
 )

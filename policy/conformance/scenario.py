@@ -116,7 +116,7 @@ class Head(msgspec.Struct, frozen=True):
 
     id: str | None = None
     family: str | None = None
-    #: as `family`, in cases of Volcano's tests
+    #: a pod group; as `family`, in cases of Volcano's tests
     group: str | None = None
     pod: str | None = None
     cluster: msgspec.Raw = msgspec.Raw()
@@ -125,7 +125,7 @@ class Head(msgspec.Struct, frozen=True):
     #: of a running scheduler
     pending: str | None = None
     objects: msgspec.Raw = msgspec.Raw()
-    notes: Notes | list[str] | None = None
+    notes: Notes | str | list[str] | None = None
 
     @property
     def of_family(self) -> str:

@@ -57,9 +57,9 @@ def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
     trace, found = decision.trace, decision.candidates
     kept = {"all": len(found), "chosen": 1}[keep] if isinstance(keep, str) else keep
     summed = {
-        "filter_statuses": _counted(trace.filter_statuses),
+        "filter_statuses": counted(trace.filter_statuses),
         "potential_nodes": len(trace.potential_nodes),
-        "dry_run_statuses": _counted(trace.dry_run_statuses),
+        "dry_run_statuses": counted(trace.dry_run_statuses),
     }
     best: tuple[Candidate, ...] = tuple(found[:kept])
     nodes = {candidate.node for candidate in best}
@@ -94,7 +94,7 @@ def values_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def _counted(statuses: NodeStatuses) -> tuple[StatusCount, ...]:
+def counted(statuses: NodeStatuses) -> tuple[StatusCount, ...]:
     """Distinct statuses with their node counts, a bounded number of them."""
     counted = statuses.counts()
     if len(counted) <= MAX_STATUSES:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -49,6 +49,32 @@ class Verdicts:
         return Verdicts(codes=codes, reasons=(codes != SUCCESS).astype(np.int32), texts=((), texts))
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class InFlight:
+    """What the cycle of a pod group changes about the view of one of its members.
+
+    Source: the scheduling queue gives out nothing but the key of a pod that is being scheduled,
+    and the lists of nodes with affinity are made before the cycle (kube-scheduler 1.36).
+    """
+
+    #: (rows,) pending pods of the cycle: of one that is nominated filters see neither requests
+    #: nor labels
+    pods: NDArray[np.int64]
+    #: (nodes,) nodes that held a pod with required anti-affinity before the cycle; None: those
+    #: that hold one now
+    with_anti_affinity: Bools | None
+    #: (nodes,) nodes that held a pod with any affinity between pods; None as above
+    with_affinity: Bools | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeUse:
+    """What the pods of nodes use of one resource, as resource scorers count it."""
+
+    requested: Ints  #: (nodes,)
+    assumed: Ints  #: (nodes,) beyond that, for containers that name no request
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Incoming:
     """The pod that is being placed, as filters read it."""
@@ -59,6 +85,9 @@ class Incoming:
     row: int
     messages: Messages = NEWEST  #: whose texts the filters give
     ignored: frozenset[str] = frozenset()  #: resources that extenders look after alone
+    in_flight: InFlight | None = None  #: where the pod is placed within a group's cycle
+    #: use of nodes by resource, where it is not that of the snapshot
+    node_use: Mapping[str, NodeUse] | None = None
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
     @cached_property
@@ -85,6 +114,14 @@ class Incoming:
             found = {name: n for name, n in asked.items() if name not in self.ignored}
             self._requests[rules] = found
         return found
+
+
+@runtime_checkable
+class CountsPods(Protocol):
+    """A filter of which one column of the load is the number of pods."""
+
+    @property
+    def pod_column(self) -> int: ...
 
 
 class Filter(Protocol):

@@ -15,6 +15,7 @@ from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
     Codes,
+    CountsPods,
     Filter,
     FilterInfo,
     Incoming,
@@ -100,27 +101,44 @@ class Pipeline:
             left[:, columns] = built.without(load[:, columns], removed[:, columns])
         return left
 
+    @property
+    def parts(self) -> Sequence[tuple[str, Filter, slice]]:
+        """Name, filter and columns of the load, of every filter that was built."""
+        return self._filters
+
     @cached_property
     def nominated(self) -> Ints | None:
         """Load that pods nominated to each node add, where they are not less important.
 
         Shape (nodes, width); None where no such pod exists. Pods of other schedulers do not
-        count, neither does the incoming pod itself.
+        count, neither does the incoming pod itself. Of pods in flight nothing is known but that
+        there is one, of priority 0.
         """
         incoming = self.incoming
         snapshot = incoming.snapshot
         rows = nominated(snapshot)
+        unknown = rows[:0]
+        if incoming.in_flight is not None:
+            flying = np.isin(rows, incoming.in_flight.pods)
+            if incoming.priority <= 0:
+                unknown = rows[flying & (rows != incoming.row)]
+            rows = rows[~flying]
         if rows.size:
             rows = rows[
                 (rows != incoming.row)
                 & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
                 & (snapshot.column(SCHEDULER)[rows] == snapshot.column(SCHEDULER)[incoming.row])
             ]
-        if not rows.size:
+        if not rows.size and not unknown.size:
             return None
         added = np.zeros_like(self.base)
         nodes = snapshot.nominated[rows].astype(np.int64)
         np.add.at(added, nodes, self.demand(rows, nodes))
+        for _, built, columns in self._filters:
+            if isinstance(built, CountsPods):
+                np.add.at(
+                    added[:, columns.start + built.pod_column], snapshot.nominated[unknown], 1
+                )
         return added
 
     @cached_property

@@ -104,6 +104,7 @@ class PodAffinityFilter(TopologyFilter):
         snapshot = incoming.snapshot
         self._snapshot = snapshot
         self._on_node = snapshot.node >= 0
+        self._carriers = existing
         self._reasons = reasons
         self._anywhere_if_first = anywhere_if_first
         self._existing_first = existing_first
@@ -145,7 +146,7 @@ class PodAffinityFilter(TopologyFilter):
             rows = np.flatnonzero(self._matches_anti[i] & self._on_node)
             load[:, self._first_anti + i] = topology.count(rows)
         column = snapshot.column(ANTI_AFFINITY)
-        carriers = np.flatnonzero((column >= 0) & self._on_node)
+        carriers = self._carriers
         for topology, terms in self._existing.items():
             weights = terms[column[carriers]]
             load[:, -1] += topology.count(carriers[weights > 0], weights[weights > 0])
@@ -317,6 +318,8 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     existing_terms = _existing_terms(incoming, namespace_selectors=selectors)
     column = snapshot.column(ANTI_AFFINITY)
     carriers = with_anti_affinity(snapshot)
+    if incoming.in_flight is not None and incoming.in_flight.with_anti_affinity is not None:
+        carriers = carriers[incoming.in_flight.with_anti_affinity[snapshot.node[carriers]]]
     if not own[0] and not own[1]:
         seen = any(
             _Topology(incoming, (key,))

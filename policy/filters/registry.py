@@ -15,6 +15,7 @@ from policy.filters import (
     node_ports,
     node_unschedulable,
     pod_affinity,
+    resource_claims,
     resources,
     taints,
     topology_spread,
@@ -42,6 +43,7 @@ FILTERS: Final[Mapping[str, FilterInfo]] = MappingProxyType(
             volume_zone,
             topology_spread,
             pod_affinity,
+            resource_claims,
             node_conditions,
             declared_features,
         )

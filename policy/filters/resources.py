@@ -42,6 +42,7 @@ def request_rules(parameters: Parameters) -> RequestRules:
 
 class Resources(LinearFilter):
     local = True
+    pod_column = 0
 
     def __init__(self, incoming: Incoming, parameters: Parameters, names: tuple[str, ...]) -> None:
         snapshot = incoming.snapshot

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from policy.cluster.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    StorageClass,
     Volume,
 )
 from policy.cluster.snapshot import Delta, Snapshot
@@ -24,11 +26,18 @@ from policy.filters.base import Incoming, Parameter, Parameters
 CLAIM: Final = "PersistentVolumeClaim"
 VOLUME: Final = "PersistentVolume"
 
+CLASS: Final = "StorageClass"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+IGNORED: Final = "ignored"
+
 MISSING_CLAIMS: Final = Parameter(
-    doc="a claim that is missing rejects the pod: only where the snapshot holds any claim "
-    "at all (a dump of pods and nodes often comes without them), or always",
+    doc="a claim that is missing rejects the pod where the snapshot holds claims of its namespace; "
+    "where it holds none (a dump of pods and nodes often comes without them) the pod cannot be "
+    "decided, and the decision says so; or always rejects it; or is taken as fitting, together "
+    "with volumes and classes that are not shown",
     default="rejected-where-claims-are-shown",
-    choices=("rejected-where-claims-are-shown", "rejected"),
+    choices=("rejected-where-claims-are-shown", "rejected", IGNORED),
 )
 
 
@@ -90,8 +99,54 @@ def missing_claim(incoming: Incoming, parameters: Parameters) -> str | None:
 
 
 def is_missing(snapshot: Snapshot, reference: ClaimReference, parameters: Parameters) -> bool:
-    shown = bool(snapshot.of_kind(CLAIM)) or parameters["missingClaims"] == "rejected"
-    return shown and claim_of(snapshot, reference) is None
+    """Is it known that the claim does not exist?"""
+    how = parameters["missingClaims"]
+    if how == IGNORED or claim_of(snapshot, reference) is not None:
+        return False
+    return how == "rejected" or reference.namespace in namespaces_of(snapshot, CLAIM)
+
+
+def namespaces_of(snapshot: Snapshot, kind: str) -> frozenset[str]:
+    """Namespaces of which the snapshot holds objects of the kind."""
+    return snapshot.derived(("namespaces of", kind), partial(_Namespaces.build, kind=kind)).names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Namespaces:
+    kind: str
+    names: frozenset[str]
+
+    @staticmethod
+    def build(snapshot: Snapshot, *, kind: str) -> _Namespaces:
+        keys = snapshot.of_kind(kind)
+        return _Namespaces(kind, frozenset(key.partition("/")[0] for key in keys))
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Namespaces | None:
+        return None if self.kind in delta.other_kinds else self
+
+
+def not_shown(kind: str, key: str, resource: str) -> str:
+    """That an object would have to be looked up which the snapshot does not hold.
+
+    resource: the kind as kubectl names it.
+    """
+    return f"{kind} `{key}` is not in the state; import `kubectl get {resource} -A -o json`"
+
+
+def class_name(of: PersistentVolumeClaim | PersistentVolume) -> str:
+    """The storage class of a claim or volume, "" without one."""
+    old = (of.metadata.annotations or {}).get(_OLD_CLASS)
+    return (of.spec.storage_class_name or "") if old is None else old
+
+
+def storage_class(snapshot: Snapshot, claim: PersistentVolumeClaim) -> StorageClass | None:
+    found = snapshot.of_kind(CLASS).get(class_name(claim))
+    return found if isinstance(found, StorageClass) else None
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Has the volume controller bound the claim? A name alone is a wish."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
 def claim_not_found(name: str) -> str:
@@ -137,7 +192,7 @@ class VolumeTable:
         return snapshot.derived("volumes", lambda _: VolumeTable())._grown(snapshot)
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> VolumeTable | None:
-        return None if delta.other_kinds & {CLAIM, VOLUME} else self
+        return None if delta.other_kinds & {CLAIM, VOLUME, CLASS} else self
 
     def _grown(self, snapshot: Snapshot) -> References:
         known = self._references
@@ -171,10 +226,20 @@ class VolumeTable:
 
 
 def csi_volume(snapshot: Snapshot, reference: ClaimReference) -> tuple[str, str] | None:
-    """Driver and handle of the CSI volume behind a claim; None where nothing is attached."""
+    """Driver and handle of the CSI volume behind a claim; None where nothing is attached.
+
+    A claim that has no volume yet counts as one of its class's provisioner.
+    """
     claim = claim_of(snapshot, reference)
-    volume = None if claim is None else volume_of(snapshot, claim)
-    csi = None if volume is None else volume.spec.csi
+    if claim is None:
+        return None
+    volume = volume_of(snapshot, claim)
+    if volume is None:
+        of = storage_class(snapshot, claim)
+        if of is None or not of.provisioner:
+            return None
+        return of.provisioner, f"claim:{reference.key}"
+    csi = volume.spec.csi
     if csi is None or not csi.driver or not csi.volume_handle:
         return None
     return csi.driver, csi.volume_handle

@@ -7,7 +7,7 @@ node use each of the incoming pod's own volumes; the same for each other volume 
 some node share; per driver, the number of its volumes that no two pods share.
 
 Source: NodeVolumeLimits' Filter (1.20 to 1.35). Volumes that are attached although no pod uses
-them, and unbound claims, are not seen: the objects that would tell are not read.
+them are not seen: the objects that would tell are not read.
 """
 
 from __future__ import annotations

@@ -34,6 +34,10 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     PodDisruptionBudget,
     PriorityClass,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
     Toleration,
     TopologySpreadConstraint,
 )
@@ -427,6 +431,15 @@ def _volume(volume: PersistentVolume, found: _Found) -> None:
             _node_term(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]", found)
 
 
+def _workload(workload: ReplicaSet | StatefulSet, found: _Found) -> None:
+    _selector(workload.spec.selector, "spec.selector", found)
+
+
+def _service(service: Service | ReplicationController, found: _Found) -> None:
+    if service.spec.selector:
+        _labels(service.spec.selector, "spec.selector", found)
+
+
 _CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     Pod: _pod,
     Node: _node,
@@ -434,4 +447,8 @@ _CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     PriorityClass: _priority_class,
     CSINode: _csi_node,
     PersistentVolume: _volume,
+    ReplicaSet: _workload,
+    StatefulSet: _workload,
+    ReplicationController: _service,
+    Service: _service,
 }

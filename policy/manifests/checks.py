@@ -17,8 +17,11 @@ from policy.cluster.objects import (
     Condition,
     Container,
     ContainerStatus,
+    CSIStorageCapacity,
     Node,
     ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
     Quantity,
@@ -175,8 +178,25 @@ def _budget(budget: PodDisruptionBudget, found: _Found) -> None:
         _time(since, child("status.disruptedPods", pod), found)
 
 
+def _volume(volume: PersistentVolume, found: _Found) -> None:
+    _amounts(volume.spec.capacity, found, "spec.capacity")
+
+
+def _claim(claim: PersistentVolumeClaim, found: _Found) -> None:
+    if claim.spec.resources is not None:
+        _amounts(claim.spec.resources.requests, found, "spec.resources.requests")
+
+
+def _capacity(capacity: CSIStorageCapacity, found: _Found) -> None:
+    limits = {"capacity": capacity.capacity, "maximumVolumeSize": capacity.maximum_volume_size}
+    _amounts({name: value for name, value in limits.items() if value is not None}, found)
+
+
 _CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     Pod: _pod,
     Node: _node,
     PodDisruptionBudget: _budget,
+    PersistentVolume: _volume,
+    PersistentVolumeClaim: _claim,
+    CSIStorageCapacity: _capacity,
 }

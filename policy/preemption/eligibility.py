@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -34,20 +34,42 @@ def eligibility(context: Context, filtered: Filtered) -> Eligibility:
     leaving = _leaving_sets(context)
     variables = context.variables.also(_nominated_variables(context, filtered, leaving))
     columns = Columns(1, variables, context.history)
+    first = first_that_holds(context.rules.eligibility, columns, section="eligibility")
+    return Eligibility(
+        eligible=first.allows,
+        waits_for=() if first.allows else _waits_for(context, first.rule, leaving),
+        fired=first.fired,
+        without_value=first.without_value,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FirstRule:
+    """The first rule of a list that holds."""
+
+    rule: Rule
+    fired: RuleFired
+    without_value: tuple[RuleFired, ...]  #: rules up to that one whose condition had no value
+
+    @property
+    def allows(self) -> bool:
+        return self.rule.verdict is Verdict.ALLOW
+
+
+def first_that_holds(rules: Sequence[Rule], columns: Columns, *, section: str) -> FirstRule:
+    """The first of the rules that holds; columns: variables of one row."""
     without_value: list[RuleFired] = []
-    for rule in context.rules.eligibility:
+    for rule in rules:
         holds = True
         if rule.when is not None:
             found = rule.when.evaluate(columns)
             holds = bool(found.holds(1, rule.on_error)[0])
             if found.errors is not None and found.errors[0]:
-                without_value.append(_without_value(rule, rule.when, columns))
+                without_value.append(_without_value(section, rule, rule.when, columns))
         if holds:
-            allows = rule.verdict is Verdict.ALLOW
-            return Eligibility(
-                eligible=allows,
-                waits_for=() if allows else _waits_for(context, rule, leaving),
-                fired=_fired("eligibility", rule, columns),
+            return FirstRule(
+                rule=rule,
+                fired=_fired(section, rule, columns),
                 without_value=tuple(without_value),
             )
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
@@ -136,11 +158,11 @@ def _size(rows: Callable[[], Rows]) -> int:
     return int(rows().size)
 
 
-def _without_value(rule: Rule, when: Expression, columns: Columns) -> RuleFired:
+def _without_value(section: str, rule: Rule, when: Expression, columns: Columns) -> RuleFired:
     why = when.error_at(columns, 0)
     assert why is not None
     inputs: dict[str, str | int | bool] = {"onError": rule.on_error.value}
-    return row_of(section="eligibility", rule=rule.id, why=why, inputs=inputs)
+    return row_of(section=section, rule=rule.id, why=why, inputs=inputs)
 
 
 def _fired(section: str, rule: Rule, columns: Columns) -> RuleFired:

@@ -13,6 +13,13 @@ NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
 TOO_MANY_VICTIMS: Final = "{needed} victims needed, maxVictims allows {limit}"
 NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [{plugins}]"
 NO_CANDIDATE: Final = "no candidate node for preemption"
+UNKNOWN_NODE: Final = "the node is not in the recorded state"
+UNKNOWN_VICTIM: Final = "a victim is not on the node in the recorded state"
+NOTHING_OFFERED: Final = "no victims were offered"
+DENIED: Final = "a victim is denied by rule {rule}"
+UNMENTIONED: Final = "a victim is allowed by no rule"
+FORBIDDEN: Final = "a victim is held back by victims.forbid"
+PROMISED: Final = "the room is promised to a nominated pod"
 PREFIX: Final = "preemption: "
 
 
@@ -60,15 +67,29 @@ def fit_error(decision: Decision, *, nodes: int, claims: bool) -> str:
     trace = decision.trace
     if trace.fits:
         return ""
-    if trace.rejected:
-        return f"0/{nodes} nodes are available: {_joined(trace.rejected)}. not found"
-    told = histogram(count_reasons([trace.filter_statuses]))
+    return no_node(
+        nodes=nodes,
+        rejected=trace.rejected,
+        counts=count_reasons([trace.filter_statuses]),
+        message=trace.message,
+        claims=claims and decision.outcome is not Outcome.ERROR,
+    )
+
+
+def no_node(
+    *, nodes: int, rejected: Sequence[str], counts: Mapping[str, int], message: str, claims: bool
+) -> str:
+    """Why no node takes the pod, and what preemption says of it.
+
+    counts: nodes by reason; rejected: why a filter rejected the pod for all nodes at once.
+    """
+    if rejected:
+        return f"0/{nodes} nodes are available: {_joined(rejected)}. not found"
+    told = histogram(counts)
     text = f"0/{nodes} nodes are available:" + (f" {told}." if told else "")
-    if not trace.message:
+    if not message:
         return text
-    if decision.outcome is Outcome.ERROR or not claims:
-        return f"{text} {trace.message}"
-    return f"{text} no new claims to deallocate, {trace.message}"
+    return f"{text} no new claims to deallocate, {message}" if claims else f"{text} {message}"
 
 
 def _joined(reasons: Sequence[str]) -> str:

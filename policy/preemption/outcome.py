@@ -106,6 +106,8 @@ def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
             (snapshot.column(PRIORITY)[rows] < context.incoming.priority)
             & (scheduler[rows] == scheduler[context.incoming.row])
         ]
+        if context.incoming.in_flight is not None:
+            rows = rows[~np.isin(rows, context.incoming.in_flight.pods)]
         rows = rows[np.argsort(snapshot.rank[rows])]
         cleared = tuple(snapshot.keys[row] for row in rows.tolist())
     return Effects(

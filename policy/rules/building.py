@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policy.cluster.canonical import sha256
+from policy.rules.building_parts import build_groups, importance_key, rules_of, sentence
 from policy.rules.canonical import canonical_text
 from policy.rules.checks import (
     ELIGIBILITY,
@@ -14,6 +15,7 @@ from policy.rules.checks import (
     FORBID,
     IMPORTANCE,
     RANKING,
+    RULE_LISTS,
     Checker,
     Registry,
 )
@@ -27,7 +29,6 @@ from policy.rules.ruleset import (
     EffectRules,
     Extender,
     FilterUse,
-    ImportanceKey,
     ManagedResource,
     QueueRules,
     RankingCriterion,
@@ -41,15 +42,13 @@ from policy.rules.ruleset import (
 from policy.rules.schema import (
     PATCHABLE,
     RULE_NAMES,
-    EligibilityModel,
     ExtenderModel,
     FilterModel,
-    ImportanceModel,
     RankingModel,
     RuleFileModel,
     ScorerModel,
 )
-from policy.rules.shape import Path, find
+from policy.rules.shape import find
 
 
 def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> RuleSet:
@@ -70,7 +69,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         name=model.metadata.name,
         digest=sha256(text.encode()),
         canonical=text,
-        eligibility=_rules(checker, spec.eligibility, ELIGIBILITY),
+        eligibility=rules_of(checker, spec.eligibility, ELIGIBILITY),
         filters=filters,
         messages=spec.messages,
         victims=_victims(checker, model),
@@ -103,6 +102,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
         scoring=scoring,
         extenders=tuple(_extender(extender) for extender in spec.extenders),
         audit_candidates=spec.audit.candidates,
+        groups=None if spec.groups is None else build_groups(checker, spec.groups),
         description=" ".join(model.metadata.description.split()),
         versions=model.metadata.versions or "",
         origins=MappingProxyType(_origins(checker)),
@@ -112,7 +112,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
 def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
     victims = model.spec.victims
     return VictimRules(
-        eligible=_rules(checker, victims.eligible, ELIGIBLE),
+        eligible=rules_of(checker, victims.eligible, ELIGIBLE),
         forbid=tuple(
             Rule(
                 id=rule.id,
@@ -120,7 +120,7 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
                 verdict=Verdict.FORBID,
                 on_error=rule.onError or default_on_error(Verdict.FORBID),
                 reason=rule.reason,
-                why=_sentence(rule.why),
+                why=sentence(rule.why),
                 says_on_error=rule.onError is not None,
             )
             for index, rule in enumerate(victims.forbid)
@@ -128,7 +128,8 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
         max_victims=victims.maxVictims,
         nodes_without_victims=victims.nodesWithoutVictims,
         importance=tuple(
-            _importance(checker, index, key) for index, key in enumerate(victims.importance)
+            importance_key(checker, IMPORTANCE, index, key)
+            for index, key in enumerate(victims.importance)
         ),
         budgets=BudgetRules(
             decrement=victims.budgets.count == "decrement",
@@ -136,40 +137,6 @@ def _victims(checker: Checker, model: RuleFileModel) -> VictimRules:
         ),
         reprieve=tuple(ReprieveGroup(group) for group in victims.reprieve),
         sorted_again=victims.order == "by-importance",
-    )
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _rules(
-    checker: Checker, models: list[EligibilityModel] | list[Any], path: Path
-) -> tuple[Rule, ...]:
-    return tuple(
-        Rule(
-            id=rule.id,
-            when=checker.expressions.get((*path, index, "when")),
-            verdict=Verdict(rule.verdict),
-            on_error=rule.onError or default_on_error(rule.verdict),
-            reason=rule.reason,
-            why=_sentence(rule.why),
-            says_on_error=rule.onError is not None,
-        )
-        for index, rule in enumerate(models)
-    )
-
-
-def _importance(checker: Checker, index: int, key: ImportanceModel) -> ImportanceKey:
-    descending = key.descending is not None
-    direction = "descending" if descending else "ascending"
-    item = find(checker.root, (*IMPORTANCE, index))
-    implied = rule_id(item, "id") if item is not None else None
-    return ImportanceKey(
-        id=implied or f"importance-{index + 1}",
-        expression=checker.expressions[*IMPORTANCE, index, direction],
-        descending=descending,
-        why=_sentence(key.why),
     )
 
 
@@ -185,7 +152,7 @@ def _criterion(checker: Checker, index: int, criterion: RankingModel) -> Ranking
         direction=direction,
         expression=expression,
         pick=criterion.pick,
-        why=_sentence(criterion.why),
+        why=sentence(criterion.why),
     )
 
 
@@ -226,7 +193,7 @@ def _extender(model: ExtenderModel) -> Extender:
 
 def _origins(checker: Checker) -> dict[str, str]:
     origins = dict(_setting_origins(find(checker.root, ("spec",)), ()))
-    for path in (ELIGIBILITY, ELIGIBLE, FORBID, IMPORTANCE, RANKING):
+    for path in RULE_LISTS:
         series = find(checker.root, path)
         for index, item in enumerate(series.items if isinstance(series, Series) else ()):
             name = rule_id(item, "id") or f"importance-{index + 1}"

@@ -29,7 +29,14 @@ def canonical_text(
     value = _without_explanations(model.model_dump(mode="json", exclude_none=True))
     spec = value["spec"]
     spec["victims"].setdefault("maxVictims", None)
-    for rules in (spec["eligibility"], spec["victims"]["eligible"], spec["victims"]["forbid"]):
+    groups = spec.get("groups", {})
+    for rules in (
+        spec["eligibility"],
+        spec["victims"]["eligible"],
+        spec["victims"]["forbid"],
+        groups.get("eligibility", ()),
+        groups.get("victims", {}).get("eligible", ()),
+    ):
         for rule in rules:
             if "when" in rule:
                 verdict = rule.get("verdict", "forbid")

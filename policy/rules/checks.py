@@ -43,6 +43,22 @@ FORBID: Path = ("spec", "victims", "forbid")
 IMPORTANCE: Path = ("spec", "victims", "importance")
 RANKING: Path = ("spec", "ranking")
 REPRIEVE: Path = ("spec", "victims", "reprieve")
+GROUP_ELIGIBILITY: Path = ("spec", "groups", "eligibility")
+UNITS: Path = ("spec", "groups", "victims", "eligible")
+UNIT_IMPORTANCE: Path = ("spec", "groups", "victims", "importance")
+UNIT_REPRIEVE: Path = ("spec", "groups", "victims", "reprieve")
+RULE_LISTS: tuple[Path, ...] = (
+    ELIGIBILITY,
+    ELIGIBLE,
+    FORBID,
+    IMPORTANCE,
+    RANKING,
+    GROUP_ELIGIBILITY,
+    UNITS,
+    UNIT_IMPORTANCE,
+)
+"""Every list of rules with ids."""
+_IMPORTANCES = (IMPORTANCE, UNIT_IMPORTANCE)
 
 _EXPRESSIONS: tuple[tuple[Path, tuple[str, ...], Context, frozenset[ValueType]], ...] = (
     (ELIGIBILITY, ("when",), Context.ELIGIBILITY, CONDITION),
@@ -50,6 +66,9 @@ _EXPRESSIONS: tuple[tuple[Path, tuple[str, ...], Context, frozenset[ValueType]],
     (FORBID, ("when",), Context.FORBID, CONDITION),
     (IMPORTANCE, ("ascending", "descending"), Context.IMPORTANCE, ORDER_KEY),
     (RANKING, ("minimize", "maximize"), Context.RANKING, RANKING_KEY),
+    (GROUP_ELIGIBILITY, ("when",), Context.GROUP_ELIGIBILITY, CONDITION),
+    (UNITS, ("when",), Context.UNITS, CONDITION),
+    (UNIT_IMPORTANCE, ("ascending", "descending"), Context.UNIT_IMPORTANCE, ORDER_KEY),
 )
 
 
@@ -107,7 +126,8 @@ class Checker:
         self._last_decides()
         self._answers_to_errors()
         self._directions()
-        self._reprieve()
+        for reprieve in (REPRIEVE, UNIT_REPRIEVE):
+            self._reprieve(reprieve)
         self._uses(("spec", "filters"), self.filters)
         self._uses(("spec", "scoring"), self.scorers)
         return model
@@ -148,7 +168,7 @@ class Checker:
 
     def _unique_ids(self) -> None:
         seen: dict[str, Place] = {}
-        for path in (ELIGIBILITY, ELIGIBLE, FORBID, IMPORTANCE, RANKING):
+        for path in RULE_LISTS:
             for index, rule in self._rules(path):
                 leaf = rule.get("id")
                 name: str | None
@@ -157,8 +177,10 @@ class Checker:
                 else:
                     # The implied id of an importance key.
                     name, place = implied_id(rule), rule.place
-                if name is None or (leaf is None and path != IMPORTANCE):
+                if name is None or (leaf is None and path not in _IMPORTANCES):
                     continue
+                # Keys of the two importance orders are named by their own variables.
+                name = f"{name} of units" if path == UNIT_IMPORTANCE else name
                 if name in seen:
                     advice = f"the first one is at {seen[name]}"
                     if leaf is None:
@@ -167,15 +189,16 @@ class Checker:
                 seen.setdefault(name, place)
 
     def _last_decides(self) -> None:
-        rules = list(self._rules(ELIGIBILITY))
-        if rules and "when" in rules[-1][1].entries:
-            index, rule = rules[-1]
-            self.complain(
-                rule.keys["when"],
-                (*ELIGIBILITY, index, "when"),
-                "the last eligibility rule must hold always, so it has no `when`",
-                "add `- {id: otherwise, verdict: allow}`",
-            )
+        for path in (ELIGIBILITY, GROUP_ELIGIBILITY):
+            rules = list(self._rules(path))
+            if rules and "when" in rules[-1][1].entries:
+                index, rule = rules[-1]
+                self.complain(
+                    rule.keys["when"],
+                    (*path, index, "when"),
+                    "the last eligibility rule must hold always, so it has no `when`",
+                    "add `- {id: otherwise, verdict: allow}`",
+                )
         ranking = list(self._rules(RANKING))
         for index, rule in ranking:
             last = index == ranking[-1][0]
@@ -194,7 +217,7 @@ class Checker:
                 )
 
     def _answers_to_errors(self) -> None:
-        for path in (ELIGIBILITY, ELIGIBLE):
+        for path in (ELIGIBILITY, ELIGIBLE, GROUP_ELIGIBILITY, UNITS):
             for index, rule in self._rules(path):
                 if "onError" in rule.entries and "when" not in rule.entries:
                     self.complain(
@@ -207,6 +230,7 @@ class Checker:
     def _directions(self) -> None:
         for path, keys in (
             (IMPORTANCE, ("ascending", "descending")),
+            (UNIT_IMPORTANCE, ("ascending", "descending")),
             (RANKING, ("minimize", "maximize", "pick")),
         ):
             for index, rule in self._rules(path):
@@ -216,8 +240,8 @@ class Checker:
                     what = "none is" if not given else "several are"
                     self.complain(rule.place, (*path, index), f"{what} given of {listed}")
 
-    def _reprieve(self) -> None:
-        series = find(self.root, REPRIEVE)
+    def _reprieve(self, path: Path) -> None:
+        series = find(self.root, path)
         if not isinstance(series, Series):
             return
         groups = [item.text if isinstance(item, Leaf) else "" for item in series.items]
@@ -225,7 +249,7 @@ class Checker:
         if known and sorted(groups) != ["others", "pdb-violating"] and groups != ["all"]:
             self.complain(
                 series.place,
-                REPRIEVE,
+                path,
                 "the groups must hold every potential victim exactly once",
                 "write `[pdb-violating, others]`, `[others, pdb-violating]` or `[all]`",
             )

@@ -149,8 +149,8 @@ def _settings(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
         old, new = before.get(key), after.get(key)
         if name in _LISTS or old == new:
             continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _settings(name, old, new)
+        if isinstance(old, dict) or isinstance(new, dict):
+            yield from _settings(name, old or {}, new or {})
             continue
         yield Change(
             kind=ChangeKind.CHANGED,

@@ -9,7 +9,7 @@ from typing import Any
 
 from policy.cluster import canonical
 from policy.rules.expressions import default_on_error
-from policy.rules.ruleset import Rule, RuleSet
+from policy.rules.ruleset import ImportanceKey, Rule, RuleSet
 from policy.rules.schema import PATCHABLE
 
 
@@ -44,18 +44,7 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
         ),
         ("victims.eligible", [_verdict(rule) for rule in victims.eligible]),
         ("victims.forbid", [_verdict(rule) for rule in victims.forbid]),
-        (
-            "victims.importance",
-            [
-                (
-                    key.id,
-                    f"{'descending' if key.descending else 'ascending'} {key.expression}",
-                    key.why,
-                    key.id,
-                )
-                for key in victims.importance
-            ],
-        ),
+        ("victims.importance", [_order(key) for key in victims.importance]),
         (
             "ranking",
             [
@@ -81,6 +70,13 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
             ],
         ),
     ]
+    if rules.groups is not None:
+        units = rules.groups.victims
+        sections += [
+            ("groups.eligibility", [_verdict(rule) for rule in rules.groups.eligibility]),
+            ("groups.victims.eligible", [_verdict(rule) for rule in units.eligible]),
+            ("groups.victims.importance", [_order(key) for key in units.importance]),
+        ]
     sections.append(("settings", list(_settings(rules))))
     for section, entries in sections:
         for position, (name, text, why, origin) in enumerate(entries, 1):
@@ -92,6 +88,11 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
                 why=why,
                 origin=origins.get(origin, "default" if section == "settings" else rules.name),
             )
+
+
+def _order(key: ImportanceKey) -> tuple[str, str, str, str]:
+    direction = "descending" if key.descending else "ascending"
+    return key.id, f"{direction} {key.expression}", key.why, key.id
 
 
 def _verdict(rule: Rule) -> tuple[str, str, str, str]:

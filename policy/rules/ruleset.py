@@ -10,15 +10,11 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from policy.filters.messages import Messages
-from policy.rules.expressions import Expression, OnError
+from policy.rules.expressions import Expression
+from policy.rules.group_rules import GroupRules
+from policy.rules.parts import ImportanceKey, ReprieveGroup, Rule, Verdict
 
-
-class Verdict(StrEnum):
-    """What a rule says of a pod."""
-
-    ALLOW = "allow"
-    DENY = "deny"
-    FORBID = "forbid"  # only the rules of `victims.forbid`: never removed, whatever else holds
+__all__ = ["ImportanceKey", "ReprieveGroup", "Rule", "RuleSet", "Verdict"]
 
 
 class NodesWithoutVictims(StrEnum):
@@ -86,27 +82,6 @@ class QueueOrder(StrEnum):
     KEY = "key"  # by namespace and name: a scheduler that has just started reads them like this
 
 
-class ReprieveGroup(StrEnum):
-    """Potential victims that are tried together."""
-
-    PDB_VIOLATING = "pdb-violating"
-    OTHERS = "others"
-    ALL = "all"  # the only group: budgets do not matter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A condition and its verdict. `when` None: always holds."""
-
-    id: str
-    when: Expression | None
-    verdict: Verdict
-    on_error: OnError  #: what the rule does where `when` has no value
-    reason: str = ""
-    why: str = field(default="", compare=False)
-    says_on_error: bool = field(default=False, compare=False)  #: the file does, not the default
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterUse:
     """A filter and its parameters, defaults filled in."""
@@ -122,16 +97,6 @@ class ScorerUse:
     name: str
     weight: int
     parameters: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportanceKey:
-    """One key of the order in which potential victims are kept."""
-
-    id: str
-    expression: Expression
-    descending: bool  #: the pod with the larger value is kept first
-    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +214,8 @@ class RuleSet:
     queue: QueueRules = field(repr=False)
     scoring: tuple[ScorerUse, ...] = field(default=(), repr=False)
     extenders: tuple[Extender, ...] = field(default=(), repr=False)
+    groups: GroupRules | None = field(default=None, repr=False)
+    """None: `schedulingGroup` is ignored, every pod is scheduled by itself."""
     audit_candidates: int | Literal["all", "chosen"] = field(default=10, repr=False)
     description: str = field(default="", compare=False, repr=False)
     versions: str = field(default="", compare=False, repr=False)
@@ -310,6 +277,7 @@ class RuleSet:
         found += [rule.when for rule in (*self.victims.eligible, *self.victims.forbid)]
         found += [key.expression for key in self.victims.importance]
         found += [criterion.expression for criterion in self.ranking]
+        found += self.groups.expressions() if self.groups is not None else ()
         return tuple(expression for expression in found if expression is not None)
 
 

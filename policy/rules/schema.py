@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from policy.filters.messages import NEWEST, Messages
-from policy.rules.expressions import OnError
+from policy.rules.group_schema import GroupsModel
 from policy.rules.ruleset import (
     CandidateNodes,
     NodesWithoutVictims,
@@ -22,29 +22,21 @@ from policy.rules.ruleset import (
     StartAt,
     UnmentionedNodes,
 )
-
-Identifier = Annotated[
-    str,
-    StringConstraints(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$", max_length=100),
-    Field(description="kebab-case, unique in its list, never reused"),
-]
-# Words of a file become members of an enum; everything else is taken as it is.
-Word = Strict(False)
-Sentence = Annotated[str, StringConstraints(max_length=2000)]
-OnErrorWord = Annotated[OnError, Word]
-_ON_ERROR = (
-    "what the rule does where its condition has no value: `holds`, as if it were true, or "
-    "`skip`, as if it were false"
+from policy.rules.schema_parts import (
+    ON_ERROR,
+    EligibilityModel,
+    EligibleModel,
+    ExpressionText,
+    Identifier,
+    ImportanceModel,
+    Model,
+    OnErrorWord,
+    Sentence,
+    Word,
 )
+
 VERSIONS = r"^>=\d+\.\d+\.\d+ <\d+\.\d+(\.\d+)?$"
 """A range of versions: from a patch on, up to a patch or a minor version that it leaves out."""
-ExpressionText = Annotated[str, Field(description="a CEL expression")]
-
-
-class Model(BaseModel):
-    """Unknown keys are errors, and nothing is converted silently."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class MetadataModel(Model):
@@ -58,39 +50,13 @@ class MetadataModel(Model):
     why: Sentence = Field("", description="why these versions and no others")
 
 
-class EligibilityModel(Model):
-    """May the pod preempt at all? The first rule whose `when` holds decides."""
-
-    id: Identifier
-    when: ExpressionText | None = Field(None, description="left out: always holds")
-    verdict: Literal["allow", "deny"]
-    onError: OnErrorWord | None = Field(
-        None, description=f"{_ON_ERROR}; left out: a `deny` holds, an `allow` is skipped"
-    )
-    reason: Sentence = Field("", description="message that the audit shows when the rule denies")
-    why: Sentence = Field("", description="why the rule exists, for its readers")
-
-
-class EligibleModel(EligibilityModel):
-    """May this pod be a victim? The first rule whose `when` holds decides; none denies."""
-
-
 class ForbidModel(Model):
     """Pods that are never removed, judged after the disruption budgets have been counted."""
 
     id: Identifier
     when: ExpressionText
-    onError: OnErrorWord | None = Field(None, description=f"{_ON_ERROR}; left out: the rule holds")
+    onError: OnErrorWord | None = Field(None, description=f"{ON_ERROR}; left out: the rule holds")
     reason: Sentence = Field("", description="message that the audit shows")
-    why: Sentence = ""
-
-
-class ImportanceModel(Model):
-    """One key of the order in which potential victims are kept: give one direction."""
-
-    id: Identifier | None = Field(None, description="left out: named after the variable")
-    ascending: ExpressionText | None = None
-    descending: ExpressionText | None = None
     why: Sentence = ""
 
 
@@ -248,6 +214,9 @@ class SpecModel(Model):
     extenders: list[ExtenderModel] = []
     queue: QueueModel = QueueModel.model_validate({})
     audit: AuditModel = AuditModel.model_validate({})
+    groups: GroupsModel | None = Field(
+        None, description="left out: `schedulingGroup` is ignored, pods are scheduled one by one"
+    )
 
 
 class RuleFileModel(Model):
@@ -293,6 +262,9 @@ PATCHABLE: tuple[tuple[str, ...], ...] = (
     ("victims", "importance"),
     ("ranking",),
     ("scoring",),
+    ("groups", "eligibility"),
+    ("groups", "victims", "eligible"),
+    ("groups", "victims", "importance"),
 )
 """Lists that an overlay may change by id instead of replacing them."""
 
@@ -304,14 +276,20 @@ def json_schema() -> dict[str, Any]:
     """JSON Schema of rule files, for editors: overlays included."""
     schema = RuleFileModel.model_json_schema()
     definitions = schema["$defs"]
+    owners = {
+        (): "SpecModel",
+        ("victims",): "VictimsModel",
+        ("groups",): "GroupsModel",
+        ("groups", "victims"): "UnitVictimsModel",
+    }
     for path in PATCHABLE:
-        owner = definitions["VictimsModel" if path[0] == "victims" else "SpecModel"]
+        owner = definitions[owners[path[:-1]]]
         whole = owner["properties"][path[-1]]
         if path[-1] in RULE_NAMES:
             whole["items"] = {"anyOf": [{"type": "string"}, whole["items"]]}
         owner["properties"][path[-1]] = {"anyOf": [whole, _patch_schema(whole["items"])]}
     # With `extends`, everything that the base gives may be left out; loading checks the rest.
-    for name in ("SpecModel", "VictimsModel"):
+    for name in owners.values():
         definitions[name].pop("required", None)
     schema["properties"]["extends"] = {
         "type": "string",

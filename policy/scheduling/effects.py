@@ -31,20 +31,20 @@ def changes_of(snapshot: Snapshot, decision: Decision) -> tuple[Change, ...]:
 
     effects = decision.effects
     for key in effects.mark_disrupted:
-        pods[key] = _disrupted(current(key), decision)
+        pods[key] = disrupted(current(key), decision.now_ms)
     for key in effects.evict:
-        pods[key] = _leaving(current(key), decision)
+        pods[key] = leaving(current(key), decision.now_ms)
     for key in effects.clear_nominations:
-        pods[key] = _nominated(current(key), "")
+        pods[key] = nominated(current(key), "")
     preemptor = current(decision.preemptor)
     if effects.bind:
-        preemptor = _placed(preemptor, effects.bind, decision)
+        preemptor = placed(preemptor, effects.bind, decision.now_ms)
     elif decision.outcome is not Outcome.ERROR:
-        preemptor = _unschedulable(preemptor, decision)
+        preemptor = unschedulable(preemptor, decision.now_ms)
         if effects.nomination is NominationChange.SET:
-            preemptor = _nominated(preemptor, decision.node or "")
+            preemptor = nominated(preemptor, decision.node or "")
         elif effects.nomination is NominationChange.CLEAR:
-            preemptor = _nominated(preemptor, "")
+            preemptor = nominated(preemptor, "")
     pods[decision.preemptor] = preemptor
     return tuple(("Pod", key, pod) for key, pod in pods.items() if pod != snapshot.pod(key))
 
@@ -66,50 +66,54 @@ def _with_condition(pod: Pod, condition: Condition) -> Pod:
     return replace(pod, status=replace(pod.status, conditions=conditions))
 
 
-def _disrupted(pod: Pod, decision: Decision) -> Pod:
+def disrupted(pod: Pod, now_ms: int) -> Pod:
+    """A victim with the condition that says why it goes."""
     return _with_condition(
         pod,
         Condition(
             type="DisruptionTarget",
             status="True",
             reason="PreemptionByScheduler",
-            last_transition_time=times.to_text(decision.now_ms),
+            last_transition_time=times.to_text(now_ms),
         ),
     )
 
 
-def _leaving(pod: Pod, decision: Decision) -> Pod:
+def leaving(pod: Pod, now_ms: int) -> Pod:
+    """A deleted pod during its grace period."""
     if pod.metadata.deletion_timestamp:
         return pod
     # The API server stamps a graceful deletion with the time at which it will be forced.
-    gone = deletion_time(pod, now_ms=decision.now_ms)
+    gone = deletion_time(pod, now_ms=now_ms)
     return replace(pod, metadata=replace(pod.metadata, deletion_timestamp=gone))
 
 
-def _nominated(pod: Pod, node: str) -> Pod:
+def nominated(pod: Pod, node: str) -> Pod:
+    """The pod nominated to the node; to none where it is ""."""
     return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
 
-def _placed(pod: Pod, node: str, decision: Decision) -> Pod:
+def placed(pod: Pod, node: str, now_ms: int) -> Pod:
     """Binding also clears the nomination; the pod starts when its kubelet says so."""
     bound = replace(pod, spec=replace(pod.spec, node_name=node))
     return _with_condition(
-        _nominated(bound, ""),
+        nominated(bound, ""),
         Condition(
             type="PodScheduled",
             status="True",
-            last_transition_time=times.to_text(decision.now_ms),
+            last_transition_time=times.to_text(now_ms),
         ),
     )
 
 
-def _unschedulable(pod: Pod, decision: Decision) -> Pod:
+def unschedulable(pod: Pod, now_ms: int, *, reason: str = "Unschedulable") -> Pod:
+    """The pod after a cycle that found no node for it."""
     return _with_condition(
         pod,
         Condition(
             type="PodScheduled",
             status="False",
-            reason="Unschedulable",
-            last_transition_time=times.to_text(decision.now_ms),
+            reason=reason,
+            last_transition_time=times.to_text(now_ms),
         ),
     )

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from policy.cluster import times
 from policy.cluster.objects import Pod
+from policy.cluster.pod_groups import group_key
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import PRIORITY, TERMINATING
-from policy.rules.ruleset import QueueOrder
+from policy.groups.members import muster
+from policy.rules.ruleset import QueueOrder, RuleSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What one cycle takes out of the queue: a pod, or the pending members of a group."""
+
+    pods: tuple[str, ...]
+    group: str = ""  #: namespace/name; "" of a pod that is scheduled by itself
+
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -33,6 +47,26 @@ def arrival_ms(pod: Pod, *, now_ms: int, order: QueueOrder = QueueOrder.ARRIVAL)
     created = times.parse_optional(pod.metadata.creation_timestamp)
     known = order is QueueOrder.ARRIVAL and created != times.MISSING
     return created if known else now_ms
+
+
+def heads(
+    snapshot: Snapshot, rules: RuleSet, *, scheduler: str = DEFAULT_SCHEDULER
+) -> Iterator[Head]:
+    """The cycles that the queue holds, in order: a group comes with the first of its members.
+
+    Members that their gates hold back are in no cycle.
+    """
+    found: set[str] = set()
+    for key in pending(snapshot, scheduler=scheduler, order=rules.queue.order):
+        pod = snapshot.pod(key)
+        group = group_key(pod) if pod is not None and rules.groups is not None else ""
+        if not group or rules.groups is None:
+            yield Head(pods=(key,))
+        elif group not in found:
+            found.add(group)
+            members = muster(snapshot, group, rules.groups).members
+            if members:
+                yield Head(pods=tuple(m.key for m in members), group=group)
 
 
 def pending(

@@ -1,27 +1,37 @@
 """balanced-allocation: nodes on which cpu and memory would be used to the same degree.
 
-Source: NodeResourcesBalancedAllocation's Score (1.35).
+Source: NodeResourcesBalancedAllocation's Score (1.35; `change` 1.36).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
-from policy.filters.base import Incoming, Nodes, Parameters
-from policy.scoring.base import MAX, ScorerInfo
+from policy.filters.base import Incoming, Nodes, Parameter, Parameters
+from policy.scoring.base import MAX, Scope, ScorerInfo
 from policy.scoring.resource_use import Use, use_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
+HALF: Final = MAX // 2
 
-def score(incoming: Incoming, _: Parameters, nodes: Nodes) -> Ints | None:
-    return balance([use_of(incoming, name, nodes, assume=False) for name in (CPU, MEMORY)])
+
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+    uses = [use_of(incoming, name, nodes, assume=False) for name in (CPU, MEMORY)]
+    after = balance(uses)
+    if after is None or parameters["measure"] == "after":
+        return after
+    change = after - _balanced([replace(use, used=use.used - use.asked) for use in uses])
+    # Half of the range is for nodes that the pod balances better than they were; what lies
+    # between two numbers is cut off towards 0.
+    return HALF + np.trunc((HALF + change) / 2).astype(np.int64)
 
 
 def balance(uses: Sequence[Use]) -> Ints | None:
@@ -30,8 +40,10 @@ def balance(uses: Sequence[Use]) -> Ints | None:
     uses: of cpu, memory and perhaps a further resource that the pod asks for.
     """
     # A pod that asks for nothing unbalances nothing; scoring it would heap such pods up.
-    if all(use.asked == 0 for use in uses):
-        return None
+    return None if all(use.asked == 0 for use in uses) else _balanced(uses)
+
+
+def _balanced(uses: Sequence[Use]) -> Ints:
     parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
     known = [use.room > 0 for use in uses]
     if len(uses) == 2:
@@ -57,4 +69,14 @@ INFO = ScorerInfo(
     plugin="NodeResourcesBalancedAllocation",
     doc="Prefers nodes on which cpu and memory would be used to the same degree.",
     score=score,
+    scope=Scope.NODE,
+    parameters={
+        "measure": Parameter(
+            doc="how balanced a node is `after` the pod is placed, or the `change` from before "
+            "(1.36)",
+            default="after",
+            choices=("after", "change"),
+            before="after",
+        ),
+    },
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,14 @@ MAX: Final = 100
 """The best value that a scorer gives."""
 
 
+class Scope(StrEnum):
+    """What a scorer's value of one node depends on."""
+
+    NODE = "node"  # the pod, the node, and what its pods use of cpu and memory
+    FITTING = "fitting"  # the pod, the node, and which other nodes fit
+    PODS = "pods"  # anything in the cluster
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerInfo:
     """A scorer as the registry knows it."""
@@ -28,6 +37,7 @@ class ScorerInfo:
     doc: str  #: what it prefers
     #: values of the nodes, parallel to them; None where the pod gives it nothing to go by
     score: Callable[[Incoming, Parameters, Nodes], Ints | None]
+    scope: Scope = Scope.PODS
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     def defaults(self) -> dict[str, Value]:

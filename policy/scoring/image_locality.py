@@ -18,7 +18,7 @@ from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameters
-from policy.scoring.base import MAX, ScorerInfo
+from policy.scoring.base import MAX, Scope, ScorerInfo
 
 _MIB: Final = 1024 * 1024
 SMALLEST: Final = 23 * _MIB
@@ -108,4 +108,5 @@ INFO = ScorerInfo(
     doc="Prefers nodes that hold the pod's images already (status.images), the larger and the "
     "more widespread the better.",
     score=score,
+    scope=Scope.NODE,
 )

@@ -13,7 +13,7 @@ import numpy as np
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
-from policy.scoring.base import MAX, ScorerInfo
+from policy.scoring.base import MAX, Scope, ScorerInfo
 from policy.scoring.resource_use import Use, use_of
 
 WEIGHTS: Final = {
@@ -54,5 +54,6 @@ INFO = ScorerInfo(
     plugin="NodeResourcesFit",
     doc="Prefers nodes with the largest part of cpu and memory free: pods spread out.",
     score=score,
+    scope=Scope.NODE,
     parameters=WEIGHTS,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameters
-from policy.scoring.base import ScorerInfo
+from policy.scoring.base import Scope, ScorerInfo
 from policy.scoring.least_allocated import WEIGHTS, weighted_mean
 
 
@@ -20,5 +20,6 @@ INFO = ScorerInfo(
     plugin="NodeResourcesFit",
     doc="Prefers nodes with the largest part of cpu and memory in use: pods are packed.",
     score=score,
+    scope=Scope.NODE,
     parameters=WEIGHTS,
 )

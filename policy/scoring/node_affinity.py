@@ -11,7 +11,7 @@ from policy.cluster.selectors import RequiredNodes, compile_node_term
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameters
 from policy.filters.node_affinity import matching_nodes
-from policy.scoring.base import ScorerInfo, normalised
+from policy.scoring.base import Scope, ScorerInfo, normalised
 
 
 def score(incoming: Incoming, _: Parameters, nodes: Nodes) -> Ints | None:
@@ -33,4 +33,5 @@ INFO = ScorerInfo(
     plugin="NodeAffinity",
     doc="Prefers nodes that match the pod's preferred node affinity, term by term.",
     score=score,
+    scope=Scope.FITTING,
 )

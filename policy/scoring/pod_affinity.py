@@ -135,8 +135,13 @@ def _own(incoming: Incoming, pulls: list[Pull], fields: _Fields, *, keep_selecto
         fields.add(term.topology_key, rows, pull.weight)
 
 
-def _of_others(incoming: Incoming, fields: _Fields, *, required_weight: int) -> None:
-    """Pods whose terms select the incoming pod pull it."""
+def _of_others(
+    incoming: Incoming, fields: _Fields, *, required_weight: int, every_node: bool
+) -> None:
+    """Pods whose terms select the incoming pod pull it.
+
+    every_node: nodes are looked through that the list of nodes with affinity does not name, too.
+    """
     snapshot = incoming.snapshot
     column = snapshot.column(PULLS)
     sets = snapshot.pools.named("affinity pulls").values
@@ -151,6 +156,9 @@ def _of_others(incoming: Incoming, fields: _Fields, *, required_weight: int) -> 
                 weights.setdefault(key, np.zeros(len(sets), dtype=np.int64))[i] += weight
                 selects.setdefault(key, np.zeros(len(sets), dtype=np.bool_))[i] = True
     carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
+    flight = incoming.in_flight
+    if flight is not None and flight.with_affinity is not None and not every_node:
+        carriers = carriers[flight.with_affinity[snapshot.node[carriers]]]
     for key, of_set in weights.items():
         rows = carriers[selects[key][column[carriers]]]
         fields.add(key, rows, of_set[column[rows]])
@@ -162,7 +170,12 @@ def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | No
         return None
     fields = _Fields(incoming)
     _own(incoming, pulls, fields, keep_selector=parameters["namespaceSelector"] == "kept")
-    _of_others(incoming, fields, required_weight=parameters["requiredWeight"])
+    _of_others(
+        incoming,
+        fields,
+        required_weight=parameters["requiredWeight"],
+        every_node=bool(pulls),
+    )
     if fields.empty:
         return None
     raw = fields.at(nodes)

@@ -20,7 +20,7 @@ from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Column, Ints, Pools
-from policy.filters.base import Incoming, Nodes
+from policy.filters.base import Incoming, Nodes, NodeUse
 
 ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 """Milli cpu and bytes that a container without a request counts for."""
@@ -138,8 +138,28 @@ def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
     if column is None:
         nothing = np.zeros(nodes.size, dtype=np.int64)
         return Use(room=nothing, used=nothing, asked=asked)
-    used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
+    use = node_use(snapshot, name) if incoming.node_use is None else incoming.node_use[name]
+    used = use.requested[nodes] + asked
     if assume:
-        build = partial(_AssumedSums.build, name=name)
-        used = used + snapshot.derived(("assumed", name), build).sums[nodes]
+        used = used + use.assumed[nodes]
     return Use(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
+
+
+def node_use(snapshot: Snapshot, name: str) -> NodeUse:
+    """What the snapshot's pods use of a resource (cpu or memory), node by node."""
+    column = snapshot.pools.resources.ids.get(name)
+    if column is None:
+        nothing = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        requested = nothing
+    else:
+        requested = Occupancy.of(snapshot, CURRENT).requested[:, column]
+    assumed = snapshot.derived(("assumed", name), partial(_AssumedSums.build, name=name)).sums
+    return NodeUse(requested=requested, assumed=assumed)
+
+
+def pod_use(snapshot: Snapshot, name: str, rows: Ints) -> tuple[Ints, Ints]:
+    """What each pod adds to both figures of `node_use` where it is on a node; (rows,) each."""
+    column = snapshot.pools.resources.ids.get(name)
+    requests = snapshot.requests(CURRENT)
+    requested = np.zeros(rows.size, dtype=np.int64) if column is None else requests[rows, column]
+    return requested, snapshot.column(_ASSUMED_COLUMNS[name])[rows]

@@ -10,7 +10,7 @@ import numpy as np
 from policy.cluster.selectors import tolerates
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameters
-from policy.scoring.base import ScorerInfo, normalised
+from policy.scoring.base import Scope, ScorerInfo, normalised
 
 
 def score(incoming: Incoming, _: Parameters, nodes: Nodes) -> Ints:
@@ -31,4 +31,5 @@ INFO = ScorerInfo(
     plugin="TaintToleration",
     doc="Avoids nodes with PreferNoSchedule taints that the pod does not tolerate.",
     score=score,
+    scope=Scope.FITTING,
 )

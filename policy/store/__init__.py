@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
     from policy.store.model import (
         ActivationRow,
+        CallAnswer,
+        CallMode,
         Cause,
         Change,
         ChangedState,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         Recorded,
         RecordedSession,
         RevisionRow,
+        ServedCall,
         SessionRecord,
         SessionRow,
         SessionStep,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivationRow",
+    "CallAnswer",
+    "CallMode",
     "Cause",
     "Change",
     "ChangedState",
@@ -84,6 +89,7 @@ __all__ = [
     "RecordedSession",
     "RevisionRow",
     "Schema",
+    "ServedCall",
     "SessionRecord",
     "SessionRow",
     "SessionStep",
@@ -104,6 +110,8 @@ __all__ = [
 
 _HOMES = {
     "ActivationRow": "policy.store.model",
+    "CallAnswer": "policy.store.model",
+    "CallMode": "policy.store.model",
     "Cause": "policy.store.model",
     "Change": "policy.store.model",
     "ChangedState": "policy.store.model",
@@ -138,6 +146,7 @@ _HOMES = {
     "Schema": "policy.store.migrate",
     "SessionRecord": "policy.store.model",
     "SessionRow": "policy.store.model",
+    "ServedCall": "policy.store.model",
     "SessionStep": "policy.store.model",
     "SnapshotMismatch": "policy.store.record.basis",
     "SqlResult": "policy.store.read.sql",

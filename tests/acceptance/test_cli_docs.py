@@ -96,6 +96,7 @@ def workplace(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "data").mkdir(parents=True)
     (tmp_path / "tests" / "data" / "conformance").symlink_to(recordings)
     shutil.copy(recordings / "kube-1.28.jsonl.gz", tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     programs = tmp_path / "bin"
     programs.mkdir()
     _program(programs / "kubectl", f"exec cat {tmp_path / 'dumps' / 'all.yaml'}")
@@ -145,7 +146,7 @@ def test_the_example_of_a_server_runs(
     assert done.returncode == 0, done.stderr
 
 
-OWN_TESTS = ("policy db reader", "policy follow")
+OWN_TESTS = ("policy db reader", "policy follow", "policy serve")
 
 
 def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
@@ -172,6 +173,22 @@ def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
             running.terminate()
             ended = json.loads(running.communicate(timeout=60)[1].splitlines()[-1])
             assert (began["event"], ended["event"], running.returncode) == ("following", "ended", 0)
+
+
+def test_the_example_of_the_service_serves(workplace: Path, databases: Path) -> None:
+    """Each line of the example starts a service that answers, and ends well by SIGTERM."""
+    shutil.copy(databases / "decided.db", workplace / "policy.db")
+    made = [
+        'policy env create prod; policy env activate prod environments/prod --reason "first rules"',
+        *(
+            f"{line} --port 0 2>log & pid=$!\n"
+            "until grep -q 'running on' log; do kill -0 $pid; sleep 0.1; done\n"
+            "kill $pid; wait $pid"
+            for line in docs.examples(COMMANDS["policy serve"])
+        ),
+    ]
+    done = shell(workplace, "\n".join(made))
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if not path.startswith(OWN_TESTS)])

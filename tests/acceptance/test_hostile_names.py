@@ -27,6 +27,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy run": [["--cluster", EVIL, "--dry-run"], ["--cluster", EVIL, "--settle", "--dry-run"]],
     "policy decisions": [[], ["--cluster", EVIL], ["--since", EVIL], ["-o", EVIL]],
     "policy explain": [["1"], ["1", "--why-not", EVIL], ["1", "--why-not", f"{EVIL}2"], [EVIL]],
+    "policy simulate": [
+        [EVIL, "--rules", "kube-1.36"],
+        [".", "--rules", EVIL],
+        [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
+    ],
     "policy observed": [
         [],
         ["--cluster", EVIL],
@@ -82,6 +87,14 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy env use": [["plain"], [EVIL], [EVIL + "?"]],
     "policy env activate": [[EVIL, "kube-1.20", "--reason", EVIL], [EVIL, EVIL, "--reason", "x"]],
     "policy env rollback": [[EVIL, "--reason", EVIL]],
+    "policy serve": [["--environment", EVIL + "?"], ["--host", EVIL], ["--tokens", EVIL]],
+    "policy token create": [
+        [EVIL, "--role", "viewer", "--tokens", "tokens.json"],
+        ["x", "--role", "viewer", "--namespaces", EVIL, "--tokens", "tokens.json"],
+        ["x", "--role", "viewer", "--tokens", f"{EVIL}/{EVIL}"],
+    ],
+    "policy token list": [["--tokens", EVIL]],
+    "policy token revoke": [[EVIL, "--tokens", EVIL]],
     "policy db upgrade": [[]],
     "policy db downgrade": [[EVIL]],
     "policy db current": [[]],

@@ -22,6 +22,7 @@ ROOMS = (
     "decision",
     "extenders",
     "preemption",
+    "groups",
     "batch",
     "cases",
     "proving",
@@ -32,6 +33,9 @@ ROOMS = (
     "conformance",
     "audit",
     "live",
+    "parts",
+    "simulation",
+    "server",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""

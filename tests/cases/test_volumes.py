@@ -15,7 +15,18 @@ from policy.filters.volume_limits import limit_key
 from policy.manifests import from_dicts
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
-from tests.support.volumes import DRIVER, NOW, Manifest, claim, csi_node, node, pod, volume
+from tests.support.volumes import (
+    DRIVER,
+    NOW,
+    WAITING,
+    Manifest,
+    claim,
+    csi_node,
+    node,
+    pod,
+    storage_class,
+    volume,
+)
 
 
 def decided(
@@ -23,7 +34,7 @@ def decided(
 ) -> Decision:
     rule_set = RuleSet.load(rules, overrides=change or None)
     # Without admission: zones may have names that no API server accepts any more.
-    snapshot = Snapshot.from_manifests(objects, now=NOW, admission=False)
+    snapshot = Snapshot.from_manifests([WAITING, *objects], now=NOW, admission=False)
     return decide(snapshot, rule_set, pod)
 
 
@@ -329,14 +340,49 @@ def test_a_missing_claim_rejects_the_pod_on_all_nodes():
     )
 
 
-def test_a_dump_without_any_claim_says_nothing_about_claims():
-    """Pods and nodes alone are decided as if all claims were in order, if rules say no more."""
-    objects = (node("n1"), pod("new", "data"))
-    strict = {"filters": {"replace": [{"filter": "volume-binding", "missingClaims": "rejected"}]}}
-    assert [decided(*objects).outcome.value, decided(*objects, **strict).outcome.value] == [
-        "bind",
-        "rejected",
-    ]
+NOT_SHOWN = "cannot be decided: {} is not in the state; import `kubectl get {} -A -o json`"
+
+
+@pytest.mark.parametrize(
+    ("objects", "text"),
+    [
+        ((pod("new", "data"),), ("PersistentVolumeClaim `shop/data`", "pvc")),
+        (
+            (claim("data", metadata={"namespace": "lab"}), pod("new", "data")),
+            ("PersistentVolumeClaim `shop/data`", "pvc"),
+        ),
+        (
+            (pod("new", volumes=[{"name": "scratch", "ephemeral": {}}]),),
+            ("PersistentVolumeClaim `shop/new-scratch`", "pvc"),
+        ),
+        ((claim("data", "gone"), pod("new", "data")), ("PersistentVolume `gone`", "pv")),
+    ],
+)
+def test_what_is_not_shown_is_never_taken_as_fitting(
+    objects: tuple[Manifest, ...], text: tuple[str, str]
+):
+    """Without claims of the namespace, or volumes, a pod with a claim cannot be decided."""
+    decision = decided(node("n1"), *objects)
+    assert (decision.outcome.value, decision.trace.message) == (
+        "error",
+        NOT_SHOWN.format(*text),
+    )
+
+
+def test_the_mode_of_a_class_that_is_not_shown_is_unknown():
+    """Where no class is shown at all, an unbound claim may bind at once or with its pod."""
+    objects = (node("n1"), claim("data"), pod("new", "data"))
+    found = decide(Snapshot.from_manifests(objects, now=NOW), RuleSet.load("kube-1.35"), "shop/new")
+    text = NOT_SHOWN.format("StorageClass `waiting`", "storageclasses")
+    assert (found.outcome.value, found.trace.message) == ("error", text)
+
+
+@pytest.mark.parametrize(("how", "outcome"), [("rejected", "rejected"), ("ignored", "bind")])
+def test_rules_may_say_what_a_missing_claim_means(how: str, outcome: str):
+    """`missingClaims` rejects the pod without further ado, or takes the claim as fitting."""
+    filters = {"replace": [{"filter": "volume-binding", "missingClaims": how}]}
+    decision = decided(node("n1"), pod("new", "data"), filters=filters)
+    assert decision.outcome.value == outcome
 
 
 @pytest.mark.parametrize(
@@ -401,10 +447,236 @@ def test_the_claim_of_an_ephemeral_volume_is_made_for_its_pod(of_claim: Manifest
     assert decision.trace.rejected == (() if text is None else (text,))
 
 
-def test_an_unbound_claim_is_left_alone():
-    """Which volume an unbound claim will get is not in a dump; it keeps the pod off no node."""
-    decision = decided(node("n1"), claim("data"), volume("a", nodes="far"), pod("new", "data"))
-    assert victims(decision) == ("n1", [])
+# --- unbound claims ------------------------------------------------------------------------------
+
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+NO_MATCH = "node(s) didn't find available persistent volumes to bind"
+NO_SPACE = "node(s) did not have enough free storage"
+
+
+def why(decision: Decision) -> dict[str, str]:
+    """Why each node fails; "" where it does not."""
+    found = decision.trace.filter_statuses
+    assert {s.code.label for s in found.values() if s.reasons} <= {"UnschedulableAndUnresolvable"}
+    return {name: " | ".join(s.reasons) for name, s in found.items()}
+
+
+@pytest.mark.parametrize(
+    "of_claim",
+    [
+        claim("data", spec={"storageClassName": "now"}),
+        claim("data", spec={"storageClassName": ""}),
+        claim("data", spec={"storageClassName": "unknown"}),
+        claim("data", spec={"volumeName": "wish", "storageClassName": "waiting"}),
+    ],
+)
+def test_a_claim_that_should_be_bound_by_now_rejects_the_pod(of_claim: Manifest):
+    """Classes that bind at once, no class, an unknown class, and a volume that is only wished."""
+    objects = (node("n1"), of_claim, storage_class("now", waits=False), pod("new", "data"))
+    decision = decided(*objects)
+    assert (decision.outcome.value, decision.trace.rejected) == ("rejected", (UNBOUND,))
+
+
+def test_a_volume_is_made_where_the_class_allows_it():
+    """allowedTopologies: one term of which all labels fit; a term without any fits nowhere."""
+
+    def term(**labels: str) -> Manifest:
+        wanted = [{"key": k, "values": [v]} for k, v in labels.items()]
+        return {"matchLabelExpressions": wanted}
+
+    topologies = [term(), term(zone="a", disk="ssd"), term(zone="b")]
+    decision = decided(
+        node("n1", zone="a", disk="ssd"),
+        node("n2", zone="a"),
+        node("n3", zone="b"),
+        node("n4"),
+        storage_class("some", allowedTopologies=topologies),
+        claim("data", spec={"storageClassName": "some"}),
+        pod("new", "data"),
+    )
+    assert why(decision) == {"n1": "", "n2": NO_MATCH, "n3": "", "n4": NO_MATCH}
+
+
+def test_a_driver_that_says_what_it_has_must_have_room():
+    """Capacities of the class and node count, the largest volume before the capacity."""
+
+    def capacity(name: str, where: str, **limits: str) -> Manifest:
+        return {
+            "kind": "CSIStorageCapacity",
+            "apiVersion": "storage.k8s.io/v1",
+            "metadata": {"name": name, "namespace": "shop"},
+            "storageClassName": limits.pop("of", "waiting"),
+            "nodeTopology": {"matchLabels": {"zone": where}},
+            **limits,
+        }
+
+    driver = {
+        "kind": "CSIDriver",
+        "apiVersion": "storage.k8s.io/v1",
+        "metadata": {"name": "maker.example.com"},
+        "spec": {"storageCapacity": True},
+    }
+    objects = (
+        *(node(f"n-{zone}", zone=zone) for zone in "abcde"),
+        capacity("a", "a", capacity="10Gi"),
+        capacity("b", "b", capacity="1Gi"),
+        capacity("c", "c", capacity="10Gi", maximumVolumeSize="1Gi"),
+        capacity("d", "d", capacity="10Gi", of="other"),
+        claim("data", spec={"resources": {"requests": {"storage": "2Gi"}}}),
+        pod("new", "data"),
+    )
+    full = {f"n-{zone}": NO_SPACE for zone in "bcde"}
+    silent = {**driver, "spec": {"storageCapacity": False}}
+    assert [why(decided(driver, *objects)), why(decided(silent, *objects))] == [
+        {"n-a": "", **full},
+        {f"n-{zone}": "" for zone in "abcde"},
+    ]
+
+
+RESERVED = {"namespace": "shop", "name": "data"}
+STATIC = storage_class("static", provisioner="kubernetes.io/no-provisioner")
+
+
+def local(name: str, where: str, *, size: str = "10Gi", **spec: Any) -> Manifest:
+    made = volume(name, nodes=where)
+    made["spec"] |= {
+        "storageClassName": "static",
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce"],
+        **spec,
+    }
+    return {**made, "status": {"phase": "Available"}}
+
+
+def wants(name: str, size: str = "5Gi", **spec: Any) -> Manifest:
+    requests = {"requests": {"storage": size}}
+    return claim(name, spec={"storageClassName": "static", "resources": requests, **spec})
+
+
+@pytest.mark.parametrize(
+    ("volumes", "fits"),
+    [
+        ([local("v", "1")], ["n1"]),
+        ([local("v", "1", size="1Gi")], []),
+        ([local("v", "1", storageClassName="other")], []),
+        ([local("v", "1", volumeMode="Block")], []),
+        ([local("v", "1", accessModes=["ReadOnlyMany"])], []),
+        ([{**local("v", "1"), "status": {"phase": "Released"}}], []),
+        ([local("v", "1", claimRef={"namespace": "shop", "name": "other"})], []),
+        ([local("v", "1", claimRef=RESERVED)], ["n1"]),
+        (
+            [local("v", "1"), local("w", "2", claimRef={"namespace": "shop", "name": "data"})],
+            ["n2"],
+        ),
+        ([local("v", "1"), local("w", "2")], ["n1", "n2"]),
+        ([], []),
+    ],
+)
+def test_a_claim_without_a_provisioner_needs_a_volume_that_exists(
+    volumes: list[Manifest], fits: list[str]
+):
+    """Class, size, mode, access, phase and reservation of a volume decide, and its nodes."""
+    objects = (node("n1", disk="1"), node("n2", disk="2"), STATIC, *volumes)
+    found = why(decided(*objects, wants("data"), pod("new", "data")))
+    assert found == {n: "" if n in fits else NO_MATCH for n in ("n1", "n2")}
+
+
+def test_two_claims_need_two_volumes_and_the_smaller_one_chooses_first():
+    """n1 has one volume for both, n2 two of which only one is large enough for the larger claim."""
+    decision = decided(
+        node("n1", disk="1"),
+        node("n2", disk="2"),
+        STATIC,
+        local("a", "1"),
+        local("b", "2", size="6Gi"),
+        local("c", "2", size="20Gi"),
+        wants("large", "10Gi"),
+        wants("small", "5Gi"),
+        pod("new", "large", "small"),
+    )
+    assert why(decision) == {"n1": NO_MATCH, "n2": ""}
+
+
+def test_a_claim_whose_node_is_chosen_stays_there():
+    """A provisioner that was told a node makes the volume for that node."""
+    chosen = {"annotations": {"volume.kubernetes.io/selected-node": "n2"}}
+    objects = (node("n1"), node("n2"), claim("data", metadata=chosen), pod("new", "data"))
+    assert why(decided(*objects)) == {"n1": NO_MATCH, "n2": ""}
+
+
+def test_an_unbound_claim_counts_against_the_limit_of_its_provisioner():
+    """The volume that will be made takes one of the places of its driver."""
+    full = storage_class("waiting", provisioner=DRIVER)
+    bound = (claim("a", "a"), volume("a"), pod("holder", "a", on="n1", priority=5))
+    decision = decided(
+        full, node("n1"), node("n2"), csi_node("n1", 1), csi_node("n2", 1), *bound,
+        claim("data"), pod("new", "data"),
+    )  # fmt: skip
+    assert statuses(decision) == {"n1": TOO_MANY, "n2": ("Success", "", ())}
+
+
+# --- claims to devices ---------------------------------------------------------------------------
+
+
+def devices(name: str, *, on: str = "", **status: Any) -> Manifest:
+    terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": [on]}]}]
+    allocation = {"allocation": {"nodeSelector": {"nodeSelectorTerms": terms}}} if on else {}
+    return {
+        "kind": "ResourceClaim",
+        "apiVersion": "resource.k8s.io/v1",
+        "metadata": {"name": name, "namespace": "shop"},
+        "status": {**allocation, **status},
+    }
+
+
+def using(entry: Manifest, **status: Any) -> Manifest:
+    made = pod("new")
+    made["spec"]["resourceClaims"] = [{"name": "gpu", **entry}]
+    made["status"] |= status
+    return made
+
+
+NAMED = using({"resourceClaimName": "mine"})
+MADE = using({"resourceClaimTemplateName": "t"}, resourceClaimStatuses=[{"name": "gpu"}])
+
+
+@pytest.mark.parametrize(
+    ("objects", "outcome", "text"),
+    [
+        ((devices("mine", on="yes"), NAMED), "bind", ""),
+        (
+            (devices("other"), NAMED),
+            "rejected",
+            'resourceclaim.resource.k8s.io "mine" not found',
+        ),
+        ((NAMED,), "error", NOT_SHOWN.format("ResourceClaim `shop/mine`", "resourceclaims")),
+        (
+            (devices("mine"), NAMED),
+            "error",
+            "cannot be decided: ResourceClaim `shop/mine` is not allocated, and devices are not "
+            "modelled",
+        ),
+        (
+            (using({"resourceClaimTemplateName": "t"}),),
+            "rejected",
+            'pod "shop/new": pod claim gpu: ResourceClaim not created yet',
+        ),
+        ((MADE,), "bind", ""),
+    ],
+)
+def test_claims_to_devices(objects: tuple[Manifest, ...], outcome: str, text: str):
+    """Allocated claims keep the pod on their nodes; missing ones reject it or are not known."""
+    decision = decided(node("n1"), node("n2", gpu="yes"), *objects)
+    trace = decision.trace
+    said = trace.rejected[0] if trace.rejected else trace.message
+    assert (decision.outcome.value, said) == (outcome, text)
+    if objects[-1] is NAMED and outcome == "bind":
+        assert why(decision) == {"n1": "resourceclaim not available on the node", "n2": ""}
+
+
+def test_before_1_34_devices_are_behind_a_gate():
+    """The API server drops claims to devices there, so a manifest's are not looked at."""
+    assert decided(node("n1"), NAMED, rules="kube-1.33").outcome.value == "bind"
 
 
 # --- node conditions -----------------------------------------------------------------------------

@@ -595,6 +595,7 @@ FILTERS: Mapping[str, type[Filter]] = {
     "volume-limits": Passing,
     "volume-binding": Passing,
     "volume-zone": Passing,
+    "resource-claims": Passing,
 }
 
 

@@ -53,11 +53,17 @@ def pod(
 
 def claim(name: str, volume: str = "", *, mode: str = "ReadWriteOnce", **more: Any) -> Manifest:
     meta = {"name": name, "namespace": "shop", **more.pop("metadata", {})}
+    spec: Manifest = {"accessModes": [mode], **more.pop("spec", {})}
+    if volume:
+        meta.setdefault("annotations", {"pv.kubernetes.io/bind-completed": "yes"})
+        spec["volumeName"] = volume
+    else:
+        spec.setdefault("storageClassName", "waiting")
     return {
         "kind": "PersistentVolumeClaim",
         "apiVersion": "v1",
         "metadata": meta,
-        "spec": {"accessModes": [mode], "volumeName": volume},
+        "spec": spec,
         **more,
     }
 
@@ -71,6 +77,23 @@ def volume(name: str, *, labels: dict[str, str] | None = None, nodes: str = "") 
         "metadata": {"name": name, "labels": labels or {}},
         "spec": {"csi": {"driver": DRIVER, "volumeHandle": f"handle-{name}"}, **affinity},
     }
+
+
+def storage_class(
+    name: str, *, waits: bool = True, provisioner: str = "maker.example.com", **more: Any
+) -> Manifest:
+    return {
+        "kind": "StorageClass",
+        "apiVersion": "storage.k8s.io/v1",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+        **more,
+    }
+
+
+WAITING = storage_class("waiting")
+"""The class of claims without a volume."""
 
 
 def csi_node(name: str, count: int) -> Manifest:

@@ -173,6 +173,9 @@ def _place(context: Context) -> str:
         Context.FORBID: "forbid rules",
         Context.IMPORTANCE: "the importance order",
         Context.RANKING: "the ranking",
+        Context.GROUP_ELIGIBILITY: "eligibility rules of pod groups",
+        Context.UNITS: "rules about units",
+        Context.UNIT_IMPORTANCE: "the importance order of units",
     }[context]
 
 

@@ -86,6 +86,10 @@ MEANING: Final[Mapping[Context, str]] = MappingProxyType(
         Context.FORBID: "the rule holds, so the pod stays",
         Context.IMPORTANCE: "the pod is kept first, as if it had the most important value",
         Context.RANKING: "the node comes last, as if it had the worst value",
+        Context.GROUP_ELIGIBILITY: "a `deny` holds, so the group may not preempt; an `allow` is "
+        "skipped",
+        Context.UNITS: "a `deny` holds, so the unit stays; an `allow` is skipped",
+        Context.UNIT_IMPORTANCE: "the unit is kept first, as if it had the most important value",
     }
 )
 """What an error means in each place of a rule file, unless `onError` says otherwise."""

@@ -20,6 +20,9 @@ class Context(StrEnum):
     FORBID = "forbid"  # as `victims`, after the PDBs have been counted
     IMPORTANCE = "importance"  # which potential victim is kept first?
     RANKING = "ranking"  # which candidate node is best?
+    GROUP_ELIGIBILITY = "group eligibility"  # may the pod group preempt at all?
+    UNITS = "units"  # may this unit be preempted for a pod group?
+    UNIT_IMPORTANCE = "unit importance"  # which potential unit is kept first?
 
 
 class ValueType(StrEnum):
@@ -73,11 +76,14 @@ LOOK_BACK_SECONDS = 30 * 86_400
 """How far back `history.secondsSinceLastPreempted` looks."""
 
 _EVERYWHERE = frozenset(Context)
+_UNIT = frozenset({Context.UNITS, Context.UNIT_IMPORTANCE})
+_GROUP = _UNIT | {Context.GROUP_ELIGIBILITY}
+_ONE_POD = _EVERYWHERE - _GROUP
 _VICTIM = frozenset({Context.VICTIMS, Context.FORBID, Context.IMPORTANCE})
 _NODE = _VICTIM | {Context.RANKING}
 _RANKING = frozenset({Context.RANKING})
 _ELIGIBILITY = frozenset({Context.ELIGIBILITY})
-_CLUSTER = _ELIGIBILITY | _RANKING
+_CLUSTER = _ELIGIBILITY | _RANKING | _GROUP
 
 _B, _I, _S, _T = ValueType.BOOL, ValueType.INT, ValueType.STRING, ValueType.TIMESTAMP
 _SM, _IM = ValueType.STRING_MAP, ValueType.INT_MAP
@@ -197,6 +203,57 @@ _CLUSTER_ROWS: tuple[_Row, ...] = (
     ("failedNodeCount", _I, "nodes", "nodes that the preemptor's filters rejected"),
 )
 
+_GROUP_ROWS: tuple[_Row, ...] = (
+    ("name", _S, "", "name of the pod group that is decided"),
+    ("namespace", _S, "", "its namespace"),
+    ("key", _S, "", "`namespace/name`"),
+    ("uid", _S, "", "unique id that the API server gave it"),
+    ("priority", _I, "", "`spec.priority`, 0 where it is absent"),
+    ("preemptionPolicy", _S, "", "`spec.preemptionPolicy` (v1alpha3), '' where it is absent"),
+    ("priorityClassName", _S, "", "name of its priority class, '' if none"),
+    ("labels", _SM, "", "its labels"),
+    ("annotations", _SM, "", "its annotations"),
+    ("policy", _S, "", "`gang` or `basic`"),
+    ("minCount", _I, "pods", "pods that have to start together; 1 for policy `basic`"),
+    ("disruptionMode", _S, "", "`Pod` or `PodGroup`"),
+    ("topologyKeys", _I, "keys", "topology keys in its scheduling constraints"),
+    ("members", _I, "pods", "pending members that this cycle tries"),
+    ("assigned", _I, "pods", "members that are on nodes"),
+    ("running", _I, "pods", "members on nodes whose phase is Running"),
+    ("neverPreempting", _I, "pods", "tried members of preemptionPolicy `Never`"),
+    ("highestMemberPriority", _I, "", "highest pod priority among the tried members"),
+    (
+        "preemptedPodsTerminating",
+        _I,
+        "pods",
+        "pods of lower priority that a scheduler preempted and that still leave the nodes to which "
+        "members are nominated",
+    ),
+    ("createdAt", _T, "UTC", "when the group was created"),
+    ("waitingSeconds", _I, "seconds", "time since the group was created"),
+)
+_UNIT_ROWS: tuple[_Row, ...] = (
+    ("key", _S, "", "`namespace/name` of its first pod"),
+    ("namespace", _S, "", "namespace of its pods"),
+    ("priority", _I, "", "of a whole group its `spec.priority`, of a lone pod the pod's"),
+    ("podPriority", _I, "", "highest pod priority among its pods"),
+    ("pods", _I, "pods", "number of its pods"),
+    ("grouped", _B, "", "its first pod names a pod group, in whatever disruption mode"),
+    ("groupSize", _I, "pods", "number of its pods where it is grouped, else 0"),
+    ("whole", _B, "", "its pods leave together: a group in disruption mode `PodGroup`"),
+    ("group", _S, "", "`namespace/name` of the pod group that its first pod names, '' if none"),
+    ("disruptionMode", _S, "", "of that group: `Pod` or `PodGroup`; '' without one"),
+    ("ofPreemptor", _B, "", "its pods are members of the group that preempts"),
+    ("labels", _SM, "", "labels of its first pod"),
+    ("workload", _S, "", "`namespace/Kind/name` of the controlling owner of its first pod"),
+    ("startTime", _T, "UTC", "its start, as `units.start` says; without one it counts as now"),
+    ("oldestStart", _T, "UTC", "start of its oldest pod"),
+    ("terminating", _I, "pods", "its pods that have a deletion timestamp"),
+    ("cpuMilli", _I, "thousandths of a core", "cpu requests of its pods"),
+    ("memoryBytes", _I, "bytes", "memory requests of its pods"),
+    ("nodes", _I, "nodes", "number of nodes that its pods are on"),
+)
+
 _IDENTITIES = frozenset({"name", "key", "uid", "node"})
 
 
@@ -210,14 +267,24 @@ def _shape(group: str, field: str, kind: ValueType, varies: bool) -> Shape:
     return Shape.IDENTITY if own_name else Shape.INTERNED
 
 
+def _contexts(name: str, contexts: frozenset[Context]) -> frozenset[Context]:
+    """Where the variable exists, of the places in which its group does."""
+    if name == "victim.pdbViolating":
+        return frozenset({Context.FORBID})
+    # Every member fails on nodes of its own.
+    return contexts - _GROUP if name == "cluster.failedNodeCount" else contexts
+
+
 def _declare() -> Mapping[str, Variable]:
     groups: tuple[tuple[str, tuple[_Row, ...], frozenset[Context], bool], ...] = (
-        ("preemptor", _PREEMPTOR, _EVERYWHERE, False),
+        ("preemptor", _PREEMPTOR, _ONE_POD, False),
         ("victim", _VICTIM_ONLY, _VICTIM, True),
         ("node", _NODE_ROWS, _NODE, True),
         ("candidate", _CANDIDATE, _RANKING, True),
         ("nominated", _NOMINATED, _ELIGIBILITY, False),
         ("cluster", _CLUSTER_ROWS, _CLUSTER, False),
+        ("group", _GROUP_ROWS, _GROUP, False),
+        ("unit", _UNIT_ROWS, _UNIT, True),
     )
     table: dict[str, Variable] = {}
     for group, rows, contexts, varies in groups:
@@ -230,7 +297,7 @@ def _declare() -> Mapping[str, Variable]:
                 doc=doc,
                 # Violations are known only once the potential victims are, so nothing that
                 # decides who is a potential victim may depend on them.
-                contexts=frozenset({Context.FORBID}) if field == "pdbViolating" else contexts,
+                contexts=_contexts(name, contexts),
                 shape=_shape(group, field, kind, varies),
             )
     table["now"] = Variable(

@@ -22,6 +22,7 @@ class ReadFace(Face):
     decisions_by_id = reads(queries.decisions_by_id)
     frozen = reads(queries.frozen)
     victims_of = reads(queries.victims_of)
+    call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
