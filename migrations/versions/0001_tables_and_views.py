@@ -588,6 +588,7 @@ def create_audit() -> None:
         text("actor"),
         text("reason"),
         text("source"),
+        json("proofs", nullable=True),
         *written_by(),
         Index(None, "environment_id", "id"),
         Index(None, "rule_set_id"),
