@@ -188,7 +188,7 @@ def _run(follower: Follower, address: tuple[str, int] | None, report: _Report, s
     before = [signal.signal(number, lambda *_: follower.stop()) for number in signals]
     report.started(server, listening)
     try:
-        with report.showing(lambda: status_line(follower.figures, session.clock_ms())):
+        with output.status_line(lambda: status_line(follower.figures, session.clock_ms())):
             follower.run()
     finally:
         for number, handler in zip(signals, before, strict=True):
@@ -202,10 +202,7 @@ class _Report:
     """What happens, as words on a terminal and as JSON elsewhere; on standard error."""
 
     def __init__(self, cluster: str) -> None:
-        import sys
-
         self._cluster = cluster
-        self._terminal = sys.stderr.isatty()
 
     def started(self, server: str, listening: str) -> None:
         text = f"following {server} as cluster {self._cluster}"
@@ -243,36 +240,10 @@ class _Report:
             self.trouble(occasion.trouble)
 
     def _say(self, event: str, text: str, **values: Any) -> None:
-        if self._terminal:
+        if output.on_terminal():
             output.say(text)
             return
         import json
 
         line = {"at": session.instant(session.clock_ms()), "event": event, "cluster": self._cluster}
         output.say(json.dumps({**line, **values}))
-
-    @contextmanager
-    def showing(self, line: Callable[[], str]) -> Iterator[None]:
-        """A status line at the bottom of a terminal, renewed every second."""
-        if not self._terminal:
-            yield
-            return
-        import threading
-
-        from rich.console import Console
-
-        stop = threading.Event()
-        console = Console(stderr=True)
-
-        def renew() -> None:
-            with console.status(line()) as shown:
-                while not stop.wait(1.0):
-                    shown.update(line())
-
-        thread = threading.Thread(target=renew, name="status-line", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()

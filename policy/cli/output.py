@@ -278,6 +278,35 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
+def on_terminal() -> bool:
+    """Whether words go to a person."""
+    return sys.stderr.isatty()
+
+
+@contextmanager
+def status_line(line: Callable[[], str]) -> Iterator[None]:
+    """A line at the bottom of a terminal, renewed every second; silence elsewhere."""
+    if not on_terminal():
+        yield
+        return
+    import threading
+
+    stop = threading.Event()
+
+    def renew() -> None:
+        with _console(sys.stderr).status(line()) as shown:
+            while not stop.wait(1.0):
+                shown.update(line())
+
+    thread = threading.Thread(target=renew, name="status-line", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def watched(items: Iterable[_Item], what: str) -> Iterator[_Item]:
     """The items, with a bar on a terminal while they are made."""
     with progress(what) as advance:
