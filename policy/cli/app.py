@@ -23,6 +23,8 @@ COMMANDS: Final = {
     "explain": "policy.cli.explain:command",
     "observed": "policy.cli.observed:command",
     "follow": "policy.cli.follow:command",
+    "who": "policy.cli.who:command",
+    "avoidable": "policy.cli.avoidable:command",
     "nominations": "policy.cli.nominations:command",
     "report": "policy.cli.report:group",
     "state": "policy.cli.state:group",

@@ -19,14 +19,14 @@ Say which pods were preempted in this cluster, by whom, and why.
 
 Usage:
   kubectl preemption list                     preemptions by the cluster's own scheduler
-  kubectl preemption who  [NAMESPACE/]POD     who evicted this pod, or whom it evicted
-  kubectl preemption why  [NAMESPACE/]POD     the newest of these in full
+  kubectl preemption who  [NAMESPACE/]POD     who evicted this pod
+  kubectl preemption why  [NAMESPACE/]POD     its newest preemption in full, either way
   kubectl preemption why  NUMBER              one by its number
   kubectl preemption import                   list this cluster once
   kubectl preemption follow                   follow this cluster
 
 All of them take `--context NAME`, `--kubeconfig FILE`, `-n NAMESPACE`, `--db DATABASE` and the
-options of the `policy` command behind them (observed, explain, import, follow).
+options of the `policy` command behind them (observed, who, explain, import, follow).
 """
 
 _COMMANDS: Final = ("list", "who", "why", "import", "follow")
@@ -74,7 +74,7 @@ def _about(command: str, pod: str, where: list[str], rest: list[str]) -> int:
     from policy.cli import app
 
     if command == "who":
-        return app.run(["observed", *where, "--pod", pod, *rest])
+        return app.run(["who", pod, *where, *rest])
     db, others = _taken(rest, "--db")
     base = ["--db", db] if db else []
     return app.run(["explain", f"observed:{pod}", *base, *others])

@@ -51,7 +51,7 @@ class RecordFace(Face):
         """Make the stored objects equal to the given ones: all of it or nothing of it.
 
         of_ms: the time of which they are, `at_ms` by default; never before the newest revision.
-        Objects that the import lacks stay, unless `prune` covers them. segments: what recorded
+        Objects that are not in the import stay, unless `prune` covers them. segments: what recorded
         watches change of that, each a revision of its own. Raises ImportConflict where it holds
         two different objects under one key, StoreError for values that are none.
         """
