@@ -21,11 +21,15 @@ _KINDS = {"SchedulingPodGroup": "PodGroup"}
 
 
 def listed(
-    connection: Connection, *, limits: Limits, progress: Callable[[int, int], None]
+    connection: Connection,
+    *,
+    limits: Limits,
+    progress: Callable[[int, int], None],
+    whole: bool,
 ) -> tuple[ManifestSet, frozenset[str]]:
     """Everything that the engine uses of a cluster, and the kinds that its server has.
 
-    Raises LiveError, ManifestError.
+    whole: keep pods and nodes whole. Raises LiveError, ManifestError.
     """
     served: set[str] = set()
     items: list[dict[str, Any]] = []
@@ -39,7 +43,7 @@ def listed(
         served.add(resource.kind)
         items += found
         progress(len(items), 0)
-    read = read_dicts(items, limits=limits)
+    read = read_dicts(items, limits=limits, whole=whole)
     return replace(read, sources=(connection.source,)), frozenset(served)
 
 

@@ -112,6 +112,15 @@ def test_other_rules_are_set_against_it(imported: Policy, tmp_path: Path) -> Non
     )
 
 
+def test_reports_tell_whose_evictions_they_count(imported: Policy) -> None:
+    """The cluster's own scheduler's, or what was decided here."""
+    counts = {}
+    for origin in ((), ("--origin", "observed"), ("--origin", "decided")):
+        done = imported("report", "cost", "--cluster", "single", "--output", "csv", *origin)
+        counts[origin] = done.err.split(" ")[0]
+    assert list(counts.values()) == ["8", "8", "0"]
+
+
 def test_a_cluster_is_listed_once(policy: Policy, tmp_path: Path, database: Path) -> None:
     """`import --context`: the state, what its events show, and what is gone goes."""
     name = "kubelet-grace"

@@ -17,6 +17,7 @@ from policy.store.record import (
     importing,
     observing,
     sessions,
+    simulating,
 )
 
 
@@ -30,6 +31,7 @@ class RecordFace(Face):
     change = writes(changing.change)
     follow = writes(following.follow)
     observations = writes(observing.record)
+    simulation = writes(simulating.record)
     create_environment = writes(environments.create)
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
