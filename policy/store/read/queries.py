@@ -46,6 +46,8 @@ class DecisionFilter(TypedDict, total=False):
     since_ms: int | None  #: by `now_ms`, from this instant on
     until_ms: int | None  #: by `now_ms`, before this instant
     namespace: str | None  #: of the preemptor or of any victim
+    #: of the preemptor or of any victim; None for all
+    namespaces: frozenset[str] | None
     node: str | None
     rule_set: str | None  #: name, or (the beginning of) a digest
     outcome: str | None
@@ -113,6 +115,9 @@ def _filtered(
         query = query.where(c.now_ms < until_ms)
     if (namespace := wanted.get("namespace")) is not None:
         query = query.where(_in_namespace(connection, namespace, cluster))
+    if (namespaces := wanted.get("namespaces")) is not None:
+        hit = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace.in_(namespaces))
+        query = query.where(or_(c.preemptor_namespace.in_(namespaces), c.id.in_(hit)))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
     equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor", "origin")}
