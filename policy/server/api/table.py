@@ -12,6 +12,7 @@ from policy.server.api import models
 from policy.server.api.operations import Asked, Operation, Result
 from policy.server.http import TITLES, Failure
 from policy.server.security.tokens import Role
+from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
 
 
@@ -206,9 +207,12 @@ def _sql(asked: Asked) -> Result:
 
 def run_sql(asked: Asked, sql: str, parameters: dict[str, Any], *, limit: int) -> dict[str, Any]:
     """Columns, rows, and whether there are more."""
-    with asked.service.store.sql(sql, parameters, timeout=10) as found:
-        rows = [list(row) for row in islice(found, limit + 1)]
-        columns = found.columns
+    try:
+        with asked.service.store.sql(sql, parameters, timeout=10) as found:
+            rows = [list(row) for row in islice(found, limit + 1)]
+            columns = found.columns
+    except StoreError as exc:
+        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
     return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}
 
 

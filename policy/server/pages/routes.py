@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from policy.decision.model import Outcome
+from policy.rules.criteria import instant_criteria
 from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
@@ -23,7 +24,7 @@ from policy.server.security.access import SESSION_SECONDS, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
 from policy.server.service import Service
-from policy.store import StoreError
+from policy.store import NotFound, StoreError
 from policy.store.read.saved_queries import DEFAULTS, saved_queries, saved_query
 
 _PAGE: Final = 50
@@ -83,7 +84,7 @@ class Pages:
             except Failure as exc:
                 return self._failed(request, principal, exc.status, exc.message, exc.help)
             except StoreError as exc:
-                missing = type(exc).__name__ == "NotFound"
+                missing = isinstance(exc, NotFound)
                 return self._failed(
                     request, principal, 404 if missing else 503, exc.message, exc.help
                 )
@@ -181,8 +182,22 @@ class Pages:
             except Failure as exc:
                 answer = exc.message
         return page(
-            request, self._access, principal, "decision.html", told=told, node=node, answer=answer
+            request,
+            self._access,
+            principal,
+            "decision.html",
+            told=told,
+            node=node,
+            answer=answer,
+            instants=await in_thread(self._instants, stored.row.rule_set_digest),
         )
+
+    def _instants(self, digest: str) -> frozenset[str]:
+        """Criteria whose values are instants; none where the rule set is gone."""
+        try:
+            return instant_criteria(self._service.store.read.rule_set(digest))
+        except NotFound:
+            return frozenset()
 
     async def workload(self, request: Request, principal: Principal) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
