@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from policy.audit.differences import Difference, first_difference
-from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
+from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, ReplayVerdict
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import ENGINE_VERSION, Decision, OfferedNode
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
@@ -107,7 +107,7 @@ class Replayer:
             return self._replay(row)
         except Incomplete as exc:
             return Replayed(
-                row=row, verdict=Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
+                row=row, verdict=ReplayVerdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
             )
 
     def _replay(self, row: DecisionRow) -> Replayed[DecisionRow]:
@@ -116,13 +116,15 @@ class Replayer:
         except DecisionError as exc:
             self._inputs.check(row)
             found = Difference(path="preemptor", recorded=row.preemptor, replayed=None)
-            return Replayed(row=row, verdict=Verdict.DIFFERENT, difference=found, detail=str(exc))
+            return Replayed(
+                row=row, verdict=ReplayVerdict.DIFFERENT, difference=found, detail=str(exc)
+            )
         if decision.digest == row.digest:
-            return Replayed(row=row, verdict=Verdict.EQUAL, digest=decision.digest)
+            return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=decision.digest)
         self._inputs.check(row)
         difference = first_difference(self._store.read.decision(row.id).record, decision)
         return Replayed(
-            row=row, verdict=Verdict.DIFFERENT, digest=decision.digest, difference=difference
+            row=row, verdict=ReplayVerdict.DIFFERENT, digest=decision.digest, difference=difference
         )
 
 

@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "decisions": "policy.cli.decisions:command",
     "explain": "policy.cli.explain:command",
     "observed": "policy.cli.observed:command",
+    "who": "policy.cli.who:command",
+    "avoidable": "policy.cli.avoidable:command",
     "nominations": "policy.cli.nominations:command",
     "report": "policy.cli.report:group",
     "state": "policy.cli.state:group",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from policy.decision.record import Keep
     from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
     from policy.store.ledger.entries import LedgerHead
-    from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
+    from policy.store.ledger.findings import Finding, Pruning, TamperKind, VerifyResult
     from policy.store.ledger.pruning import PrunedCluster, PrunePlan
     from policy.store.ledger.witnesses import KeptHead
     from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         NominationEnd,
         NominationRow,
         Origin,
+        Proofs,
+        ProvedClaim,
         PruneScope,
         QueueInfo,
         Recorded,
@@ -67,7 +69,6 @@ __all__ = [
     "DecisionRow",
     "EnvironmentRow",
     "Finding",
-    "Harm",
     "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
@@ -80,6 +81,8 @@ __all__ = [
     "NotFound",
     "Origin",
     "Progress",
+    "Proofs",
+    "ProvedClaim",
     "PrunePlan",
     "PruneScope",
     "PrunedCluster",
@@ -101,6 +104,7 @@ __all__ = [
     "StoredDecision",
     "StoredSession",
     "StrayPods",
+    "TamperKind",
     "VerifyResult",
     "check",
     "current",
@@ -122,7 +126,7 @@ _HOMES = {
     "DecisionRow": "policy.store.model",
     "EnvironmentRow": "policy.store.model",
     "Finding": "policy.store.ledger.findings",
-    "Harm": "policy.store.ledger.findings",
+    "TamperKind": "policy.store.ledger.findings",
     "HypotheticalDecision": "policy.store.record.decisions",
     "ImportConflict": "policy.store.errors",
     "ImportResult": "policy.store.model",
@@ -136,6 +140,8 @@ _HOMES = {
     "NotFound": "policy.store.errors",
     "Progress": "policy.store.record.importing",
     "PrunePlan": "policy.store.ledger.pruning",
+    "Proofs": "policy.store.model",
+    "ProvedClaim": "policy.store.model",
     "PruneScope": "policy.store.model",
     "PrunedCluster": "policy.store.ledger.pruning",
     "Pruning": "policy.store.ledger.findings",

@@ -46,7 +46,7 @@ class NominationEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneScope:
-    """What an import is complete for: stored objects within it that the import lacks go.
+    """What an import is complete for: stored objects within it that are not in the import go.
 
     The defaults are kubectl's convention: the kinds that occur in the import, and for namespaced
     kinds the namespaces in which any object of the import lies.
@@ -296,6 +296,22 @@ class NominationRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProvedClaim:
+    """One claim that was proved of a rule set, about itself or against another one."""
+
+    claim: str
+    against: str = ""  #: digest of the other rule set; "" where the claim names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proofs:
+    """What an activation required to be proved, and by which solver it was."""
+
+    claims: tuple[ProvedClaim, ...]
+    solver: str  #: name and version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRow:
     """A rule set that was made the active one of an environment."""
 
@@ -308,6 +324,7 @@ class ActivationRow:
     actor: str  #: who claimed to
     reason: str
     source: str  #: file that the rule set was read from
+    proofs: Proofs | None  #: what had to be proved before; None where nothing was asked for
     process_uid: int | None  #: user id of the process that wrote it; None in older records
     process_user: str  #: the system's name of that user
     database_user: str  #: whom Postgres authenticated; "" on SQLite

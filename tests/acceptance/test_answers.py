@@ -283,3 +283,201 @@ def test_a_dump_is_of_the_time_that_it_is_given(
         "cluster `default` has a state of 2026-11-21T00:00:00Z already, later than"
         " 2026-11-20T13:00:00Z",
     )
+
+
+# --- from the victim -----------------------------------------------------------------------------
+
+
+def owned(pod: dict[str, Any], owner: str) -> dict[str, Any]:
+    kind, _, name = owner.partition("/")
+    reference = {"kind": kind, "name": name, "uid": owner, "controller": True}
+    pod["metadata"]["ownerReferences"] = [reference]
+    return pod
+
+
+@pytest.fixture
+def evicted(policy: Policy, cluster: Cluster) -> str:
+    """A database in which shop/web-1 of ReplicaSet/web left for shop/high, in environment prod."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        owned(a_pod("shop/web-1", "n1", 0, 4, START), "ReplicaSet/web"),
+        a_pod("shop/db", "n2", 5, 4, START),
+        a_pod("shop/high", "", 100, 4),
+    )
+    at = ("--db", database)
+    for command in (
+        ("env", "create", "prod", *at),
+        ("env", "activate", "prod", "kube-1.36", "--reason", "as ever", *at),
+        ("preempt", "shop/high", "--env", "prod", "--now", NOW, *at),
+    ):
+        assert policy(*command).status == 0
+    return database
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("shop/web-1", "web-1", "shop/ReplicaSet/web", "ReplicaSet/web"),
+        *("shop/web", "web"),
+    ],
+)
+def test_an_eviction_is_found_from_its_victim(policy: Policy, evicted: str, name: str) -> None:
+    """By pod, owner or name: preemptor, decision, node, rule, criterion, environment, activator."""
+    done = policy("who", name, "--db", evicted, "-o", "json")
+    [row] = json.loads(done.out)
+    wanted = {
+        "victim": "shop/web-1",
+        "owner": "ReplicaSet/web",
+        "preemptor": "shop/high",
+        "node": "n1",
+        "decision": 1,
+        "rule": "lower-priority",
+        "criterion": "lowest-top-priority",
+        "environment": "prod",
+        "activation_reason": "as ever",
+    }
+    assert {key: row[key] for key in wanted} == wanted
+
+
+def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
+    """Near a time, or since one; without any the status is 1."""
+    at = ("--db", evicted)
+    near = ("--around", "2026-11-21T00:40:00Z")
+    assert policy("who", "web", *near, *at).status == 0
+    assert policy("who", "web", *near, "--within", "30", *at).status == 1
+    assert policy("who", "web", "--since", "2026-11-21T00:00:01Z", *at).status == 1
+    assert policy("who", "shop/we%", *at).err == "no eviction of `shop/we%` is recorded\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "found"),
+    [
+        ("--pod", "shop/high", 1),
+        ("--pod", "shop/web-1", 1),
+        ("--victim", "shop/web-1", 1),
+        ("--victim", "shop/high", 0),
+        ("--workload", "shop/ReplicaSet/web", 1),
+        ("--workload", "shop/ReplicaSet/other", 0),
+    ],
+)
+def test_decisions_are_found_from_their_pods(
+    policy: Policy, evicted: str, option: str, value: str, found: int
+) -> None:
+    """As preemptor or victim, or by the workload of a victim."""
+    done = policy("decisions", option, value, "--db", evicted, "-o", "json")
+    assert len(json.loads(done.out)) == found
+
+
+# --- could it have been avoided? -----------------------------------------------------------------
+
+
+def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: str) -> None:
+    """The nodes that lost, the smallest change of each kind, each rule and environment alone."""
+    done = policy("avoidable", "1", "--db", evicted, "-o", "json")
+    found = json.loads(done.out)
+    assert [(a["node"], a["victims"], a["eliminated_by"]) for a in found["alternatives"]] == [
+        ("n2", ["shop/db"], "lowest-top-priority")
+    ]
+    changes = [(c["kind"], c["what"], c["instead"]["victims"]) for c in found["changes"]]
+    assert changes == [
+        (
+            "budget",
+            "a disruption budget that allows no disruption of shop app=web-1",
+            ["shop/db"],
+        ),
+        ("priority", "priority 6 for shop/web-1 (was 0)", ["shop/db"]),
+        ("node", "one more node like n1", []),
+    ]
+    assert [(e["what"], e["spared"]) for e in found["environments"]] == [
+        ("prod (kube-1.36)", False)
+    ]
+    assert {r["what"] for r in found["rules"]} >= {"minimum-run-time", "pdb-hard-limit"}
+
+
+def test_a_shipped_rule_that_spares_is_the_smallest_change(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """A pod that runs for a minute is spared by `minimum-run-time`; the preemptor waits then."""
+    database = cluster(
+        a_node("n1"),
+        a_pod("shop/young", "n1", 0, 4, "2026-11-20T23:59:00Z"),
+        a_pod("shop/high", "", 100, 4),
+    )
+    preempted(policy, database, "shop/high")
+    done = policy("avoidable", "1", "--db", database)
+    assert done.out.splitlines()[0] == (
+        "shop/young would have stayed with minimum-run-time: shop/high waits (no-candidate)"
+    )
+
+
+def test_where_no_pod_was_evicted_there_is_nothing_to_avoid(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """The command says so, and its status is 1."""
+    database = cluster(a_node("n1"), a_pod("shop/high", "", 100, 4))
+    preempted(policy, database, "shop/high")
+    done = policy("avoidable", "1", "--db", database)
+    assert (done.status, done.err) == (1, "decision 1 evicts no pod\n")
+
+
+# --- what an import fills in ---------------------------------------------------------------------
+
+
+def test_an_import_says_what_it_filled_in(policy: Policy, tmp_path: Path) -> None:
+    """Priorities by class, requests from limits, QoS classes; `--as-is` leaves them missing."""
+    classed = a_pod("shop/classed", "", 0, 1)
+    del classed["spec"]["priority"]
+    classed["spec"]["priorityClassName"] = "high"
+    plain = a_pod("shop/plain", "", 0, 1)
+    del plain["spec"]["priority"]
+    classed["status"] = plain["status"] = {}
+    plain["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 1}}
+    items = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 1000,
+        },
+        classed,
+        plain,
+    ]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "items": items}))
+    query = "SELECT name, priority FROM pods ORDER BY name"
+    filled, as_is = str(tmp_path / "filled.db"), str(tmp_path / "as-is.db")
+    done = policy("import", dump, "--db", filled)
+    assert done.err.splitlines()[:4] == [
+        "priority filled in for 1 pod as 0: no class, no global default",
+        "priority filled in for 1 pod from PriorityClass high",
+        "requests filled in from limits for 1 pod",
+        "2 QoS classes computed from requests and limits",
+    ]
+    untouched = policy("import", dump, "--as-is", "--db", as_is)
+    assert "priority filled in" not in untouched.err
+    found = [
+        policy("sql", query, "--db", database, "-o", "csv").out.split()[1:]
+        for database in (filled, as_is)
+    ]
+    assert found == [["classed,1000", "plain,0"], ["classed,0", "plain,0"]]
+
+
+# --- where a pod fits ----------------------------------------------------------------------------
+
+
+def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster) -> None:
+    """Which scorer made the difference, and by how much; of equals the first by name is taken."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        a_node("n3"),
+        a_pod("shop/busy", "n1", 0, 3, START),
+        a_pod("shop/new", "", 0, 1),
+    )
+    preempted(policy, database, "shop/new")
+    text = explained(policy, database, "--why-not", "n1")
+    assert text.startswith("n1: it passes all filters too; the pod was placed on n2: ")
+    assert "least-allocated " in text
+    assert " points against " in text
+    assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")

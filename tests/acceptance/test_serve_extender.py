@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.store import Cause, Store
 from tests.support import serving
@@ -70,7 +70,7 @@ def test_shadow_leaves_every_recorded_call_as_it_is(
         told = {(s.served.mode.value, s.served.answer.value, s.served.failure) for s in stored}
         replayed = [found.verdict for found in replay_all(store, sorted(row.id for row in rows))]
         assert (len(rows), told) == (len(calls), {("shadow", "offered", "")})
-        assert set(replayed) == {Verdict.EQUAL}
+        assert set(replayed) == {ReplayVerdict.EQUAL}
         assert {row.revision for row in rows} == {None}
         assert store.ledger.verify().ok
 
@@ -147,7 +147,7 @@ def test_a_request_brings_what_the_state_does_not_know(database_url: str, start:
         stored = store.read.decision(row.id)
         assert stored.served.from_request == ("shop/urgent", "shop/low")
         assert [v.pod for v in stored.record.victims] == ["shop/low"]
-        assert [found.verdict for found in replay_all(store, [row.id])] == [Verdict.EQUAL]
+        assert [found.verdict for found in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
         assert store.ledger.verify().ok
 
 
@@ -306,7 +306,7 @@ def test_a_database_that_does_not_answer_is_no_excuse(
             "no decision was recorded within 500 ms",
             None,
         )
-        assert [found.verdict for found in replay_all(store, [row.id])] == [Verdict.EQUAL]
+        assert [found.verdict for found in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
 
 
 def test_what_was_spooled_outlives_the_process(

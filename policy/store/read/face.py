@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from policy.store.faces import Face, reads, streams
-from policy.store.read import evictions, observed, queries, reports, tables
-from policy.store.record import environments, sessions
+from policy.store.read import evictions, hits, observed, queries, reports, tables
+from policy.store.record import environments, sessions, simulating
 
 if TYPE_CHECKING:
     from policy.store.read.history import Moment
@@ -27,12 +27,14 @@ class ReadFace(Face):
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
     sessions = reads(sessions.sessions)
+    simulations = reads(simulating.simulations)
     environment = reads(environments.environment)
     active_rule_set = reads(environments.active)
     activations = reads(environments.activations)
     environments = reads(environments.environments)
     past_preemptions = streams(evictions.past_preemptions)
     evictions = reads(evictions.evictions)
+    hits = reads(hits.hits)
     past_nominations = reads(reports.past_nominations)
     tries_while_nominated = reads(reports.tries_while_nominated)
     rule_sets_used = reads(reports.rule_sets_used)

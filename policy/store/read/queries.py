@@ -52,6 +52,9 @@ class DecisionFilter(TypedDict, total=False):
     rule_set: str | None  #: name, or (the beginning of) a digest
     outcome: str | None
     preemptor: str | None
+    pod: str | None  #: preemptor, or any victim
+    victim: str | None  #: any of the victims
+    workload: str | None  #: `namespace/Kind/name` of the owner of any victim
     origin: str | None  #: a value of `Origin`
     hypothetical: bool | None  #: those that are not, where it is left out
 
@@ -83,7 +86,7 @@ def _base() -> Select[Any]:
         )
         .join(CLUSTERS, CLUSTERS.c.id == DECISIONS.c.cluster_id)
         .join(CYCLES, CYCLES.c.id == DECISIONS.c.id)
-        # A rule set that somebody removed lacks; the decisions that it made are still there.
+        # A rule set may have been removed; the decisions that it made are still there.
         .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
 
@@ -116,8 +119,18 @@ def _filtered(
     if (namespace := wanted.get("namespace")) is not None:
         query = query.where(_in_namespace(connection, namespace, cluster))
     if (namespaces := wanted.get("namespaces")) is not None:
-        hit = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace.in_(namespaces))
-        query = query.where(or_(c.preemptor_namespace.in_(namespaces), c.id.in_(hit)))
+        seen = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace.in_(namespaces))
+        query = query.where(or_(c.preemptor_namespace.in_(namespaces), c.id.in_(seen)))
+    v = VICTIMS.c
+    if (victim := wanted.get("victim")) is not None:
+        query = query.where(c.id.in_(select(v.decision_id).where(v.pod == victim)))
+    if (pod := wanted.get("pod")) is not None:
+        hit = select(v.decision_id).where(v.pod == pod)
+        query = query.where(or_(c.preemptor == pod, c.id.in_(hit)))
+    if (workload := wanted.get("workload")) is not None:
+        of, _, owner = workload.partition("/")
+        hit = select(v.decision_id).where(v.namespace == of, v.owner == owner)
+        query = query.where(c.id.in_(hit))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
     equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor", "origin")}
