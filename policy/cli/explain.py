@@ -23,10 +23,11 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     """Say why a recorded decision came out as it did.
 
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
-    session, as `policy batch explain` shows it, and `observed:ID` a preemption by the cluster's own
-    scheduler, as `policy observed` numbers them, decided again. Shows the rule that let the pod
-    preempt or not, the filters, each candidate with its value for every criterion and what
-    eliminated it, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
+    session, as `policy batch explain` shows it, and `observed:ID` (or `observed:NAMESPACE/POD`, the
+    pod's newest) a preemption by the cluster's own scheduler, as `policy observed` numbers them,
+    decided again. Shows the rule that let the pod preempt or not, the filters, each candidate with
+    its value for every criterion and what eliminated it, the victims and why each had to leave. As
+    CSV or JSON Lines: the candidates.
 
     \b
     Example:
@@ -41,7 +42,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
 
         if why_not is not None:
             raise options.Misused("`--why-not` asks about decisions, not about observations")
-        return explain_observed.explained(db, explain_observed.number_in(id), form)
+        return explain_observed.explained(db, id, form)
     held = batch.session_id(id)
     if held is not None:
         if why_not is not None:
@@ -50,7 +51,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     with session.open_store(db) as store:
         stored = store.read.decision(options.decision_id(id))
         if why_not is not None:
-            from policy.cli.why_not import why_not_chosen
+            from policy.audit.why_not import why_not_chosen
 
             answer = why_not_chosen(store, stored, why_not)
             _print_answer(answer, form)
@@ -197,7 +198,7 @@ def _print_filters(stored: StoredDecision) -> None:
 
 
 def _print_causes(stored: StoredDecision) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
 
     trace = stored.record.trace
     for title, lines in (
@@ -215,7 +216,7 @@ def _print_causes(stored: StoredDecision) -> None:
 
 
 def _print_candidates(stored: StoredDecision, rules: str) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
     from policy.rules.criteria import first_listed_criteria, instant_criteria
 
     found = stored.record.candidates
@@ -268,7 +269,7 @@ def _first_listed(stored: StoredDecision, criterion: str) -> str:
 
 
 def _print_victims(stored: StoredDecision) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
     from policy.cli.view import victim_rows
 
     victims = stored.record.victims

@@ -9,7 +9,7 @@ from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
 from policy.cli.observed import document
-from policy.store import StoredDecision
+from policy.store import NotFound, StoredDecision
 
 if TYPE_CHECKING:
     from policy.store import Store
@@ -18,20 +18,31 @@ if TYPE_CHECKING:
 PREFIX: Final = "observed:"
 
 
-def number_in(text: str) -> int:
-    """The number in `observed:ID`. Raises Misused."""
-    number = text.removeprefix(PREFIX)
-    if not re.fullmatch(r"[0-9]{1,18}", number):
-        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
-    return int(number)
+def _found(store: Store, text: str) -> ObservationRow:
+    """The one that `observed:ID` names; of `observed:NAMESPACE/POD` the pod's newest one.
+
+    Raises Misused, NotFound.
+    """
+    named = text.removeprefix(PREFIX)
+    if re.fullmatch(r"[0-9]{1,18}", named):
+        return store.read.observation(int(named))
+    if "/" not in named:
+        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number or a pod")
+    newest = store.read.observations(pod=named, limit=1)
+    if not newest:
+        raise NotFound(
+            f"no preemption of or for pod `{named[:300]}` was observed",
+            help="`policy observed` lists those that were",
+        )
+    return newest[0]
 
 
-def explained(db: str, number: int, form: str) -> int:
+def explained(db: str, text: str, form: str) -> int:
     """Print an observed preemption and the decision that was made again for it."""
     from policy.cli import explain, view
 
     with session.open_store(db) as store:
-        row = store.read.observation(number)
+        row = _found(store, text)
         again, why = _again(store, row)
         if form in ("json", "yaml"):
             decided = None if again is None else view.document(again)

@@ -8,11 +8,19 @@ from typing import Final
 
 from policy.audit.observed.reading import Observed, Seen, observe, shows_preemptions
 from policy.cli import output, session
-from policy.cluster.objects import ClusterObject, Node, Pod, PriorityClass
+from policy.cluster.objects import (
+    KINDS,
+    NAMESPACED,
+    ClusterObject,
+    Node,
+    Pod,
+    PriorityClass,
+)
 from policy.manifests import ManifestSet, default_classes, resolve
 from policy.manifests.collected import StreamEntry
 from policy.manifests.filled import filled_in
 from policy.manifests.problems import shown
+from policy.observing.model import Preemption
 from policy.store import ImportResult, NotFound, PruneScope, Store
 
 _LONGEST_SOURCE: Final = 200
@@ -24,7 +32,7 @@ def store(
     cluster: str,
     found: ManifestSet,
     *,
-    prune: bool,
+    prune: PruneScope | None,
     of_ms: int | None,
     as_is: bool,
 ) -> tuple[ImportResult, list[int]]:
@@ -65,15 +73,35 @@ def store(
             of_ms=of_ms,
             source=source,
             actor=session.actor(),
-            prune=PruneScope() if prune else None,
+            prune=prune,
             progress=lambda done: progress(done, len(listed)),
             segments=observed.segments,
         )
-    return result, _record(store, cluster, observed, source)
+    return result, record(store, cluster, observed.preemptions, source)
 
 
-def _record(store: Store, cluster: str, observed: Observed, source: str) -> list[int]:
-    if not observed.preemptions:
+def scope_of(
+    store: Store,
+    cluster: str,
+    found: ManifestSet,
+    *,
+    kinds: frozenset[str] | None,
+    prune: bool,
+) -> PruneScope | None:
+    """What the import is complete for; kinds: all of a cluster's objects of these were listed."""
+    if kinds is None:
+        return PruneScope() if prune else None
+    namespaces = {
+        obj.metadata.namespace or "default"
+        for obj in (*found.objects, *_stored(store, cluster))
+        if type(obj).__name__ in NAMESPACED
+    }
+    return PruneScope(kinds=kinds & KINDS.keys(), namespaces=frozenset(namespaces))
+
+
+def record(store: Store, cluster: str, preemptions: Sequence[Preemption], source: str) -> list[int]:
+    """Decide observed preemptions again and keep them; gives the numbers of the new ones."""
+    if not preemptions:
         return []
     from policy.audit.observed.recording import record_observed, server_rules
 
@@ -83,7 +111,7 @@ def _record(store: Store, cluster: str, observed: Observed, source: str) -> list
     return record_observed(
         store,
         cluster,
-        observed.preemptions,
+        preemptions,
         lambda: of_server.rules,
         at_ms=session.clock_ms(),
         source=source,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import follow, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     "paths",
     metavar="FILE|DIR|-...",
     nargs=-1,
-    required=True,
     shell_complete=options.proposing("files"),
 )
 @options.db_option
@@ -53,6 +52,23 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     help="Keep pods and nodes whole, so that extenders get all that kube-scheduler would send them;"
     " give it with each import.",
 )
+@follow.place_options
+@click.option(
+    "--audit-log",
+    "audit_logs",
+    metavar="FILE",
+    multiple=True,
+    help="Observe preemptions in an audit log of the API server (JSON lines); may be repeated.",
+)
+@click.option(
+    "--scheduler-user",
+    "users",
+    metavar="NAME",
+    multiple=True,
+    default=("system:kube-scheduler",),
+    show_default=True,
+    help="Who the scheduler is in the audit log; may be repeated.",
+)
 @options.limit_options
 @options.output_option
 def command(
@@ -63,12 +79,17 @@ def command(
     as_is: bool,
     of: datetime | None,
     whole: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    in_cluster: bool,
+    audit_logs: tuple[str, ...],
+    users: tuple[str, ...],
     max_object_size: int,
     max_input_size: int,
     max_objects: int,
     form: str,
 ) -> int:
-    """Read the state of a cluster from what kubectl printed.
+    """Read the state of a cluster from what kubectl printed, or from its API server.
 
     Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
     also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
@@ -81,7 +102,11 @@ def command(
 
     Of a recorded watch (lines of `type` and `object`) every change is applied in the order of its
     server, removals too. What the input shows of preemptions by the cluster's own scheduler
-    (events, conditions, nominations) is recorded as well: `policy observed` lists them.
+    (events, conditions, nominations) is recorded as well: `policy observed` lists them. So it is of
+    audit logs, which change no state.
+
+    With `--context`, `--kubeconfig` or `--in-cluster` the cluster itself is listed once (it needs
+    the extra `live`): what is stored of it and is not there any more is removed.
 
     \b
     Example:
@@ -95,22 +120,44 @@ def command(
     from policy.manifests import Limits, read
 
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
+    live = in_cluster or kubeconfig is not None or context is not None
+    if live and paths:
+        raise options.Misused("either files are imported, or a cluster is listed")
+    if not (live or paths or audit_logs):
+        raise options.Misused("nothing is named that is to be imported: give files")
+    kinds: frozenset[str] | None = None
     with output.progress("reading") as progress:
-        found = read(
-            paths,
-            stdin=session.standard_input(),
-            progress=progress,
-            limits=limits,
-            whole=whole,
-        )
+        if live:
+            from policy.live.connection import Connection, place
+            from policy.live.listing import listed
+
+            at = place(kubeconfig=kubeconfig, context=context, in_cluster=in_cluster)
+            found, kinds = listed(Connection(at), limits=limits, progress=progress, whole=whole)
+        elif paths:
+            found = read(
+                paths,
+                stdin=session.standard_input(),
+                progress=progress,
+                limits=limits,
+                whole=whole,
+            )
+    if audit_logs:
+        from policy.cli import import_audit_log
+
+        with session.open_store(db, write=True, create=True) as store:
+            for file in audit_logs:
+                _tell_observed(import_audit_log.take(store, cluster, file, users))
+        if not (live or paths):
+            return Exit.OK
     _tell(found)
     if not found.objects and not found.changes and not found.claims:
         output.say("nothing to import: no object of a kind that decides anything")
         output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
+        scope = import_observed.scope_of(store, cluster, found, kinds=kinds, prune=prune)
         result, observed = import_observed.store(
-            store, cluster, found, prune=prune, of_ms=options.millis(of), as_is=as_is
+            store, cluster, found, prune=scope, of_ms=options.millis(of), as_is=as_is
         )
     _print(result, form, observed)
     _warn_of_strays(result.stray)
@@ -175,6 +222,10 @@ def _print(result: ImportResult, form: str, observed: Sequence[int]) -> None:
         output.say(f"cluster {result.cluster} is at revision {result.revision}")
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
+    _tell_observed(observed)
+
+
+def _tell_observed(observed: Sequence[int]) -> None:
     if observed:
         count = output.number(len(observed), "preemption")
         output.say(f"observed {count} by the cluster's own scheduler; `policy observed` lists them")

@@ -70,6 +70,7 @@ _SUMS: Final = (
 @click.option("--node", metavar="NAME", help="On this node.")
 @click.option("--preemptor", metavar="NAMESPACE/NAME", help="Made for this pod.")
 @click.option("--victim", metavar="NAMESPACE/NAME", help="That evicted this pod.")
+@click.option("--pod", metavar="NAMESPACE/NAME", help="In which this pod took part, either way.")
 @click.option("--verdict", type=click.Choice(VERDICTS), help="With this verdict.")
 @click.option("--confidence", type=click.Choice(_CONFIDENCES), help="So sure.")
 @click.option(
@@ -95,6 +96,7 @@ def command(
     node: str | None,
     preemptor: str | None,
     victim: str | None,
+    pod: str | None,
     verdict: str | None,
     confidence: str | None,
     compare: bool,
@@ -136,6 +138,7 @@ def command(
             node=node,
             preemptor=preemptor,
             victim=victim,
+            pod=pod,
             verdict=verdict,
             confidence=confidence,
             limit=limit,

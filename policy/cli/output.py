@@ -15,6 +15,7 @@ from policy.cli import options
 from policy.cli.streams import Sink, sink
 from policy.text.csv_cells import csv_cell
 from policy.text.printable import is_printable, json_escaped, printable, yaml_escaped
+from policy.text.words import number as number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,11 +65,6 @@ def data(text: str) -> None:
 def out() -> Sink:
     """Where data goes; `unread` is true once it is not read any more."""
     return sink(sys.stdout)
-
-
-def number(count: int, what: str) -> str:
-    """`1 pod`, `2 pods`"""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def rows(
@@ -156,8 +152,8 @@ def _table(
 def _print_lists(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     """Every row as lines of column and value; rows are a blank line apart."""
     longest = max(len(_heading(column)) for column in columns)
-    for number, row in enumerate(cells):
-        if number:
+    for place, row in enumerate(cells):
+        if place:
             line()
         for column, content in zip(columns, row, strict=True):
             if content:
@@ -276,6 +272,35 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*parts, console=_console(sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def on_terminal() -> bool:
+    """Whether words go to a person."""
+    return sys.stderr.isatty()
+
+
+@contextmanager
+def status_line(line: Callable[[], str]) -> Iterator[None]:
+    """A line at the bottom of a terminal, renewed every second; silence elsewhere."""
+    if not on_terminal():
+        yield
+        return
+    import threading
+
+    stop = threading.Event()
+
+    def renew() -> None:
+        with _console(sys.stderr).status(line()) as shown:
+            while not stop.wait(1.0):
+                shown.update(line())
+
+    thread = threading.Thread(target=renew, name="status-line", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def watched(items: Iterable[_Item], what: str) -> Iterator[_Item]:

@@ -51,7 +51,7 @@ _TEXT: Final = frozenset(
 
 
 def _range_options(function: _Function) -> _Function:
-    """`--since`, `--until`"""
+    """`--since`, `--until`, `--origin`"""
     since = click.option(
         "--since",
         metavar="TIME",
@@ -64,7 +64,12 @@ def _range_options(function: _Function) -> _Function:
         callback=options.instant,
         help="Decided for a time before this one.",
     )
-    return since(until(function))
+    origin = click.option(
+        "--origin",
+        type=click.Choice(("decided", "observed", "extender", "simulated")),
+        help="Whose evictions count: `observed` are those of the cluster's own scheduler.",
+    )
+    return since(until(origin(function)))
 
 
 @click.group("report")
@@ -104,6 +109,7 @@ def thrash(
     cluster: str,
     since: datetime | None,
     until: datetime | None,
+    origin: str | None,
     part: str | None,
     within: int,
     limit: int,
@@ -132,7 +138,12 @@ def thrash(
         options.refuse_beside(beside, part != "cascades", "within")
     from policy.store.read.evictions import Range
 
-    wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
+    wanted = Range(
+        cluster=cluster,
+        since_ms=options.millis(since),
+        until_ms=options.millis(until),
+        origin=origin,
+    )
     with session.open_store(db) as store:
         found = _thrash(store, wanted, parts=[part] if part else list(_COLUMNS), within=within)
     shown = {
@@ -217,12 +228,14 @@ def cost(
     cluster: str,
     since: datetime | None,
     until: datetime | None,
+    origin: str | None,
     by: str | None,
     form: str,
 ) -> int:
     """Report the run time that evictions threw away: by namespace, priority and preemptor.
 
-    Evictions of batch sessions count like those of decisions.
+    Evictions of batch sessions and of the cluster's own scheduler count like those of decisions;
+    `--origin` tells them apart.
 
     \b
     Example:
@@ -232,7 +245,12 @@ def cost(
     from policy.audit import reports
     from policy.store.read.evictions import Range
 
-    wanted = Range(cluster=cluster, since_ms=options.millis(since), until_ms=options.millis(until))
+    wanted = Range(
+        cluster=cluster,
+        since_ms=options.millis(since),
+        until_ms=options.millis(until),
+        origin=origin,
+    )
     with session.open_store(db) as store:
         evictions = store.read.evictions(wanted)
     rows = [

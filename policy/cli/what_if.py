@@ -343,7 +343,7 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _sentence(step: Step) -> str:
-    from policy.cli import sentences
+    from policy.audit import sentences
 
     who = f"{step.pod} (priority {step.priority})"
     if step.was:

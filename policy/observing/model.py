@@ -61,6 +61,8 @@ class Preemption:
     #: where that is unknown or was not seen
     nomination_version: int = 0
     nominated: bool = False  #: whether that nomination was seen
+    #: whether an earlier preemption had nominated it to the node already
+    again: bool = False
 
     def document(self) -> dict[str, Any]:
         """The evidence as it is stored."""
@@ -68,6 +70,7 @@ class Preemption:
             "preemptorKind": self.preemptor_kind,
             "nominated": self.nominated,
             "nominationVersion": self.nomination_version,
+            "again": self.again,
             "victims": [
                 {
                     "pod": victim.pod,

@@ -264,6 +264,7 @@ class Observer:
             ),
             nomination_version=mine.version if mine else 0,
             nominated=mine is not None,
+            again=used_before,
         )
 
     def _nomination_of(self, claim: Claim) -> _Nomination | None:

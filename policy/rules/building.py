@@ -160,7 +160,9 @@ def _parameters(
     given: Mapping[str, Any] | None, name: str, registry: Registry
 ) -> Mapping[str, Any]:
     known = {key: parameter.default for key, parameter in registry[name].parameters.items()}
-    return MappingProxyType({**known, **(given or {})})
+    every = {**known, **(given or {})}
+    # A list is a list whether it was given, is a default, or is read back.
+    return MappingProxyType({k: list(v) if isinstance(v, tuple) else v for k, v in every.items()})
 
 
 def _filter_use(use: FilterModel, registry: Registry) -> FilterUse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ import yaml
 
 from policy.cli import docs
 from policy.cli.app import run
+from tests.support.api_server import kubeconfig, serving
+from tests.support.live import initial
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {ctx.command_path: command for ctx, command in docs.commands()}
@@ -104,8 +107,6 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def _as_json(text: str) -> str:
-    import json
-
     return json.dumps(yaml.safe_load(text))
 
 
@@ -147,6 +148,35 @@ def test_the_example_of_a_server_runs(
     assert done.returncode == 0, done.stderr
 
 
+OWN_TESTS = ("policy db reader", "policy follow", "policy serve")
+
+
+def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
+    """What follows a real cluster is typed in where there is one, and ends when it is told to."""
+    with serving(initial("single")) as server:
+        config = json.loads(Path(kubeconfig(tmp_path, server.url)).read_text())
+        config["contexts"][0]["name"] = "prod"
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        for line in docs.examples(COMMANDS["policy follow"]):
+            running = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"],
+                cwd=workplace,
+                env={
+                    **os.environ,
+                    "KUBECONFIG": str(tmp_path / "kubeconfig"),
+                    "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+                    "PYTHONPATH": str(ROOT),
+                },
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert running.stderr is not None
+            began = json.loads(running.stderr.readline())
+            running.terminate()
+            ended = json.loads(running.communicate(timeout=60)[1].splitlines()[-1])
+            assert (began["event"], ended["event"], running.returncode) == ("following", "ended", 0)
+
+
 def test_the_example_of_the_service_serves(workplace: Path, databases: Path) -> None:
     """Each line of the example starts a service that answers, and ends well by SIGTERM."""
     shutil.copy(databases / "decided.db", workplace / "policy.db")
@@ -163,14 +193,7 @@ def test_the_example_of_the_service_serves(workplace: Path, databases: Path) -> 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path
-        for path in COMMANDS
-        if not path.startswith("policy db reader") and path != "policy serve"
-    ],
-)
+@pytest.mark.parametrize("path", [path for path in COMMANDS if not path.startswith(OWN_TESTS)])
 def test_the_example_runs(workplace: Path, databases: Path, path: str) -> None:
     """An example typed in as it stands ends without an error."""
     if path in ("policy preempt", "policy run"):

@@ -30,6 +30,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy simulate": [
         [EVIL, "--rules", "kube-1.36"],
         [".", "--rules", EVIL],
+        ["--workload", EVIL, "--rules", "kube-1.36"],
+        ["--from-record", "--cluster", EVIL, "--rules", "kube-1.36"],
         [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
     ],
     "policy observed": [
@@ -38,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--victim", EVIL],
         ["--compare", "--rules", EVIL],
     ],
+    "policy follow": [["--kubeconfig", EVIL], ["--listen", EVIL], ["--environment", EVIL]],
     "policy who": [[LOW], [EVIL], [LOW, "--cluster", EVIL], [LOW, "--around", EVIL]],
     "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],

@@ -32,6 +32,7 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "live",
     "parts",
     "simulation",
     "server",

@@ -237,7 +237,7 @@ def test_every_list_of_rules_can_be_changed_by_id() -> None:
     """Filters and scorers are named by their names, an importance key by its variable."""
     rules = load(
         {
-            "filters": {"remove": ["pod-affinity"], "replace": ["node-name"]},
+            "filters": {"remove": ["resource-claims"], "replace": ["node-name"]},
             "victims": {
                 "eligible": {"insert": [{"at": "start", "rule": a_deny("fresh")}]},
                 "forbid": {
@@ -266,7 +266,7 @@ def test_every_list_of_rules_can_be_changed_by_id() -> None:
         ids(rules.ranking)[:3],
     )
     assert found == (
-        "topology-spread",
+        "pod-affinity",
         ["fresh", "lower-priority"],
         [("keep", Verdict.FORBID)],
         ["priority", "runtime-seconds", "key"],

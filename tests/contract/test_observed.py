@@ -10,27 +10,8 @@ from typing import Any
 import pytest
 
 from policy.cli.app import run
-from policy.cluster.objects import ClusterObject, key_of, kind_of
-from policy.manifests import from_dicts
 from policy.store import Store
-
-LIVE = Path(__file__).parents[1] / "data" / "live"
-EXPECTED: dict[str, list[tuple[Any, ...]]] = {
-    "single": [
-        ("team-a/c11-pre31", "c11-n000", "same", "p2 p4 p6 p8 p9"),
-        ("prod/c11-pre32", "c11-n004", "same", "p23 p24 p27"),
-    ],
-    "kubelet-grace": [("team-a/c14-pre31", "c14-n001", "same", "p15 p4 p9")],
-    "pdb-sequence": [("team-b/c12-pre31", "c12-n005", "same", "p19 p21 p26")],
-    "wave-kubelet": [
-        ("prod/c15-pre22", "c15-n004", "tie", "p17"),
-        ("team-b/c15-pre23", "c15-n004", "tie", "p17"),
-        ("prod/c15-pre25", "c15-n002", "same", "p4 p5"),
-        ("team-b/c15-pre26", "c15-n003", "same", "p9"),
-        ("team-b/c15-pre26", "c15-n001", "tie", "p2"),
-    ],
-}
-"""Preemptor, node, verdict and victims, as the recorded events name them."""
+from tests.support.live import EXPECTED, LIVE, final, identity, told
 
 
 def files(name: str) -> list[str]:
@@ -41,37 +22,9 @@ def imported(url: str, *paths: str, cluster: str = "real") -> None:
     assert run(["import", "--db", url, "--cluster", cluster, *paths]) == 0
 
 
-def lines(name: str) -> list[dict[str, Any]]:
+def recorded(name: str) -> list[dict[str, Any]]:
     with gzip.open(LIVE / f"{name}.jsonl.gz", "rt") as stream:
         return [json.loads(line) for line in stream]
-
-
-def final(name: str) -> dict[tuple[str, str], ClusterObject]:
-    """What a list at the end of the watch would have held."""
-    with gzip.open(LIVE / f"{name}.initial.json.gz", "rt") as stream:
-        items = json.load(stream)["items"]
-    found = {(one["kind"], one["metadata"]["uid"]): one for one in items}
-    for line in lines(name):
-        if line["watch"] != "client" and not line["watch"].startswith("Event"):
-            at = (line["object"]["kind"], line["object"]["metadata"]["uid"])
-            found[at] = line["object"]
-            if line["type"] == "DELETED":
-                del found[at]
-    return {(kind_of(o), key_of(o)): o for o in from_dicts(found.values())}
-
-
-def told(store: Store, cluster: str = "real") -> list[tuple[Any, ...]]:
-    return [
-        (
-            row.preemptor,
-            row.node,
-            row.verdict,
-            " ".join(
-                sorted(victim.victim.partition("-")[2].split("-")[-1] for victim in row.victims)
-            ),
-        )
-        for row in sorted(store.read.observations(cluster), key=lambda row: row.id)
-    ]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -79,7 +32,7 @@ def test_every_preemption_is_found_and_comes_out_the_same(name: str, database_ur
     """The state is that of the final list; the ledger holds; the right pods, the same or a tie."""
     imported(database_url, *files(name))
     with Store.open(database_url) as store:
-        state = {(kind_of(o), key_of(o)): o for o in store.state.load("real").objects}
+        state = identity(store.state.load("real").objects)
         rows = store.read.observations("real")
         assert (told(store), state) == (EXPECTED[name], final(name))
         assert {row.confidence for row in rows} == {"certain"}
@@ -93,11 +46,8 @@ def test_importing_it_again_observes_nothing_new(database_url: str) -> None:
         before = (told(store), store.state.head_revision("real"))
     imported(database_url, files("wave-kubelet")[1])
     with Store.open(database_url) as store:
-        after = (told(store), store.state.load("real").objects)
-    assert (before[0], {(kind_of(o), key_of(o)): o for o in after[1]}) == (
-        after[0],
-        final("wave-kubelet"),
-    )
+        after = (told(store), identity(store.state.load("real").objects))
+    assert after == (before[0], final("wave-kubelet"))
 
 
 def test_a_victim_of_two_counts_once(database_url: str) -> None:
@@ -130,7 +80,7 @@ def test_a_dump_alone_shows_what_happened_before_it(database_url: str, tmp_path:
     """Events name both; what was before is not kept, so that it cannot be decided again."""
     objects = [
         line["object"]
-        for line in lines("kubelet-grace")
+        for line in recorded("kubelet-grace")
         if line["watch"] in ("Event(v1)", "Pod") and line["type"] != "DELETED"
     ]
     last = {(o["kind"], o["metadata"]["uid"]): o for o in objects}
@@ -150,7 +100,7 @@ def test_a_dump_alone_shows_what_happened_before_it(database_url: str, tmp_path:
 def test_a_watch_with_a_removal_alone_removes(database_url: str, tmp_path: Path) -> None:
     """Nothing but a DELETED: the pod is gone afterwards."""
     imported(database_url, files("kubelet-grace")[0])
-    (first, *_) = [line for line in lines("kubelet-grace") if line["type"] == "DELETED"]
+    (first, *_) = [line for line in recorded("kubelet-grace") if line["type"] == "DELETED"]
     watch = tmp_path / "watch.jsonl"
     watch.write_text(json.dumps({"type": "DELETED", "object": first["object"]}))
     key = "{namespace}/{name}".format(**first["object"]["metadata"])

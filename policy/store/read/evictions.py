@@ -47,6 +47,14 @@ class Range:
     cluster: str
     since_ms: int | None = None
     until_ms: int | None = None
+    origin: str | None = None  #: `decided`, `observed`, `extender` or `simulated`; None for all
+
+    def decisions_of(self) -> list[ColumnElement[bool]]:
+        """The condition on decisions; those that were observed are none."""
+        return [] if self.origin is None else [DECISIONS.c.origin == self.origin]
+
+    def takes(self, origin: str) -> bool:
+        return self.origin in (None, origin)
 
     def conditions(
         self, connection: Connection, cluster: ColumnElement[int], now: ColumnElement[int]
@@ -96,8 +104,8 @@ def evictions(connection: Connection, wanted: Range) -> list[Eviction]:
     """Everything that was evicted, in the order in which it was decided."""
     found = [
         *_of_decisions(connection, wanted),
-        *_of_sessions(connection, wanted),
-        *_observed(connection, wanted),
+        *(_of_sessions(connection, wanted) if wanted.takes("decided") else ()),
+        *(_observed(connection, wanted) if wanted.takes("observed") else ()),
     ]
     return sorted(found, key=attrgetter("order"))
 
@@ -107,8 +115,8 @@ def past_preemptions(connection: Connection, wanted: Range) -> Iterator[PastPree
     shared = _Shared(connection, wanted)
     return merge(
         _past_decisions(connection, wanted, shared),
-        _past_sessions(connection, wanted, shared),
-        _past_observed(connection, wanted, shared),
+        _past_sessions(connection, wanted, shared) if wanted.takes("decided") else iter(()),
+        _past_observed(connection, wanted, shared) if wanted.takes("observed") else iter(()),
         key=attrgetter("order"),
     )
 
@@ -174,7 +182,11 @@ def _of_decisions(connection: Connection, wanted: Range) -> Iterator[Eviction]:
         )
         .join(DECISIONS, d.id == v.decision_id)
         .outerjoin(PODS, _true_at(PODS, v.cluster_id, d.preemptor, d.base_revision))
-        .where(*wanted.conditions(connection, v.cluster_id, v.now_ms), v.evicted)
+        .where(
+            *wanted.conditions(connection, v.cluster_id, v.now_ms),
+            *wanted.decisions_of(),
+            v.evicted,
+        )
         .order_by(v.decision_id, v.position)
     )
     for row in connection.execute(query).mappings():
@@ -197,7 +209,7 @@ def _past_decisions(
     connection: Connection, wanted: Range, shared: _Shared
 ) -> Iterator[PastPreemption]:
     v, d, p = VICTIMS.c, DECISIONS.c, PODS.c
-    conditions = wanted.conditions(connection, d.cluster_id, d.now_ms)
+    conditions = wanted.conditions(connection, d.cluster_id, d.now_ms) + wanted.decisions_of()
     query = (
         select(
             d.id,

@@ -38,6 +38,7 @@ class ObservationFilter(TypedDict, total=False):
     node: str | None
     preemptor: str | None
     victim: str | None
+    pod: str | None  #: the preemptor, or any victim
     verdict: str | None
     confidence: str | None
 
@@ -75,6 +76,9 @@ def observations(
         query = query.where(or_(o.preemptor_namespace == namespace, o.id.in_(hit)))
     if (victim := wanted.get("victim")) is not None:
         query = query.where(o.id.in_(select(v.observation_id).where(v.victim == victim)))
+    if (pod := wanted.get("pod")) is not None:
+        taken = select(v.observation_id).where(v.victim == pod)
+        query = query.where(or_(o.preemptor == pod, o.id.in_(taken)))
     equal = {name: wanted.get(name) for name in ("node", "preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})
     if limit is not None:
@@ -208,7 +212,7 @@ def situation(connection: Connection, cluster: str, preemption: Preemption) -> S
     keys = {victim.pod for victim in preemption.victims} | {preemption.preemptor} - {""}
     versions = _Versions(connection, number, keys)
     effects: list[tuple[int, bool]] = []
-    if preemption.nominated:
+    if not preemption.again:
         effects += _nomination(versions, preemption)
     for victim in preemption.victims:
         effects += _departure(versions, victim)

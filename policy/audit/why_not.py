@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from policy.cli import sentences, session
-from policy.cli.view import because
+from policy.audit import sentences
+from policy.audit.documents import because, instant
 from policy.decision.model import BudgetViolation, Candidate, Code, Decision, Status
 from policy.preemption import messages
 
@@ -194,8 +194,7 @@ def _fell_behind(
         instants = criterion.expression is not None and criterion.expression.type == "timestamp"
         own, wins = candidate.values[name], best.values[name]
         shown = [
-            "no value" if v is None else session.instant(v) if instants else str(v)
-            for v in (own, wins)
+            "no value" if v is None else instant(v) if instants else str(v) for v in (own, wins)
         ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}

@@ -1,0 +1,487 @@
+"""A cluster followed: what its watches tell becomes revisions, and its preemptions rows.
+
+News of all kinds wait for a moment, so that they can be put into the order of the server's one
+counter; then they are cut into revisions (`policy.observing.cutting`) and written, together with
+how far each kind was read: who is killed goes on from there, and nothing is lost or there twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from policy.audit.observed.moments import Moments
+from policy.audit.observed.recording import ServerRules, record_observed, server_rules
+from policy.cluster.digest import Change
+from policy.cluster.objects import ClusterObject, Node, Pod, key_of, kind_of
+from policy.live.backoff import Backoff
+from policy.live.connection import Connection, Interrupted, LiveError, NotServed
+from policy.live.resources import EVENT, Resource, watched
+from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Trouble
+from policy.observing.cutting import SeenChange, in_server_order, segments
+from policy.observing.events import Claim
+from policy.observing.model import marked_at, nominated_to
+from policy.observing.observer import PATIENCE_MS, SETTLE_MS, Observer
+from policy.rules.versions import VersionError, parse_version
+from policy.store import NotFound, Store, StoreError
+from policy.store.observed import ObservationRow
+from policy.store.record.following import Gap
+
+WINDOW_MS: Final = 300
+"""So long news wait for those of other kinds that are older by the server's counter."""
+
+_MOST_WAITING: Final = 100_000
+"""News that wait to be written; beyond, watches are not read on."""
+
+_KEEP_POSITIONS_MS: Final = 60_000
+_IDLE_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a follower did so far, for its status."""
+
+    started_ms: int = 0
+    synced: bool = False
+    events: int = 0  #: of watches, those that change nothing included
+    changes: int = 0  #: of objects, that were written
+    revisions: int = 0
+    observed: int = 0
+    gaps: int = 0
+    troubles: int = 0
+    last_trouble: str = ""
+    last_news_ms: int = 0  #: when the API server was heard last
+    lag_ms: int = 0  #: between the arrival of the newest written change and its writing
+    writing: bool = True  #: False while the database is away
+    revision: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)  #: resourceVersion by kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """Something that a follower's owner may want to hear of."""
+
+    observations: Sequence[ObservationRow] = ()
+    gap: Gap | None = None
+    trouble: str = ""
+
+
+class Follower:
+    """Follows one cluster until it is stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: str,
+        connection: Connection,
+        *,
+        actor: str,
+        clock: Callable[[], int],
+        tell: Callable[[Occasion], None] = lambda _: None,
+        resources: Iterable[Resource] | None = None,
+        window_ms: int = WINDOW_MS,
+        settle_ms: int = SETTLE_MS,
+        patience_ms: int = PATIENCE_MS,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        """clock: milliseconds since 1970 UTC. tell: called with what happens, in this thread."""
+        self.figures = Figures()
+        self._store = store
+        self._cluster = cluster
+        self._connection = connection
+        self._actor = actor
+        self._clock = clock
+        self._tell = tell
+        self._resources = tuple(resources) if resources is not None else watched()
+        self._window_ms = window_ms
+        self._observer = Observer(settle_ms=settle_ms, patience_ms=patience_ms)
+        self._backoff = backoff
+        self._news: queue.Queue[News] = queue.Queue(_MOST_WAITING)
+        self._stop = threading.Event()
+        self._watchers: list[threading.Thread] = []
+        self._objects: dict[str, dict[str, ClusterObject]] = {}
+        self._pending: list[Changed] = []  # not yet written
+        self._positions: dict[str, int] = {}  # up to which everything is written
+        self._kept: dict[str, int] = {}  # the same, as the database has it
+        self._kept_ms = 0
+        self._seen_ms: dict[str, int] = {}  # when each kind was heard last
+        self._unsynced = {one.kind for one in self._resources}
+        self._first_lists: dict[str, Listed] = {}
+        self._rules: ServerRules | None = None
+        self._version = ""
+        self._moments = Moments(store, cluster)
+
+    def stop(self) -> None:
+        """End it soon, from any thread; what was heard by then is written."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Follow until `stop`. Raises LiveError where the server refuses
+        for good."""
+        self._begin()
+        try:
+            while not self._stop.is_set():
+                self._step(self._wait_seconds())
+            self._flush(final=True)
+        finally:
+            self._stop.set()
+
+    # --- the beginning -------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.figures.started_ms = self._clock()
+        try:
+            self._version = self._connection.version()
+            self._connection.get(self._resources[0].path, {"limit": "1"})
+        except (Interrupted, NotServed) as exc:
+            raise LiveError(
+                f"{self._connection.source} cannot be read: {exc}",
+                help="`kubectl get pods -A` with the same context shows what is wrong",
+            ) from exc
+        self._load()
+        for resource in self._resources:
+            since = self._positions.get(resource.kind, 0)
+            if since:
+                self._unsynced.discard(resource.kind)
+            watcher = KindWatcher(
+                self._connection,
+                resource,
+                self._put,
+                stop=self._stop,
+                clock=self._clock,
+                since=since,
+                backoff=self._backoff(),
+            )
+            thread = threading.Thread(
+                target=watcher.run, name=f"watch-{resource.kind}", daemon=True
+            )
+            thread.start()
+            self._watchers.append(thread)
+        self.figures.synced = not self._unsynced
+
+    def _load(self) -> None:
+        """What is known from before: the state, how far it was read, evidence that waits."""
+        self._positions = self._store.read.follow_positions(self._cluster)
+        self._kept = dict(self._positions)
+        self.figures.kinds = dict(self._positions)
+        try:
+            state = self._store.state.load(self._cluster)
+        except NotFound:
+            return
+        self.figures.revision = state.revision
+        for obj in state.objects:
+            self._objects.setdefault(kind_of(obj), {})[key_of(obj)] = obj
+        if not self._positions:
+            return
+        pods = [pod for pod in self._objects.get("Pod", {}).values() if type(pod) is Pod]
+        marked = {pod.metadata.uid for pod in pods if marked_at(pod) is not None}
+        known = self._store.read.known_victims(self._cluster, marked)
+        now_ms = self._clock()
+        for pod in pods:
+            waits = marked_at(pod) is not None and pod.metadata.uid not in known
+            if waits or nominated_to(pod) or pod.metadata.deletion_timestamp:
+                before = pod if marked_at(pod) is not None and not waits else None
+                self._observer.pod(before, pod, version=0, at_ms=now_ms)
+
+    def _put(self, news: News) -> None:
+        while not self._stop.is_set():
+            try:
+                self._news.put(news, timeout=0.5)
+            except queue.Full:
+                continue
+            return
+
+    # --- news -------------------------------------------------------------------------------------
+
+    def _wait_seconds(self) -> float:
+        if self._pending:
+            due = self._pending[0].received_ms + self._window_ms - self._clock()
+            return max(0.0, due / 1000)
+        return 0.5 if self._observer.waiting else _IDLE_SECONDS
+
+    def _step(self, wait_seconds: float) -> None:
+        """Take what has come, and write what has waited long enough."""
+        news: News | None = None
+        with contextlib.suppress(queue.Empty):
+            news = self._news.get(timeout=max(0.001, wait_seconds))
+        while news is not None:
+            self._take(news)
+            try:
+                news = self._news.get_nowait()
+            except queue.Empty:
+                news = None
+        self._flush()
+
+    def _take(self, news: News) -> None:
+        if isinstance(news, Trouble):
+            self._trouble(news)
+            return
+        self.figures.last_news_ms = max(self.figures.last_news_ms, news.received_ms)
+        if isinstance(news, Listed):
+            self._listed(news)
+        elif isinstance(news, Reached):
+            self.figures.events += 1
+            self._seen_ms[news.kind] = news.received_ms
+            if all(one.kind != news.kind for one in self._pending):
+                self._positions[news.kind] = news.version
+        else:
+            self.figures.events += 1
+            self._seen_ms[news.kind] = news.received_ms
+            self._pending.append(news)
+
+    def _trouble(self, news: Trouble) -> None:
+        if news.fatal is not None:
+            self._stop.set()
+            raise news.fatal
+        if news.not_served:
+            required = any(one.kind == news.kind and one.required for one in self._resources)
+            self._first_lists.pop(news.kind, None)
+            self._unsynced.discard(news.kind)
+            self._write_first_lists()
+            if not required:
+                return
+        self.figures.troubles += 1
+        self.figures.last_trouble = f"{news.kind}: {news.message}"
+        self._tell(Occasion(trouble=self.figures.last_trouble))
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    def _listed(self, news: Listed) -> None:
+        if news.kind in self._unsynced:
+            self._first_lists[news.kind] = news
+            self._unsynced.discard(news.kind)
+            self._write_first_lists()
+            return
+        gap = Gap(
+            kind=news.kind,
+            reason=news.reason or "listed again",
+            since_ms=self._seen_ms.get(news.kind),
+            until_ms=news.received_ms,
+            since_version=self._positions.get(news.kind, 0),
+            until_version=news.version,
+        )
+        self._flush(everything=True)
+        self._claims(news.claims, news.received_ms)
+        self._positions[news.kind] = news.version
+        self._write(self._difference(news), gaps=[gap])
+        self.figures.gaps += 1
+        self._tell(Occasion(gap=gap))
+
+    def _write_first_lists(self) -> None:
+        """The lists of all kinds are one revision, once the last of them has come."""
+        if self._unsynced or not self._first_lists:
+            self.figures.synced = not self._unsynced
+            return
+        lists, self._first_lists = list(self._first_lists.values()), {}
+        changes = [change for one in lists for change in self._difference(one)]
+        for one in lists:
+            self._claims(one.claims, one.received_ms)
+            self._positions[one.kind] = one.version
+        self._write(changes, cut=False)
+        self.figures.synced = True
+
+    def _claims(self, claims: Sequence[Claim], received_ms: int) -> None:
+        """Events about preemptions, without those that observations of the record rest on."""
+        uids = {claim.event_uid for claim in claims}
+        known = self._store.read.known_events(self._cluster, uids) if uids else set()
+        for claim in claims:
+            if claim.event_uid not in known:
+                self._observer.event(claim, at_ms=received_ms)
+
+    def _difference(self, news: Listed) -> list[SeenChange]:
+        """What a list says that is not known: new, changed and vanished objects."""
+        if news.kind == EVENT:
+            return []
+        known = self._objects.get(news.kind, {})
+        listed = {key_of(obj): obj for obj in news.objects}
+        changes = [
+            self._change(news.kind, key, obj, 0, news.received_ms)
+            for key, obj in listed.items()
+            if known.get(key) != obj
+        ]
+        changes += [
+            self._change(news.kind, key, None, 0, news.received_ms)
+            for key in known.keys() - listed.keys()
+        ]
+        return changes
+
+    def _change(
+        self, kind: str, key: str, after: ClusterObject | None, version: int, at_ms: int
+    ) -> SeenChange:
+        """The change, which is known from now on."""
+        known = self._objects.setdefault(kind, {})
+        before = known.pop(key, None)
+        if after is not None:
+            known[key] = after
+        return SeenChange(
+            kind=kind,
+            key=key,
+            before=before,
+            after=after,
+            resource_version=version,
+            at_ms=at_ms,
+        )
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _flush(self, *, everything: bool = False, final: bool = False) -> None:
+        """Write the news whose time has come, and the preemptions that are settled."""
+        now_ms = self._clock()
+        if self._unsynced:
+            return  # the watches of kinds that were listed wait for the others
+        cutoff = now_ms if everything or final else now_ms - self._window_ms
+        ready = [one for one in self._pending if one.received_ms <= cutoff]
+        if ready:
+            last = max(one.version for one in ready)
+            ready = [
+                one for one in self._pending if one.received_ms <= cutoff or 0 < one.version <= last
+            ]
+            taken = set(map(id, ready))
+            self._pending = [one for one in self._pending if id(one) not in taken]
+            self._write_news(ready)
+        elif self._positions != self._kept and now_ms - self._kept_ms >= _KEEP_POSITIONS_MS:
+            self._commit([], ())
+        if final and self._positions != self._kept:
+            self._commit([], ())
+        self._conclude(now_ms)
+
+    def _write_news(self, ready: Sequence[Changed]) -> None:
+        loose = [
+            SeenChange(
+                kind=one.kind,
+                key=one.key,
+                before=None,
+                after=one.after,
+                resource_version=one.version,
+                at_ms=one.received_ms,
+            )
+            for one in ready
+            if one.claim is None
+        ]
+        changes = []
+        for one in in_server_order(loose):
+            known = self._objects.get(one.kind, {}).get(one.key)
+            if known != one.after:
+                changes.append(
+                    self._change(one.kind, one.key, one.after, one.resource_version, one.at_ms)
+                )
+        # Before the positions are written: what waits in the observer holds that of events back.
+        self._claims([one.claim for one in ready if one.claim is not None], ready[-1].received_ms)
+        for news in ready:
+            self._positions[news.kind] = max(self._positions.get(news.kind, 0), news.version)
+        self._write(changes)
+        self.figures.lag_ms = self._clock() - max(one.received_ms for one in ready)
+
+    def _write(
+        self, changes: Sequence[SeenChange], *, gaps: Sequence[Gap] = (), cut: bool = True
+    ) -> None:
+        for change in changes:
+            if change.kind == "Pod":
+                before, after = _pod(change.before), _pod(change.after)
+                if cut or after is None or marked_at(after) is not None or nominated_to(after):
+                    self._observer.pod(
+                        before, after, version=change.resource_version, at_ms=change.at_ms
+                    )
+        if not changes and not gaps:
+            return
+        stretches = list(segments(changes, marks=self._marks())) if cut else [list(changes)]
+        self._commit(
+            [[(one.kind, one.key, one.after) for one in stretch] for stretch in stretches], gaps
+        )
+
+    def _commit(self, stretches: Sequence[Sequence[Change]], gaps: Sequence[Gap]) -> None:
+        """One transaction; while the database is away it is tried again and again."""
+        backoff = self._backoff()
+        positions = self._safe_positions()
+        while True:
+            try:
+                done = self._store.record.follow(
+                    self._cluster,
+                    stretches,
+                    at_ms=self._clock(),
+                    source=self._connection.source,
+                    actor=self._actor,
+                    positions=positions,
+                    gaps=gaps,
+                )
+            except StoreError as exc:
+                if not self._waited_out(exc, backoff):
+                    raise
+                continue
+            break
+        self.figures.writing = True
+        self._kept, self._kept_ms = dict(self._positions), self._clock()
+        self.figures.kinds = positions
+        self.figures.revision = done.revision
+        self.figures.revisions += len(done.written)
+        self.figures.changes += sum(len(changes) for _, changes in done.written)
+
+    def _waited_out(self, error: StoreError, backoff: Backoff) -> bool:
+        """Wait for the database; False where it was stopped meanwhile."""
+        self.figures.writing = False
+        self.figures.troubles += 1
+        self.figures.last_trouble = f"database: {error}"
+        self._tell(Occasion(trouble=self.figures.last_trouble))
+        return not self._stop.wait(backoff.next())
+
+    def _safe_positions(self) -> dict[str, int]:
+        """Events that no observation has taken yet must come again after a stop."""
+        oldest = self._observer.oldest_event()
+        positions = dict(self._positions)
+        if oldest and EVENT in positions:
+            positions[EVENT] = min(positions[EVENT], oldest - 1)
+        return {kind: version for kind, version in positions.items() if version > 0}
+
+    # --- preemptions ------------------------------------------------------------------------------
+
+    def _conclude(self, now_ms: int) -> None:
+        found = self._observer.conclude(now_ms)
+        if not found:
+            return
+        backoff = self._backoff()
+        while True:
+            try:
+                numbers = record_observed(
+                    self._store,
+                    self._cluster,
+                    found,
+                    lambda: self._server_rules().rules,
+                    at_ms=self._clock(),
+                    source=self._connection.source,
+                    actor=self._actor,
+                    states=self._moments.at,
+                )
+                rows = [self._store.read.observation(number) for number in numbers]
+            except StoreError as exc:
+                if not self._waited_out(exc, backoff):
+                    raise
+                continue
+            break
+        self.figures.writing = True
+        self.figures.observed += len(rows)
+        self._kept_ms = 0  # the events are taken: their position may move on
+        self._kept = {}
+        if rows:
+            self._tell(Occasion(observations=rows))
+
+    def _server_rules(self) -> ServerRules:
+        if self._rules is None:
+            nodes = [n for n in self._objects.get("Node", {}).values() if type(n) is Node]
+            self._rules = server_rules(nodes, version=self._version)
+        return self._rules
+
+    def _marks(self) -> bool:
+        """Whether the scheduler marks its victims: from 1.25 on."""
+        try:
+            major, minor, _ = parse_version(self._version)
+        except VersionError:
+            return True
+        return (major, minor) >= (1, 25)
+
+
+def _pod(obj: ClusterObject | None) -> Pod | None:
+    return obj if type(obj) is Pod else None

@@ -1,0 +1,305 @@
+"""One kind of one cluster: listed in pages, then watched from there, and again after a break.
+
+Source: the semantics of lists and watches as a kube-apiserver has them: every list has a
+resourceVersion from which a watch goes on; a watch ends at any time; one from a version that is
+too old answers 410 Gone or with one ERROR event; bookmarks say how far a quiet watch has come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from policy.cluster.objects import KINDS, NAMESPACED, ClusterObject, key_of
+from policy.live.backoff import Backoff
+from policy.live.connection import (
+    Connection,
+    Expired,
+    Interrupted,
+    NotServed,
+    Refused,
+    refusal,
+)
+from policy.live.resources import EVENT, Resource
+from policy.observing.events import Claim, EventError, claim_of, version_of
+
+PAGE: Final = 500
+WATCH_SECONDS: Final = 300
+"""So long a watch is asked to last; servers end it at about that time."""
+
+_GRACE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Everything of a kind, as it was at a resourceVersion."""
+
+    kind: str
+    objects: Sequence[ClusterObject]
+    claims: Sequence[Claim]
+    version: int
+    reason: str  #: why it was listed: "" for the first time, else what broke the watch off
+    received_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """One event of a watch."""
+
+    kind: str
+    key: str
+    after: ClusterObject | None  #: None where it was deleted
+    claim: Claim | None  #: of an event about a preemption
+    version: int
+    received_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Everything of a kind up to a resourceVersion has been told."""
+
+    kind: str
+    version: int
+    received_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A watch that broke off, an object that cannot be read, a kind that is not served."""
+
+    kind: str
+    message: str
+    fatal: Exception | None = None  #: where it is no use to go on
+    not_served: bool = False
+
+
+News: TypeAlias = Listed | Changed | Reached | Trouble
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class KindWatcher:
+    """Tells all that happens to one kind, until it is stopped."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        resource: Resource,
+        tell: Callable[[News], None],
+        *,
+        stop: threading.Event,
+        clock: Callable[[], int],
+        since: int = 0,
+        backoff: Backoff | None = None,
+        watch_seconds: int = WATCH_SECONDS,
+    ) -> None:
+        """since: resourceVersion up to which everything is known already, 0 to list first."""
+        self._connection = connection
+        self._resource = resource
+        self._tell = tell
+        self._stop = stop
+        self._clock = clock
+        self._version = since
+        self._backoff = backoff or Backoff()
+        self._watch_seconds = watch_seconds
+        self._reason = ""
+        self._decode = (
+            None if resource.kind == EVENT else msgspec.json.Decoder(KINDS[resource.kind])
+        )
+
+    def run(self) -> None:
+        """List where needed, and watch; goes on until it is stopped or refused for good."""
+        while not self._stop.is_set():
+            try:
+                if not self._version:
+                    self._list()
+                self._watch()
+                self._backoff.reset()
+            except Expired as exc:
+                self._version, self._reason = 0, f"expired: {exc}"
+                self._stop.wait(self._backoff.next())
+            except Interrupted as exc:
+                self._trouble(str(exc))
+                self._stop.wait(self._backoff.next())
+            except NotServed as exc:
+                if self._resource.older:
+                    self._resource = replace(self._resource, path=self._resource.older, older="")
+                    continue
+                self._tell(Trouble(kind=self._resource.kind, message=str(exc), not_served=True))
+                return
+            except Refused as exc:
+                self._tell(Trouble(kind=self._resource.kind, message=str(exc), fatal=exc))
+                return
+
+    def _trouble(self, message: str) -> None:
+        self._tell(Trouble(kind=self._resource.kind, message=message))
+
+    # --- lists -------------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        objects: list[ClusterObject] = []
+        claims: list[Claim] = []
+        token, version = "", 0
+        while not self._stop.is_set():
+            params = {"limit": str(PAGE)}
+            if self._resource.field_selector:
+                params["fieldSelector"] = self._resource.field_selector
+            if token:
+                params["continue"] = token
+            try:
+                page = self._page(self._connection.get(self._resource.path, params))
+            except Expired as exc:
+                # Pages of one list are of one moment; when that is gone, all begins again.
+                objects, claims, token, version = [], [], "", 0
+                self._trouble(f"the list took too long and begins again: {exc}")
+                self._stop.wait(self._backoff.next())
+                continue
+            for item in page.items or ():
+                self._take(item, objects, claims)
+            version = version or version_of(page.metadata.resource_version)
+            token = page.metadata.continue_
+            if not token:
+                break
+        else:
+            return
+        self._version = version
+        self._tell(
+            Listed(
+                kind=self._resource.kind,
+                objects=objects,
+                claims=claims,
+                version=version,
+                reason=self._reason,
+                received_ms=self._clock(),
+            )
+        )
+        self._reason = ""
+
+    def _page(self, body: bytes) -> _Page:
+        try:
+            return msgspec.json.decode(body, type=_Page)
+        except msgspec.MsgspecError as exc:
+            raise Interrupted(f"{self._resource.path}: no list: {exc}") from exc
+
+    def _take(self, item: msgspec.Raw, objects: list[ClusterObject], claims: list[Claim]) -> None:
+        obj, claim = self._read(item)
+        if obj is not None:
+            objects.append(obj)
+        if claim is not None:
+            claims.append(claim)
+
+    def _read(self, raw: msgspec.Raw) -> tuple[ClusterObject | None, Claim | None]:
+        """The object, or what an event says; what cannot be read is told and left out."""
+        try:
+            if self._decode is None:
+                return None, claim_of(msgspec.json.decode(raw))
+            return self._decode.decode(raw), None
+        except (msgspec.MsgspecError, EventError) as exc:
+            name = _label(raw)
+            self._trouble(f"{self._resource.kind} {name} cannot be read and is left out: {exc}")
+            return None, None
+
+    # --- watches -----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        params = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(self._version),
+            "timeoutSeconds": str(self._watch_seconds),
+        }
+        if self._resource.field_selector:
+            params["fieldSelector"] = self._resource.field_selector
+        silence = self._watch_seconds + _GRACE_SECONDS
+        with self._connection.watch(self._resource.path, params, silence_seconds=silence) as lines:
+            heard = False
+            for line in lines:
+                self._line(line)
+                heard = True
+                self._backoff.reset()
+                if self._stop.is_set():
+                    return
+        if not heard:
+            # A server that ends watches at once must not be asked again at once.
+            self._stop.wait(self._backoff.next())
+
+    def _line(self, text: bytes) -> None:
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+        except msgspec.MsgspecError as exc:
+            raise Interrupted(f"{self._resource.path}: no event of a watch: {exc}") from exc
+        if line.type == "ERROR":
+            status: Any = msgspec.json.decode(line.object)
+            code = status.get("code", 0) if isinstance(status, dict) else 0
+            raise refusal(self._resource.path, code or 500, bytes(line.object))
+        now_ms = self._clock()
+        try:
+            named = msgspec.json.decode(line.object, type=_Named).metadata
+        except msgspec.MsgspecError as exc:
+            raise Interrupted(f"{self._resource.path}: no object: {exc}") from exc
+        version = version_of(named.resource_version)
+        if line.type == "BOOKMARK":
+            self._reached(version, now_ms)
+            return
+        if line.type not in ("ADDED", "MODIFIED", "DELETED"):
+            self._trouble(f"a watch event of the unknown type {line.type!r} is left out")
+            return
+        obj, claim = self._read(line.object)
+        gone = line.type == "DELETED"
+        if self._decode is not None and obj is None and not gone:
+            self._reached(version, now_ms)
+            return
+        if self._decode is None and (claim is None or gone):
+            self._reached(version, now_ms)
+            return
+        self._version = version or self._version
+        self._tell(
+            Changed(
+                kind=self._resource.kind,
+                key=_key(self._resource.kind, named) if obj is None else key_of(obj),
+                after=None if gone else obj,
+                claim=claim,
+                version=version,
+                received_ms=now_ms,
+            )
+        )
+
+    def _reached(self, version: int, now_ms: int) -> None:
+        if version:
+            self._version = version
+            self._tell(Reached(kind=self._resource.kind, version=version, received_ms=now_ms))
+
+
+def _key(kind: str, meta: _Meta) -> str:
+    return f"{meta.namespace or 'default'}/{meta.name}" if kind in NAMESPACED else meta.name
+
+
+def _label(raw: msgspec.Raw) -> str:
+    try:
+        meta = msgspec.json.decode(raw, type=_Named).metadata
+    except msgspec.MsgspecError:
+        return "without a name"
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

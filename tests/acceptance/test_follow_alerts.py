@@ -1,0 +1,160 @@
+"""Alerts of a follower: as JSON for a program, or posted to a URL."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from policy.live.alerts import Sender, Thresholds, alerts_of
+from policy.live.following import Occasion
+from policy.rules import RuleSet
+from policy.store import Store
+from policy.store.record.following import Gap
+from tests.support.api_server import serving
+from tests.support.live import CLUSTER, following, initial, play, settled, until
+
+NAME = "kubelet-grace"
+PROTECT = """
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: ours}
+extends: kube-1.35
+spec:
+  victims:
+    eligible:
+      insert:
+        - at: start
+          rule:
+            id: keep-prod
+            when: victim.namespace == 'prod'
+            verdict: deny
+            reason: prod stays
+"""
+
+
+def observed(url: str, folder: Path) -> list[Occasion]:
+    """What a follower told of a recording."""
+    with serving(initial(NAME)) as server, following(url, server, folder) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        play(server, NAME)
+        until(lambda: settled(url, NAME), what="the end of the recording")
+    return found.occasions
+
+
+def test_what_is_worth_an_alert(database_url: str, tmp_path: Path) -> None:
+    """Workloads that were hit so often, and victims that the active rules protect."""
+    occasions = observed(database_url, tmp_path)
+    rules = RuleSet.load(PROTECT)
+    with Store.open(database_url) as store:
+        alerts = [
+            alert
+            for occasion in occasions
+            for alert in alerts_of(
+                store, CLUSTER, occasion, rules=rules, thresholds=Thresholds(hits=1, seconds=60)
+            )
+        ]
+        quiet = [
+            alert
+            for occasion in occasions
+            for alert in alerts_of(
+                store, CLUSTER, occasion, rules=None, thresholds=Thresholds(hits=2, seconds=60)
+            )
+        ]
+    told = sorted((a["alert"], a.get("workload") or a["pod"]) for a in alerts)
+    protected = next(a for a in alerts if a["alert"] == "protected-victim")
+    assert (told, quiet) == (
+        [
+            ("protected-victim", "prod/c14-p15"),
+            ("protected-victim", "prod/c14-p9"),
+            ("workload-hit-again", "default/ReplicaSet/rs-cache"),
+            ("workload-hit-again", "prod/Pod/c14-p15"),
+            ("workload-hit-again", "prod/ReplicaSet/rs-cache"),
+        ],
+        [],
+    )
+    assert (protected["rule"], protected["reason"]) == ("keep-prod", "prod stays")
+
+
+def test_a_gap(database_url: str) -> None:
+    """What was not seen, and why."""
+    gap = Gap(
+        kind="Pod",
+        reason="expired",
+        since_ms=None,
+        until_ms=1_790_000_000_000,
+        since_version=1,
+        until_version=9,
+    )
+    with Store.open(database_url) as store:
+        occasion = Occasion(gap=gap)
+        alerts = list(alerts_of(store, CLUSTER, occasion, rules=None, thresholds=Thresholds()))
+    assert alerts == [
+        {
+            "alert": "gap",
+            "cluster": CLUSTER,
+            "kind": "Pod",
+            "reason": "expired",
+            "since": None,
+            "until": "2026-09-21T14:13:20Z",
+        }
+    ]
+
+
+def test_a_program_gets_it_on_standard_input(tmp_path: Path) -> None:
+    """One JSON object a call; a program that fails is reported with its words."""
+    program = tmp_path / "hook"
+    program.write_text(f"#!/bin/sh\ncat >> {tmp_path}/got\n")
+    program.chmod(0o755)
+    failing = tmp_path / "fails"
+    failing.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
+    failing.chmod(0o755)
+    reports: list[str] = []
+    for target in (program, failing, tmp_path / "absent"):
+        sender = Sender(str(target), reports.append)
+        sender.send({"alert": "gap", "kind": "Pod"})
+        sender.close()
+    assert json.loads((tmp_path / "got").read_text()) == {"alert": "gap", "kind": "Pod"}
+    assert [text.partition(": ")[2] for text in reports] == [
+        "exit status 3: no room",
+        f"[Errno 2] No such file or directory: '{tmp_path}/absent'",
+    ]
+
+
+@contextmanager
+def receiver(statuses: list[int]) -> Iterator[tuple[str, list[Any]]]:
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(statuses.pop(0))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/hook", got
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_url_gets_it_posted() -> None:
+    """Tried again where it failed; reported where it fails for good."""
+    reports: list[str] = []
+    with receiver([500, 204, 500, 500, 500]) as (url, got):
+        sender = Sender(url, reports.append)
+        sender.send({"alert": "gap", "number": 1})
+        sender.send({"alert": "gap", "number": 2})
+        sender.close()
+    assert [one["number"] for one in got] == [1, 1, 2, 2, 2]
+    assert reports == ["alert `gap` was not delivered: status 500"]

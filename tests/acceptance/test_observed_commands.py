@@ -1,0 +1,180 @@
+"""`policy observed`, `explain observed:ID`, imports of clusters and logs, the kubectl plugin."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.cli import kubectl
+from policy.store import Store
+from tests.acceptance.commands import Policy
+from tests.support.api_server import kubeconfig, serving
+from tests.support.live import LIVE, final, identity, initial, play
+
+
+def files(name: str) -> list[str]:
+    return [str(LIVE / f"{name}.initial.json.gz"), str(LIVE / f"{name}.jsonl.gz")]
+
+
+def observed(policy: Policy, *options: str) -> list[dict[str, Any]]:
+    done = policy("observed", "--output", "json", *options)
+    assert done.status == 0, done.err
+    found: list[dict[str, Any]] = json.loads(done.out)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The database of every command that names none."""
+    file = tmp_path / "policy.db"
+    monkeypatch.setenv("POLICY_DB", str(file))
+    return file
+
+
+@pytest.fixture
+def imported(policy: Policy) -> Policy:
+    for name in ("single", "wave-kubelet"):
+        assert policy("import", "--cluster", name, *files(name)).status == 0
+    return policy
+
+
+def test_lists_are_narrowed(imported: Policy) -> None:
+    """By cluster, verdict, namespace, node, preemptor, victim and confidence."""
+    counts = {
+        name: len(observed(imported, *options))
+        for name, options in {
+            "all": (),
+            "cluster": ("--cluster", "single"),
+            "tie": ("--verdict", "tie"),
+            "same": ("--verdict", "same"),
+            "namespace": ("--namespace", "default"),
+            "node": ("--node", "c15-n004"),
+            "preemptor": ("--preemptor", "team-b/c15-pre26"),
+            "victim": ("--victim", "team-a/c15-p17"),
+            "pod": ("--pod", "team-a/c15-p17"),
+            "likely": ("--confidence", "likely"),
+        }.items()
+    }
+    assert counts == {
+        "all": 7,
+        "cluster": 2,
+        "tie": 3,
+        "same": 4,
+        "namespace": 1,
+        "node": 2,
+        "preemptor": 2,
+        "victim": 2,
+        "pod": 2,
+        "likely": 0,
+    }
+
+
+def test_one_is_explained(imported: Policy) -> None:
+    """Its evidence, and the decision that was made again: candidates, victims, reprieve."""
+    shown = imported("explain", "observed:1")
+    document = json.loads(imported("explain", "observed:1", "--output", "json").out)
+    assert shown.status == 0
+    for part in ("observed preemption 1", "Evicted", "Candidates:", "verdict     same"):
+        assert part in shown.out
+    again = document["decided_again"]
+    assert (again["node"], sorted(v["pod"] for v in again["victims"])) == (
+        document["node"],
+        sorted(v["victim"] for v in document["victims"]),
+    )
+
+
+def test_an_unknown_one(imported: Policy) -> None:
+    done = imported("explain", "observed:99")
+    assert (done.status, "there is no observed preemption 99" in done.err) == (1, True)
+
+
+def test_other_rules_are_set_against_it(imported: Policy, tmp_path: Path) -> None:
+    """Rules that let nobody preempt would have spared every pod."""
+    rules = tmp_path / "never.yaml"
+    rules.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: never}\n"
+        "extends: kube-1.35\nspec:\n  eligibility:\n    insert:\n      - at: start\n        rule:\n"
+        "          {id: never, when: 'true', verdict: deny, reason: no preemption here}\n"
+    )
+    done = imported("observed", "--compare", "--rules", str(rules), "--output", "json")
+    document = json.loads(done.out)
+    total = {
+        key: sum(row[key] for row in document["sums"])
+        for key in ("evictions", "would_be", "spared")
+    }
+    assert (len(document["preemptions"]), total) == (
+        7,
+        {"evictions": 13, "would_be": 0, "spared": 13},
+    )
+
+
+def test_reports_tell_whose_evictions_they_count(imported: Policy) -> None:
+    """The cluster's own scheduler's, or what was decided here."""
+    counts = {}
+    for origin in ((), ("--origin", "observed"), ("--origin", "decided")):
+        done = imported("report", "cost", "--cluster", "single", "--output", "csv", *origin)
+        counts[origin] = done.err.split(" ")[0]
+    assert list(counts.values()) == ["8", "8", "0"]
+
+
+def test_a_cluster_is_listed_once(policy: Policy, tmp_path: Path, database: Path) -> None:
+    """`import --context`: the state, what its events show, and what is gone goes."""
+    name = "kubelet-grace"
+    with serving(initial(name)) as server:
+        config = kubeconfig(tmp_path, server.url)
+        options = ("import", "--kubeconfig", config, "--cluster", "real")
+        assert policy(*options).status == 0
+        play(server, name)
+        assert policy(*options).status == 0
+    with Store.open(str(database)) as store:
+        state = identity(store.state.load("real").objects)
+        (row,) = store.read.observations("real")
+    assert (state, row.preemptor, row.confidence) == (final(name), "team-a/c14-pre31", "certain")
+
+
+def test_an_audit_log_is_read(policy: Policy, tmp_path: Path) -> None:
+    """Of the time before anybody followed; the same log again adds nothing."""
+    deletion = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "stage": "ResponseComplete",
+        "verb": "delete",
+        "user": {"username": "system:kube-scheduler"},
+        "objectRef": {"resource": "pods", "namespace": "shop", "name": "a", "uid": "u-a"},
+        "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": "2026-11-21T07:10:35.7Z",
+    }
+    log = tmp_path / "audit.log.gz"
+    log.write_bytes(gzip.compress(json.dumps(deletion).encode() + b"\n"))
+    statuses = [policy("import", "--audit-log", str(log)).status for _ in range(2)]
+    (row,) = observed(policy)
+    assert (statuses, row["confidence"], row["verdict"], row["victims"][0]["victim"]) == (
+        [0, 0],
+        "possible",
+        "unknown",
+        "shop/a",
+    )
+
+
+def test_the_kubectl_plugin(
+    imported: Policy, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    """Context and namespace of the kubeconfig are the defaults."""
+    config = json.loads(Path(kubeconfig(tmp_path, "http://127.0.0.1:1")).read_text())
+    config["contexts"][0]["name"] = config["current-context"] = "wave-kubelet"
+    config["contexts"][0]["context"]["namespace"] = "team-a"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    assert kubectl.main(["who", "c15-p17", "--output", "csv"]) == 0
+    who = capsys.readouterr().out
+    assert kubectl.main(["why", "team-b/c15-pre26"]) == 0
+    why = capsys.readouterr().out
+    assert kubectl.main(["list", "--output", "csv"]) == 0
+    listed = capsys.readouterr().out
+    assert kubectl.main(["nonsense"]) == 2
+    assert (who.count(",c15-n004,"), len(listed.splitlines())) == (1, 6)
+    assert "team-b/c15-pre26 took c15-n001 from 1 pod" in why

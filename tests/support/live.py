@@ -1,0 +1,161 @@
+"""Recorded clusters, served to a follower."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from policy.cluster.objects import ClusterObject, key_of, kind_of
+from policy.live.backoff import Backoff
+from policy.live.connection import Connection, LiveError, place
+from policy.live.following import Follower, Occasion
+from policy.manifests import from_dicts
+from policy.store import Store, StoreError
+from tests.support.api_server import ApiServer, kubeconfig
+
+LIVE = Path(__file__).parents[1] / "data" / "live"
+NAMES = ("single", "kubelet-grace", "pdb-sequence", "wave-kubelet")
+LONGEST_SECONDS = 60.0
+CLUSTER = "real"
+
+Line = tuple[str, dict[str, Any]]
+Identity = dict[tuple[str, str], ClusterObject]
+EXPECTED: dict[str, list[tuple[Any, ...]]] = {
+    "single": [
+        ("team-a/c11-pre31", "c11-n000", "same", "p2 p4 p6 p8 p9"),
+        ("prod/c11-pre32", "c11-n004", "same", "p23 p24 p27"),
+    ],
+    "kubelet-grace": [("team-a/c14-pre31", "c14-n001", "same", "p15 p4 p9")],
+    "pdb-sequence": [("team-b/c12-pre31", "c12-n005", "same", "p19 p21 p26")],
+    "wave-kubelet": [
+        ("prod/c15-pre22", "c15-n004", "tie", "p17"),
+        ("team-b/c15-pre23", "c15-n004", "tie", "p17"),
+        ("prod/c15-pre25", "c15-n002", "same", "p4 p5"),
+        ("team-b/c15-pre26", "c15-n003", "same", "p9"),
+        ("team-b/c15-pre26", "c15-n001", "tie", "p2"),
+    ],
+}
+"""Preemptor, node, verdict and victims of each recording, as its events name them."""
+
+
+def initial(name: str) -> list[dict[str, Any]]:
+    """The objects of the lists in front of a recording."""
+    with gzip.open(LIVE / f"{name}.initial.json.gz", "rt") as stream:
+        items: list[dict[str, Any]] = json.load(stream)["items"]
+    return items
+
+
+def lines(name: str) -> list[Line]:
+    """Type and object of each line of a recording, each event once."""
+    with gzip.open(LIVE / f"{name}.jsonl.gz", "rt") as stream:
+        recorded = [json.loads(line) for line in stream]
+    wanted = ("client", "Event(v1)")
+    return [(line["type"], line["object"]) for line in recorded if line["watch"] not in wanted]
+
+
+def final(name: str) -> Identity:
+    """What a list at the end of the recording would have held."""
+    found = {(one["kind"], one["metadata"]["uid"]): one for one in initial(name)}
+    for what, item in lines(name):
+        if item["kind"] == "Event":
+            continue
+        at = (item["kind"], item["metadata"]["uid"])
+        found[at] = item
+        if what == "DELETED":
+            del found[at]
+    return identity(from_dicts(found.values()))
+
+
+def identity(objects: Any) -> Identity:
+    return {(kind_of(one), key_of(one)): one for one in objects}
+
+
+def told(store: Store, cluster: str = CLUSTER) -> list[tuple[Any, ...]]:
+    """The observations in the order in which they happened."""
+    rows = store.read.observations(cluster)
+    return [
+        (
+            row.preemptor,
+            row.node,
+            row.verdict,
+            " ".join(sorted(victim.victim.rpartition("-")[2] for victim in row.victims)),
+        )
+        for row in sorted(rows, key=lambda row: (row.now_ms, row.id))
+    ]
+
+
+def until(condition: Callable[[], bool], *, what: str) -> None:
+    """Wait for something that must come about."""
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.02)
+
+
+class Following:
+    """A follower in a thread, with what it told."""
+
+    def __init__(self, store: Store, connection: Connection, **options: Any) -> None:
+        self.occasions: list[Occasion] = []
+        self.error: BaseException | None = None
+        self.follower = Follower(
+            store,
+            CLUSTER,
+            connection,
+            actor="ann",
+            clock=lambda: time.time_ns() // 1_000_000,
+            tell=self.occasions.append,
+            backoff=lambda: Backoff(first=0.01, most=0.05),
+            **{"window_ms": 100, "settle_ms": 300, "patience_ms": 3_000, **options},
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.follower.run()
+        except (LiveError, StoreError) as exc:
+            self.error = exc
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.follower.stop()
+        self._thread.join(LONGEST_SECONDS)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def following(url: str, server: ApiServer, folder: Path, **options: Any) -> Iterator[Following]:
+    """A cluster followed into a database."""
+    connection = Connection(place(kubeconfig=kubeconfig(folder, server.url, token=server.token)))
+    with Store.open(url) as store:
+        found = Following(store, connection, **options)
+        found.start()
+        try:
+            yield found
+        finally:
+            found.stop()
+            connection.close()
+
+
+def play(server: ApiServer, name: str, *, pause: float = 0.0) -> None:
+    """Everything of a recording happens, in its order."""
+    for what, item in lines(name):
+        server.publish(what, item)
+        if pause:
+            time.sleep(pause)
+
+
+def settled(url: str, name: str) -> bool:
+    """Whether the state is the final one and every preemption was recorded."""
+    with Store.open(url, read_only=True) as store:
+        observed = len(store.read.observations(CLUSTER))
+        state = identity(store.state.load(CLUSTER).objects)
+    return observed >= len(EXPECTED[name]) and state == final(name)
