@@ -36,11 +36,22 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     " are removed.",
 )
 @click.option(
+    "--as-is",
+    is_flag=True,
+    help="Fill in nothing: a missing priority stays missing, and requests are those written down.",
+)
+@click.option(
     "--at",
     "of",
     metavar="TIME",
     callback=options.instant,
     help="The time of which the dump is (ISO 8601, `yesterday 14:02`); the clock by default.",
+)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Keep pods and nodes whole, so that extenders get all that kube-scheduler would send them;"
+    " give it with each import.",
 )
 @options.limit_options
 @options.output_option
@@ -49,7 +60,9 @@ def command(
     db: str,
     cluster: str,
     prune: bool,
+    as_is: bool,
     of: datetime | None,
+    whole: bool,
     max_object_size: int,
     max_input_size: int,
     max_objects: int,
@@ -59,7 +72,8 @@ def command(
 
     Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
     also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
-    that an API server would have filled in (priorities, requests from limits) are filled in.
+    that an API server would have filled in (priorities, requests from limits) are filled in, and it
+    is said how many; `--as-is` fills in nothing.
     What an API server would refuse is refused (names, label syntax, operators, ranges, a key that
     stands twice), and so is what exceeds the limits; files are read piece by piece. Either
     everything is imported or, where anything is wrong, nothing. Importing the same again changes
@@ -74,7 +88,7 @@ def command(
       kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A -o json > c.json
       policy import c.json
       policy import --at 2026-11-21T08:00:00Z --cluster yesterday c.json
-      policy import --cluster staging --prune dumps/
+      policy import --cluster staging --prune --whole dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
     from policy.cli import import_observed
@@ -82,7 +96,13 @@ def command(
 
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     with output.progress("reading") as progress:
-        found = read(paths, stdin=session.standard_input(), progress=progress, limits=limits)
+        found = read(
+            paths,
+            stdin=session.standard_input(),
+            progress=progress,
+            limits=limits,
+            whole=whole,
+        )
     _tell(found)
     if not found.objects and not found.changes and not found.claims:
         output.say("nothing to import: no object of a kind that decides anything")
@@ -90,7 +110,7 @@ def command(
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
         result, observed = import_observed.store(
-            store, cluster, found, prune=prune, of_ms=options.millis(of)
+            store, cluster, found, prune=prune, of_ms=options.millis(of), as_is=as_is
         )
     _print(result, form, observed)
     _warn_of_strays(result.stray)

@@ -68,6 +68,7 @@ def command(
             dry_run=dry_run,
             extenders=HttpExtenders(),
         )
+        session.tell_of_projections(chosen.rules, scheduler.state.snapshot)
         base = scheduler.state.revision
         step = scheduler.decide(key)
         if step.recording is not None:

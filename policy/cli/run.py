@@ -169,6 +169,7 @@ def command(
                 extenders=HttpExtenders(),
                 paranoid=paranoid,
             )
+            session.tell_of_projections(rule_set, cycle.state.snapshot)
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
