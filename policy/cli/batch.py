@@ -95,7 +95,7 @@ def run(
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 
-    found = rule_files.batch_rules(rules)
+    found = rule_files.batch_rules(rules, db=db)
     for notice in found.notices:
         output.block(str(notice), err=True)
     if not (anyway or found.divides):

@@ -237,6 +237,17 @@ def test_a_stored_rule_set_is_named_by_its_digest_everywhere(
     assert shown.err == f"{digest}\n"
 
 
+def test_stored_batch_rules_are_named_by_their_digest(policy: Policy, cluster: Cluster) -> None:
+    """A session is held, and rules are shown, by the digest that a recorded session names."""
+    database = busy(cluster)
+    assert policy("batch", "run", "--now", NOW, "--db", database).status == 0
+    query = "SELECT digest FROM rule_sets"
+    digest = policy("sql", query, "--db", database, "-o", "csv").out.split()[1]
+    again = policy("batch", "run", "--rules", digest, "--dry-run", "--db", database)
+    shown = policy("rules", "show", digest, "--db", database)
+    assert (again.status, shown.status, shown.err) == (0, 0, f"{digest}\n")
+
+
 def test_an_environment_means_the_same_everywhere(
     policy: Policy, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
