@@ -70,8 +70,13 @@ class SessionReplayer:
 
     def again(self, row: SessionRow) -> SessionResult:
         """The session run again. Raises Incomplete."""
-        snapshot, rules = self._inputs.situation(row, lambda: self._snapshot(row))
+        snapshot, rules = self.inputs_of(row)
         return run_session(snapshot, rules)
+
+    def inputs_of(self, row: SessionRow) -> tuple[Snapshot, BatchRules]:
+        """What the session was held on, and under which rules. Raises Incomplete."""
+        self._inputs.expect([row])
+        return self._inputs.situation(row, lambda: self._snapshot(row))
 
     def _snapshot(self, row: SessionRow) -> Snapshot:
         snapshot = self._inputs.state(row)

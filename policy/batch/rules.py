@@ -45,6 +45,14 @@ class BatchRules:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    @property
+    def divides(self) -> bool:
+        """Does a plugin divide the cluster among its queues, or has none been left out?"""
+        used = {use.name for tier in self.tiers for use in tier}
+        return bool(used & {"proportion", "capacity"}) or not any(
+            name.startswith("plugin ") for name in self.unmodelled
+        )
+
     @staticmethod
     def load(
         source: str | Path | Mapping[str, Any],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import batch_compare, options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -61,6 +61,12 @@ def group() -> None:
 )
 @options.now_option
 @click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Hold the session although nothing that is left of the configuration divides the cluster"
+    " among its queues.",
+)
 @_document_option
 def run(
     db: str,
@@ -69,6 +75,7 @@ def run(
     until_settled: bool,
     now: datetime | None,
     dry_run: bool,
+    anyway: bool,
     form: str,
 ) -> int:
     """Hold a session on the cluster's newest state: bind, promise, evict.
@@ -91,6 +98,12 @@ def run(
     found = rule_files.batch_rules(rules, db=db)
     for notice in found.notices:
         output.block(str(notice), err=True)
+    if not (anyway or found.divides):
+        raise options.Misused(
+            "nothing that is left of the configuration divides the cluster among its queues: "
+            + ", ".join(found.unmodelled),
+            help="`--anyway` holds the session all the same: queues then take what they can get",
+        )
     clock = session.deciding_at(now)
     totals: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:
@@ -146,6 +159,10 @@ def _print_sessions(sessions: Iterator[Shown], form: str) -> None:
     else:
         held = output.watched(sessions, "holding sessions")
         output.document([batch_view.document(one) for one in held], form)
+
+
+group.add_command(batch_compare.compare)
+group.add_command(batch_compare.what_if)
 
 
 # --- sessions ----------------------------------------------------------------------------------

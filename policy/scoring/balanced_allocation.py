@@ -27,25 +27,28 @@ def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | No
     counted = [name for name in (CPU, MEMORY) if parameters[name]]
     uses = [use_of(incoming, name, nodes, assume=False) for name in counted]
     uses += [use for use, _ in further(incoming, parameters["resources"], nodes).values()]
-    after = balance(uses)
-    if after is None or parameters["measure"] == "after":
-        return after
-    change = after - _balanced([replace(use, used=use.used - use.asked) for use in uses])
-    # Half of the range is for nodes that the pod balances better than they were; what lies
-    # between two numbers is cut off towards 0.
-    return HALF + np.trunc((HALF + change) / 2).astype(np.int64)
+    return balance(uses, change=parameters["measure"] == "change")
 
 
-def balance(uses: Sequence[Use]) -> Ints | None:
-    """100 where the resources would be used to the same degree, less where they would not.
+def balance(uses: Sequence[Use], *, change: bool) -> Ints | None:
+    """Values of nodes by what is in use of cpu, memory, and perhaps a resource that is asked for.
 
-    uses: of cpu, memory and perhaps a further resource that the pod asks for.
+    change: how much more balanced a node becomes, in place of how balanced it is afterwards.
     """
     # A pod that asks for nothing unbalances nothing; scoring it would heap such pods up.
-    return None if all(use.asked == 0 for use in uses) else _balanced(uses)
+    if all(use.asked == 0 for use in uses):
+        return None
+    after = _balanced(uses)
+    if not change:
+        return after
+    gain = after - _balanced([replace(use, used=use.used - use.asked) for use in uses])
+    # Half of the range is for nodes that the pod balances better than they were; what lies
+    # between two numbers is cut off towards 0.
+    return HALF + np.trunc((HALF + gain) / 2).astype(np.int64)
 
 
 def _balanced(uses: Sequence[Use]) -> Ints:
+    """100 where the resources are used to the same degree, less where they are not."""
     parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
     known = [use.room > 0 for use in uses]
     if len(uses) == 2:

@@ -32,6 +32,7 @@ LOADED = COMMANDS | {
     "policy.cli.app",
     "policy.cli.audit_anchor",
     "policy.cli.exits",
+    "policy.cli.batch_compare",
     "policy.cli.options",
     "policy.cli.output",
     "policy.cli.proofs",

@@ -111,6 +111,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy batch sessions": [[], ["--cluster", EVIL]],
     "policy batch explain": [["1"], ["1", "--job", EVIL], [EVIL]],
     "policy batch replay": [["1"], [EVIL]],
+    "policy batch compare": [["1", "--rules", "batch-safe"], ["1", "--rules", EVIL], [EVIL]],
+    "policy batch what-if": [["--remove-node", EVIL, "--cluster", EVIL], ["--file", EVIL]],
     "policy conform": [["EVIL.json"], [EVIL]],
 }
 """Command lines by command, some right and some wrong; EVIL in capitals stands for files."""

@@ -157,7 +157,9 @@ class NodeOrder(Plugin):
         names = [CPU, MEMORY]
         if _GPU in self._asked and self._asked[_GPU][task.shape]:
             names.append(_GPU)
-        scored = balance([self._use(task, name, nodes, assume=False) for name in names])
+        scored = balance(
+            [self._use(task, name, nodes, assume=False) for name in names], change=True
+        )
         return 0 if scored is None else scored
 
     def _score(self, name: str, task: Task, nodes: Ints) -> Ints | None:

@@ -1,0 +1,147 @@
+"""`policy batch compare`, `policy batch what-if`"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from policy.cli import options, output, rule_files, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.batch.result import SessionResult
+    from policy.cluster.snapshot import Snapshot
+    from policy.store import LoadedState
+
+
+@click.command("compare")
+@click.argument("id", metavar="ID", type=click.IntRange(1))
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    shell_complete=options.proposing("batch_rules"),
+    required=True,
+    help="Batch rules to hold the session with again.",
+)
+@rule_files.rules_root_option
+@options.db_option
+@options.output_option
+def compare(id: int, rules: str, db: str, form: str) -> int:
+    """Hold a recorded session again under other rules, and show what becomes of pods.
+
+    The state and the time are those of the recorded session. Listed are the pods that are bound,
+    promised room or evicted otherwise, and the jobs that wait for another reason. The exit status
+    is 5 where anything differs.
+
+    \b
+    Example:
+      policy batch run --rules kube-batch-sample
+      policy batch compare 1 --rules batch-safe
+    """
+    from policy.audit.inputs import Incomplete
+    from policy.audit.session_replay import SessionReplayer
+    from policy.batch.run import run_session
+
+    other = rule_files.batch_rules(rules)
+    for notice in other.notices:
+        output.block(str(notice), err=True)
+    with session.open_store(db) as store:
+        row = store.read.session(id).row
+        try:
+            snapshot, recorded = SessionReplayer(store).inputs_of(row)
+        except Incomplete as exc:
+            output.say(f"session {id} cannot be held again: {exc}")
+            return Exit.ERROR
+    before, after = run_session(snapshot, recorded), run_session(snapshot, other)
+    return _shown(before, after, recorded.name, other.name, form)
+
+
+@click.command("what-if")
+@click.option(
+    "--file",
+    "files",
+    metavar="FILE|-",
+    shell_complete=options.proposing("files"),
+    multiple=True,
+    help="Suppose these objects: added, or in place of those of the same name.",
+)
+@click.option(
+    "--remove-node",
+    "nodes",
+    metavar="NAME",
+    multiple=True,
+    help="Suppose that this node is gone; its pods with an owner come back and wait.",
+)
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    shell_complete=options.proposing("batch_rules"),
+    default="kube-batch",
+    show_default=True,
+    help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
+)
+@rule_files.rules_root_option
+@options.db_option
+@options.cluster_option
+@options.now_option
+@options.output_option
+def what_if(
+    files: tuple[str, ...],
+    nodes: tuple[str, ...],
+    rules: str,
+    db: str,
+    cluster: str,
+    now: datetime | None,
+    form: str,
+) -> int:
+    """Show what a session would decide otherwise if something were different.
+
+    A session is held on the cluster's newest state as it is, and on the supposed one. Nothing is
+    recorded or changed. The exit status is 0 whether or not anything differs.
+
+    \b
+    Example:
+      policy batch what-if --remove-node node-1
+      policy batch what-if --file queue.yaml --rules volcano
+    """
+    from policy.audit.session_compare import with_objects
+    from policy.audit.what_if import Supposition, suppose
+    from policy.batch.run import run_session
+    from policy.manifests import read
+
+    if not files and not nodes:
+        raise options.Misused("nothing is supposed", help="give `--file` or `--remove-node`")
+    found = rule_files.batch_rules(rules)
+    for notice in found.notices:
+        output.block(str(notice), err=True)
+    given = options.millis(now)
+    with session.open_store(db) as store:
+        state = store.state.load(cluster)
+    snapshot = _snapshot_of(state, session.clock_ms() if given is None else given)
+    supposed = suppose(snapshot, Supposition(removed_nodes=nodes)).snapshot
+    if files:
+        supposed = with_objects(supposed, read(files, stdin=session.standard_input()).objects)
+    before, after = run_session(snapshot, found), run_session(supposed, found)
+    _shown(before, after, "as it is", "supposed", form)
+    return Exit.OK
+
+
+def _snapshot_of(state: LoadedState, now_ms: int) -> Snapshot:
+    from policy.cluster.snapshot import Snapshot
+
+    return Snapshot.from_objects(state.objects, now_ms=now_ms, state_digest=state.state_digest)
+
+
+def _shown(before: SessionResult, after: SessionResult, one: str, other: str, form: str) -> int:
+    """Print the differences of two sessions; 5 where there are any."""
+    from policy.audit.session_compare import changes
+
+    found = changes(before, after)
+    names = (one, other) if one != other else ("before", "after")
+    keys = names if form == "table" else ("before", "after")
+    rows = [{"subject": c.subject, keys[0]: c.before, keys[1]: c.after} for c in found]
+    output.rows(rows, form, columns=("subject", *keys))
+    output.say(f"{output.number(len(found), 'difference')}" if found else "no difference")
+    return Exit.DIFFERS if found else Exit.OK
