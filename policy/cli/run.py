@@ -14,7 +14,7 @@ from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.scheduling.cycle import Step
+    from policy.scheduling.cycle import GroupStep, Step
     from policy.scheduling.settle import Settled
 
 
@@ -182,7 +182,7 @@ def _settled(result: Settled, *, since_ms: int) -> str:
     return f"{end} after {result.cycles} cycles and {passed} s of virtual time; {left} pods wait on"
 
 
-def _counted(steps: Iterable[Step], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
+def _counted(steps: Iterable[Step | GroupStep], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
     """The lines of the list, counting outcomes on the way."""
     from policy.cli.view import step_summary
 

@@ -13,7 +13,7 @@ from policy.decision.record import line_of, record_of, values_of
 
 if TYPE_CHECKING:
     from policy.decision.model import StatusCount, Victim
-    from policy.scheduling.cycle import Step
+    from policy.scheduling.cycle import GroupStep, Step
     from policy.store import DecisionRow, StoredDecision
 
 SUMMARY: Final = (
@@ -51,8 +51,14 @@ def _summary(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def step_summary(step: Step) -> dict[str, Any]:
+def step_summary(step: Step | GroupStep) -> dict[str, Any]:
     """The same line for a decision that was just made."""
+    from policy.scheduling.cycle import GroupStep
+
+    if isinstance(step, GroupStep):
+        from policy.cli import groups_view
+
+        return groups_view.step_summary(step)
     line = line_of(record_of(step.decision, keep="chosen"))
     number = None if step.recording is None else step.recording.decision_id
     return _summary({**line, "id": number})
