@@ -38,6 +38,7 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     PodGroup,
     PodGroupSpec,
+    PodGroupStatus,
     PodSpec,
     PodStatus,
     PriorityClass,
@@ -96,6 +97,14 @@ CASES: dict[str, dict[str, Any]] = {
         "actions": "allocate, preempt",
         "runs": 1,
     },
+    "volcano": {"nodes": 1_000, "backlog": 500, "rules": "volcano"},
+    "volcano, preempt and reclaim": {
+        "nodes": 1_000,
+        "backlog": 500,
+        "rules": "volcano",
+        "actions": "enqueue, allocate, backfill, preempt, reclaim",
+    },
+    "large, volcano": {"nodes": 5_000, "backlog": 5_000, "rules": "volcano", "runs": 1},
     "largest, all actions": {
         "nodes": 15_000,
         "backlog": 20_000,
@@ -105,7 +114,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def cluster(*, nodes: int, backlog: int, apart: bool = False) -> Iterator[ClusterObject]:
+def cluster(
+    *, nodes: int, backlog: int, apart: bool = False, scheduler: str = "kube-batch"
+) -> Iterator[ClusterObject]:
     """Nodes that are nearly full, and gangs that wait. apart: one pod of a gang per node."""
     dice = Dice(1)
     for name, value in CLASSES.items():
@@ -120,10 +131,14 @@ def cluster(*, nodes: int, backlog: int, apart: bool = False) -> Iterator[Cluste
         )
     running = nodes * PODS_PER_NODE
     for n in range(0, running, GANG):
-        yield from _gang(f"run-{n:06d}", n, dice, nodes=names, size=min(GANG, running - n))
+        yield from _gang(
+            f"run-{n:06d}", n, dice, nodes=names, size=min(GANG, running - n), scheduler=scheduler
+        )
     for n in range(0, backlog, GANG):
         size = min(GANG, backlog - n)
-        yield from _gang(f"wait-{n:06d}", running + n, dice, size=size, apart=apart)
+        yield from _gang(
+            f"wait-{n:06d}", running + n, dice, size=size, apart=apart, scheduler=scheduler
+        )
 
 
 def _gang(
@@ -134,6 +149,7 @@ def _gang(
     size: int,
     nodes: list[str] | None = None,
     apart: bool = False,
+    scheduler: str,
 ) -> Iterator[ClusterObject]:
     classes = ("low", "mid") if nodes is not None else ("low", "mid", "high")
     created = f"2026-11-20T{first // 3600 % 24:02d}:{first // 60 % 60:02d}:{first % 60:02d}Z"
@@ -143,7 +159,10 @@ def _gang(
             min_member=1 + dice.below(size),
             queue=tuple(QUEUES)[dice.below(len(QUEUES))],
             priority_class_name=classes[dice.below(len(classes))],
+            # Volcano lets a group in for what it asks for.
+            min_resources={} if scheduler == "volcano" else None,
         ),
+        status=PodGroupStatus(phase="Pending" if nodes is None else "Running"),
     )
     # Ten running pods ask for 15 of 16 processors on average.
     cpu, memory = f"{1000 + 250 * dice.below(5)}m", f"{1 + dice.below(8)}Gi"
@@ -165,7 +184,7 @@ def _gang(
                 annotations={"scheduling.k8s.io/group-name": name},
             ),
             spec=PodSpec(
-                scheduler_name="kube-batch",
+                scheduler_name=scheduler,
                 priority=0,
                 node_name="" if nodes is None else nodes[(first + i) % len(nodes)],
                 containers=[
@@ -180,19 +199,35 @@ def _gang(
         )
 
 
-def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """All figures of one case."""
-    from policy.batch import BatchRules, run_session
-    from policy.cluster.snapshot import Snapshot
-
+def _rules(batch_rules: Any, case: dict[str, Any]) -> Any:
+    if "rules" in case:
+        spec = {"actions": case["actions"]} if "actions" in case else {}
+        return batch_rules.load(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "BatchRules",
+                "metadata": {"name": "measured"},
+                "extends": case["rules"],
+                "spec": spec,
+            }
+        )
     tiers = PLUGINS[case.get("plugins", "sample")]
-    rules = BatchRules.load(
+    return batch_rules.load(
         {
             "actions": case["actions"],
             "tiers": [{"plugins": [{"name": name} for name in tier]} for tier in tiers],
         }
     )
+
+
+def measure(case: dict[str, Any]) -> dict[str, Any]:
+    """All figures of one case."""
+    from policy.batch import BatchRules, run_session
+    from policy.cluster.snapshot import Snapshot
+
+    rules = _rules(BatchRules, case)
     given = {key: case[key] for key in ("nodes", "backlog", "apart") if key in case}
+    given["scheduler"] = rules.naming.scheduler
     snapshot = Snapshot.from_objects(list(cluster(**given)), now_ms=NOW_MS)
     seconds, cpu, digests = [], [], set()
     for _ in range(case.get("runs", 3)):
@@ -207,8 +242,8 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
         "nodes": case["nodes"],
         "running": case["nodes"] * PODS_PER_NODE,
         "backlog": case["backlog"],
-        "actions": case["actions"],
-        "plugins": case.get("plugins", "sample"),
+        "actions": ", ".join(rules.actions),
+        "plugins": case.get("plugins", case.get("rules", "sample")),
         "session_seconds": round(statistics.median(s for s, _ in seconds), 3),
         "session_cpu_seconds": round(statistics.median(cpu), 3),
         "slowest_with_digest_seconds": round(max(s for _, s in seconds), 3),

@@ -346,6 +346,21 @@ def create_decisions() -> None:
         json("document"),
     )
     table(
+        "extender_calls",
+        int64("decision_id", ForeignKey("decisions.id"), primary_key=True, autoincrement=False),
+        text("mode"),
+        text("form"),
+        text("caller"),
+        text("request_digest"),
+        int64("request_bytes"),
+        text("answer"),
+        text("failure"),
+        json("from_request"),
+        millis("arrived_ms"),
+        int64("duration_us"),
+        Index(None, "arrived_ms"),
+    )
+    table(
         "decision_filters",
         int64("decision_id", ForeignKey("decisions.id")),
         int64("position"),
@@ -573,6 +588,7 @@ def create_audit() -> None:
         text("actor"),
         text("reason"),
         text("source"),
+        json("proofs", nullable=True),
         *written_by(),
         Index(None, "environment_id", "id"),
         Index(None, "rule_set_id"),
@@ -709,6 +725,7 @@ TABLES = (
     "cycles",
     "decisions",
     "decision_traces",
+    "extender_calls",
     "decision_filters",
     "decision_rules",
     "candidates",

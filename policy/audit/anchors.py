@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.cluster import canonical, times
-from policy.store import Finding, Harm, KeptHead, LedgerHead, StoreError
+from policy.store import Finding, KeptHead, LedgerHead, StoreError, TamperKind
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -107,7 +107,7 @@ def read_anchors(path: str, *, public_key: str | None) -> ReadAnchors:
         try:
             heads.append(_head(_value(line), source, key))
         except _Forged as exc:
-            findings.append(Finding(cluster="", harm=Harm.FORGED, detail=f"{source}: {exc}"))
+            findings.append(Finding(cluster="", harm=TamperKind.FORGED, detail=f"{source}: {exc}"))
     if not heads and not findings:
         raise StoreError(f"{path}: there is no anchor in this file", help="it proves nothing")
     return ReadAnchors(heads=tuple(heads), findings=tuple(findings))

@@ -16,6 +16,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import Extenders
 from policy.preemption.decide import decide
+from policy.preemption.offers import Offer
 from policy.rules import RuleSet
 
 
@@ -131,6 +132,7 @@ class Question:
     seed: int
     before: Result
     extenders: Extenders | None = None  #: the answers of then, where the same rules decide
+    offer: Offer | None = None  #: what a scheduler offered to choose from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,7 @@ def compare(questions: Iterable[Question], rules: RuleSet) -> Iterator[Compariso
             question.preemptor,
             seed=question.seed,
             extenders=question.extenders,
+            offer=question.offer,
         )
         after = result_of(decision)
         yield Comparison(

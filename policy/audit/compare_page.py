@@ -1,7 +1,6 @@
 """The comparison of two rule sets as one self-contained HTML page: no network, no script.
 
-The page is `templates/compare.html`; here is what it is filled with. Every text of the data
-is escaped by the template engine, and shows its control and direction characters.
+The page is `templates/compare.html`; here is what it is filled with.
 """
 
 from __future__ import annotations
@@ -10,13 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from policy.audit import compare
 from policy.audit.compare import Change, Comparison, Group, Summary
-from policy.cluster import times
-from policy.text.printable import printable
+from policy.audit.pages import environment
 
 _MOST_ROWS: Final = 20
 _MOST_CHANGES: Final = 300
@@ -58,7 +53,7 @@ def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:
     total = summary.total
     counts = [(change, summary.changes.get(change, 0)) for change in _COLOURS]
     return (
-        _environment()
+        environment()
         .get_template("compare.html")
         .render(
             about=about,
@@ -83,28 +78,6 @@ def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:
             more_changes=max(0, len(changed) - _MOST_CHANGES),
         )
     )
-
-
-def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("policy.audit"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    made.filters |= {"grouped": _grouped, "duration": _duration, "instant": times.to_text}
-    return made
-
-
-def _grouped(value: int) -> Markup:
-    """A number that no line break tears apart; it holds digits and spaces only."""
-    return Markup(compare.grouped(value).replace(" ", "\N{NARROW NO-BREAK SPACE}"))
-
-
-def _duration(seconds: int) -> Markup:
-    """Digits, units and spaces only."""
-    return Markup(compare.duration(seconds).replace(" ", "\N{NO-BREAK SPACE}"))
 
 
 def _bar(counts: Sequence[tuple[Change, int]]) -> Iterator[dict[str, Any]]:

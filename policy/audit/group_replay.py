@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
-from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
+from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, ReplayVerdict
 from policy.cluster import canonical
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
@@ -35,17 +35,17 @@ class GroupReplayer:
             decision = self.again(row)
         except Incomplete as exc:
             return Replayed(
-                row=row, verdict=Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
+                row=row, verdict=ReplayVerdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
             )
         if decision.digest == row.digest:
-            return Replayed(row=row, verdict=Verdict.EQUAL, digest=decision.digest)
+            return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=decision.digest)
         self._inputs.check(row)
         recorded = document_of(self._store.read.session(row.id))
         found = first_of_documents(recorded, canonical.parse(decision.canonical.decode()))
         if found is None:
             found = Difference(path=ONLY_DIGEST, recorded=row.digest, replayed=decision.digest)
         return Replayed(
-            row=row, verdict=Verdict.DIFFERENT, digest=decision.digest, difference=found
+            row=row, verdict=ReplayVerdict.DIFFERENT, digest=decision.digest, difference=found
         )
 
     def again(self, row: SessionRow) -> GroupDecision:

@@ -35,7 +35,7 @@ class MissingInput(StrEnum):
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 
 
-class Verdict(StrEnum):
+class ReplayVerdict(StrEnum):
     """How a replay ended. Values are part of the output."""
 
     EQUAL = "equal"
@@ -48,7 +48,7 @@ class Replayed(Generic[Row]):
     """The result of one replay."""
 
     row: Row  #: what was recorded
-    verdict: Verdict
+    verdict: ReplayVerdict
     digest: str = ""  #: of what came out now; "" where nothing could be decided
     difference: Difference | None = None
     missing: tuple[MissingInput, ...] = ()

@@ -61,7 +61,8 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
             except Incomplete as exc:
                 yield Skipped(id=row.id, missing=exc.missing, detail=exc.detail)
                 continue
-            if rules.extenders and row.rule_set_digest != rules.digest:
+            offer = replayer.offer(row)
+            if rules.extenders and offer is None and row.rule_set_digest != rules.digest:
                 detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
                 continue
@@ -79,6 +80,7 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
                 seed=row.seed,
                 before=recorded_result(row, victims.get(row.id, ())),
                 extenders=replayer.extenders(row, rules),
+                offer=offer,
             )
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from policy.audit.differences import Difference, first_difference
-from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
+from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, ReplayVerdict
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import ENGINE_VERSION, Decision
+from policy.decision.model import ENGINE_VERSION, Decision, OfferedNode
 from policy.extenders.recorded import NotRecorded, RecordedExtenders
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
-from policy.store import DecisionRow, Store, StoreError
+from policy.store import DecisionRow, Origin, Store, StoreError
 from policy.store.read.queries import Frozen
 
 _BATCH: Final = 500
@@ -43,7 +43,12 @@ class Replayer:
                 )
             self._inputs.expect(batch)
             self._frozen = self._store.read.frozen(
-                [row.id for row in batch if self._reads(row, "history_needs", "extenders")]
+                [
+                    row.id
+                    for row in batch
+                    if row.origin == Origin.EXTENDER
+                    or self._reads(row, "history_needs", "extenders")
+                ]
             )
             yield from batch
 
@@ -81,9 +86,14 @@ class Replayer:
                 seed=row.seed,
                 evaluate_all=row.evaluate_all,
                 extenders=self.extenders(row, rules),
+                offer=self.offer(row),
             )
         except NotRecorded as exc:
             raise Incomplete((MissingInput.EXTENDERS,), str(exc)) from exc
+
+    def offer(self, row: DecisionRow) -> tuple[OfferedNode, ...] | None:
+        """What a scheduler offered to choose from; None where the engine searched itself."""
+        return self._frozen.get(row.id, Frozen()).offer
 
     def extenders(self, row: DecisionRow, rules: RuleSet) -> RecordedExtenders | None:
         """What the extenders of its rules answered then; the network is never asked."""
@@ -97,7 +107,7 @@ class Replayer:
             return self._replay(row)
         except Incomplete as exc:
             return Replayed(
-                row=row, verdict=Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
+                row=row, verdict=ReplayVerdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
             )
 
     def _replay(self, row: DecisionRow) -> Replayed[DecisionRow]:
@@ -106,13 +116,15 @@ class Replayer:
         except DecisionError as exc:
             self._inputs.check(row)
             found = Difference(path="preemptor", recorded=row.preemptor, replayed=None)
-            return Replayed(row=row, verdict=Verdict.DIFFERENT, difference=found, detail=str(exc))
+            return Replayed(
+                row=row, verdict=ReplayVerdict.DIFFERENT, difference=found, detail=str(exc)
+            )
         if decision.digest == row.digest:
-            return Replayed(row=row, verdict=Verdict.EQUAL, digest=decision.digest)
+            return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=decision.digest)
         self._inputs.check(row)
         difference = first_difference(self._store.read.decision(row.id).record, decision)
         return Replayed(
-            row=row, verdict=Verdict.DIFFERENT, digest=decision.digest, difference=difference
+            row=row, verdict=ReplayVerdict.DIFFERENT, digest=decision.digest, difference=difference
         )
 
 

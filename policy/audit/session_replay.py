@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from policy.audit.differences import ONLY_DIGEST, Difference, first_of_documents
-from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Verdict
+from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, ReplayVerdict
 from policy.batch.figures import LIMITS, QueueFigures
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.notes import Note, Oddity
@@ -52,19 +52,21 @@ class SessionReplayer:
             return self._replay(row)
         except Incomplete as exc:
             return Replayed(
-                row=row, verdict=Verdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
+                row=row, verdict=ReplayVerdict.INCOMPLETE, missing=exc.missing, detail=exc.detail
             )
 
     def _replay(self, row: SessionRow) -> Replayed[SessionRow]:
         result = self.again(row)
         if result.digest == row.digest:
-            return Replayed(row=row, verdict=Verdict.EQUAL, digest=result.digest)
+            return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=result.digest)
         self._inputs.check(row)
         recorded = document_of(self._store.read.session(row.id))
         found = first_of_documents(recorded, result.document())
         if found is None:
             found = Difference(path=ONLY_DIGEST, recorded=row.digest, replayed=result.digest)
-        return Replayed(row=row, verdict=Verdict.DIFFERENT, digest=result.digest, difference=found)
+        return Replayed(
+            row=row, verdict=ReplayVerdict.DIFFERENT, digest=result.digest, difference=found
+        )
 
     def again(self, row: SessionRow) -> SessionResult:
         """The session run again. Raises Incomplete."""

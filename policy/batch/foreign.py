@@ -15,6 +15,7 @@ from typing import Final
 from policy.batch.plugins.base import go_boolean
 from policy.batch.semantics import KUBE_BATCH, VOLCANO, Known, Semantics, Vocabulary
 from policy.batch.settings import PluginUse
+from policy.batch.volcano.framework.functions import HIERARCHY
 from policy.rules.documents import Branch, Item, Leaf, Place, Series, parse
 from policy.rules.problems import RulesError
 from policy.rules.shape import suggest
@@ -251,7 +252,11 @@ class _Reader:
                 self._plugin(plugin, f"{inner}.plugins[{i}]")
                 for i, plugin in enumerate(plugins.items)
             ]
-            tiers.append(tuple(use for use in uses if use is not None))
+            found = tuple(use for use in uses if use is not None)
+            clash = clashing(found) if self._volcano else ""
+            if clash:
+                self._complain(tier.place, inner, clash, CLASH_ADVICE)
+            tiers.append(found)
         return tuple(tiers)
 
     def _plugin(self, item: Item, path: str) -> PluginUse | None:
@@ -338,6 +343,18 @@ class _Reader:
 
 def position(problem: Problem) -> tuple[str, int, int]:
     return problem.source, problem.line, problem.column
+
+
+CLASH_ADVICE: Final = "put them into different tiers, or leave `enableHierarchy` out"
+
+
+def clashing(uses: Iterable[PluginUse]) -> str:
+    """What Volcano refuses in one tier; "" where nothing."""
+    names = {use.name for use in uses}
+    ordered = any(use.name == "drf" and use.enabled(HIERARCHY) for use in uses)
+    if ordered and "proportion" in names:
+        return "`drf` with `enableHierarchy` and `proportion` both order the queues of this tier"
+    return ""
 
 
 def _stray(tier: Branch) -> bool:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from policy.batch.foreign import is_foreign, is_volcano, position, read_configuration
+from policy.batch.foreign import (
+    CLASH_ADVICE,
+    clashing,
+    is_foreign,
+    is_volcano,
+    position,
+    read_configuration,
+)
 from policy.batch.plugins.base import Plugin
 from policy.batch.rules import BatchRules
 from policy.batch.schema import BatchFileModel
@@ -193,13 +200,18 @@ class _Names:
         if self.vocabulary.semantics is Semantics.VOLCANO and isinstance(options, Branch):
             for key, place in options.keys.items():
                 message = f"`{key}` is an option of kube-batch's sessions"
-                path = show(("spec", "options", key))
-                self.problems.append(place.problem(path, message, "leave it out"))
+                shown = show(("spec", "options", key))
+                self.problems.append(place.problem(shown, message, "leave it out"))
         tiers = find(self.root, ("spec", "tiers"))
-        return tuple(
-            tuple(self._uses(tier, ("spec", "tiers", number)))
-            for number, tier in enumerate(tiers.items if isinstance(tiers, Series) else ())
-        ), self._configurations()
+        found = []
+        for number, tier in enumerate(tiers.items if isinstance(tiers, Series) else ()):
+            path: TreePath = ("spec", "tiers", number)
+            uses = tuple(self._uses(tier, path))
+            volcano = self.vocabulary.semantics is Semantics.VOLCANO
+            if volcano and (clash := clashing(uses)):
+                self._complain(tier, path, clash, CLASH_ADVICE)
+            found.append(uses)
+        return tuple(found), self._configurations()
 
     def _complain(self, item: Item, path: TreePath, message: str, advice: str) -> None:
         self.problems.append(item.place.problem(show(path), message, advice))

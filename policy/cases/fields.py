@@ -174,6 +174,17 @@ class Fields:
                 self.complain(part.place, key, f"`{key}` must be a list of single values")
         return found
 
+    def only(self, key: str, names: Iterable[str]) -> Fields:
+        """The same mapping with nothing but some names of the mapping at a key."""
+        item, wanted = self.get(key), set(names)
+        entries = dict(self.branch.entries)
+        if isinstance(item, Branch):
+            kept = {name: value for name, value in item.entries.items() if name in wanted}
+            entries[key] = Branch(item.place, kept, item.keys)
+        return Fields(
+            Branch(self.branch.place, entries, self.branch.keys), self.path, self.problems
+        )
+
     def named(self, key: str) -> Iterable[tuple[str, Fields]]:
         """A mapping of names to mappings."""
         item = self.get(key)

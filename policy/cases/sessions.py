@@ -12,7 +12,10 @@
         batch-safe: {evicts: [], binds: {high-0: n1}}
 
 The pods of a gang are numbered: those that run (`on`, one node each), those that are leaving
-(`leaving`), those that wait (`waiting`). What `want` does not name is not compared.
+(`leaving`), those that wait (`waiting`). The pods are for the scheduler that the rules name. A
+queue is its weight, or a mapping with what Volcano's queues have beside: `capability`, `deserved`,
+`guarantee`, `reclaimable`, `priority`, `parent`, `state`; a gang may have `minResources`, a
+`phase`, and pods that are not `preemptable`. What `want` does not name is not compared.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from policy.batch.result import SessionResult
 from policy.batch.rules import BatchRules
@@ -36,16 +41,19 @@ from policy.cluster.objects import (
     Pod,
     PodGroup,
     PodGroupSpec,
+    PodGroupStatus,
     PodSpec,
     PodStatus,
     PriorityClass,
     Quantity,
     Queue,
+    QueueGuarantee,
     QueueSpec,
+    QueueStatus,
     ResourceRequirements,
 )
 from policy.cluster.snapshot import Snapshot
-from policy.rules.documents import Item, Series, parse_any
+from policy.rules.documents import Branch, Item, Leaf, Series, parse_any
 from policy.rules.problems import RulesError
 from policy.text.problems import Problem
 
@@ -65,8 +73,13 @@ class BatchCase:
     #: rule set -> what it has to decide: `evicts`, and pod to node of `binds`, `pipelined` ...
     want: Mapping[str, Mapping[str, Any]]
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot.from_objects(self.objects, now_ms=times.parse(NOW))
+    def snapshot(self, scheduler: str) -> Snapshot:
+        """scheduler: name of the scheduler that the pods are for."""
+        objects = (
+            replace(o, spec=replace(o.spec, scheduler_name=scheduler)) if isinstance(o, Pod) else o
+            for o in self.objects
+        )
+        return Snapshot.from_objects(objects, now_ms=times.parse(NOW))
 
 
 def read_cases(text: str, shown: str) -> tuple[BatchCase, ...]:
@@ -83,7 +96,11 @@ def read_cases(text: str, shown: str) -> tuple[BatchCase, ...]:
 
 def run_case(case: BatchCase, rules: BatchRules) -> tuple[str, ...]:
     """What the rules decide otherwise than the case wants; empty where nothing."""
-    return tuple(_differences(run_session(case.snapshot(), rules), case.want[rules.name]))
+    return tuple(
+        _differences(
+            run_session(case.snapshot(rules.naming.scheduler), rules), case.want[rules.name]
+        )
+    )
 
 
 def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
@@ -106,7 +123,12 @@ def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
 
 def _differences(result: SessionResult, want: Mapping[str, Any]) -> Iterator[str]:
     for key, wanted in want.items():
-        found = sorted(result.evicts) if key == "evicts" else dict(getattr(result, key))
+        if key == "evicts":
+            found: Any = sorted(result.evicts)
+        elif key == "phases":
+            found = {name: str(result.pod_groups[name].phase) for name in wanted}
+        else:
+            found = dict(getattr(result, key))
         if found != wanted:
             yield f"{key}: wanted {wanted}, got {found}"
 
@@ -145,8 +167,28 @@ def _amounts(fields: Fields) -> dict[str, Quantity]:
 
 
 def _queues(fields: Fields) -> Iterator[Queue]:
-    for name, weight in fields.numbers("queues").items():
+    """A queue is its weight, or a mapping with what Volcano's queues have beside."""
+    listed = fields.get("queues")
+    entries = listed.entries if isinstance(listed, Branch) else {}
+    plain = {name for name, item in entries.items() if isinstance(item, Leaf)}
+    inner = fields.only("queues", plain)
+    for name, weight in inner.numbers("queues").items():
         yield Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(weight=weight))
+    for name, queue in fields.only("queues", entries.keys() - plain).named("queues"):
+        guarantee = queue.quantities("guarantee")
+        reclaimable = queue.word("reclaimable", ("true", "false"))
+        spec = QueueSpec(
+            weight=queue.number("weight", 1) or 1,
+            capability=queue.quantities("capability") or None,
+            deserved=queue.quantities("deserved") or None,
+            guarantee=QueueGuarantee(resource=guarantee) if guarantee else None,
+            reclaimable=None if not reclaimable else reclaimable == "true",
+            priority=queue.number("priority", 0) or 0,
+            parent=queue.text("parent"),
+        )
+        status = QueueStatus(state=queue.text("state"))
+        queue.close()
+        yield Queue(metadata=ObjectMeta(name=name), spec=spec, status=status)
 
 
 def _classes(fields: Fields) -> Iterator[PriorityClass]:
@@ -163,8 +205,12 @@ def _gangs(fields: Fields) -> Iterator[ClusterObject]:
                 min_member=minimum or 0,
                 queue=gang.text("queue"),
                 priority_class_name=gang.text("class"),
+                min_resources=gang.quantities("minResources") if gang.has("minResources") else None,
             ),
+            status=PodGroupStatus(phase=gang.text("phase")),
         )
+        preemptable = gang.word("preemptable", ("true", "false"))
+        labels = {"volcano.sh/preemptable": preemptable} if preemptable else None
         requests = _amounts(gang)
         priority = gang.number("priority")
         running = [leaf.text for leaf in gang.list("on")]
@@ -180,12 +226,12 @@ def _gangs(fields: Fields) -> Iterator[ClusterObject]:
                     uid=f"{name}-{i}",
                     creation_timestamp=_CREATED,
                     deletion_timestamp=NOW if goes else None,
+                    labels=labels,
                     annotations={"scheduling.k8s.io/group-name": name},
                 ),
                 spec=PodSpec(
                     node_name=node,
                     priority=priority,
-                    scheduler_name="kube-batch",
                     containers=[
                         Container(resources=ResourceRequirements(requests=requests or None))
                     ],
@@ -197,6 +243,8 @@ def _gangs(fields: Fields) -> Iterator[ClusterObject]:
 def _want(fields: Fields) -> Iterator[tuple[str, Any]]:
     if fields.has("evicts"):
         yield "evicts", sorted(_key(leaf.text) for leaf in fields.list("evicts"))
+    if fields.has("phases"):
+        yield "phases", {_key(group): phase for group, phase in fields.texts("phases").items()}
     for key in _PLACES:
         if fields.has(key):
             yield key, {_key(pod): node for pod, node in fields.texts(key).items()}

@@ -90,7 +90,7 @@ def run(
 
     found = rule_files.batch_rules(rules)
     for notice in found.notices:
-        output.say(str(notice))
+        output.block(str(notice), err=True)
     clock = session.deciding_at(now)
     totals: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:

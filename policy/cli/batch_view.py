@@ -241,14 +241,22 @@ def print_result(shown: Shown) -> None:
     _section("Bound", told["binds"])
     _section("Promised room that is being released", told["pipelined"])
     _section("Evicted", told["evictions"])
-    queues = [
+    queues = _without_empty(
         {n: _in_words(v) if n in ("deserved", *LIMITS) else v for n, v in row.items()}
         for row in told["queues"]
-    ]
+    )
     _shares("Queues", queues)
     _shares("Jobs", told["jobs"])
     _lines("Still waiting", (line for row in told["waiting"] for line in row["why"]))
     _section("Not as it should be", told["notes"])
+
+
+def _without_empty(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without the limits that no queue has anything of."""
+    found = list(rows)
+    empty = {name for name in LIMITS if not any(row.get(name) for row in found)}
+    names = [name for row in found[:1] for name in row if name not in empty]
+    return [{name: row.get(name) for name in names} for row in found]
 
 
 def _in_words(amounts: Mapping[str, float] | None) -> str:
@@ -257,6 +265,7 @@ def _in_words(amounts: Mapping[str, float] | None) -> str:
         if name == _UNITS["memory"]
         else f"{name.removesuffix('_milli')} {value if name == 'pods' else value / 1000:.4g}"
         for name, value in (amounts or {}).items()
+        if value
     )
 
 
@@ -382,7 +391,10 @@ def _statements(result: SessionResult, numbers: set[int]) -> Iterator[str]:
     for statement in result.statements:
         if statement.id in numbers:
             steps = ", ".join(str(position + 1) for position in statement.steps)
-            end = "committed" if statement.committed else "discarded"
+            done = any(result.steps[i].outcome is Outcome.DONE for i in statement.steps)
+            end = "committed" if statement.committed else "kept, not sent" if done else "discarded"
+            if statement.committed and not done:
+                end = "nothing to commit"
             yield f"{statement.id}: {statement.action} for {statement.job}, {end}: steps {steps}"
 
 

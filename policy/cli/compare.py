@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import env, options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -27,25 +27,29 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 @click.command("compare")
 @click.option(
     "--rules",
-    metavar="NAME|PATH",
-    required=True,
+    metavar="NAME|PATH|DIGEST",
+    default="",
     shell_complete=options.proposing("rules"),
-    help="The other rules: a shipped rule set, or a rule file.",
+    help="The other rules: a shipped rule set, a rule file, or `sha256:...` of one in the"
+    " database.",
 )
 @rule_files.rules_root_option
+@env.env_option
 @options.db_option
 @options.cluster_option
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="Only decisions made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="Only decisions made for this time or later: ISO 8601, `yesterday 14:02`,"
+    " or `7d` before now.",
 )
 @click.option("--show", metavar="ID", help="One decision under both rule sets, side by side.")
 @options.jobs_option
 @options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
     rules: str,
+    environment: str,
     db: str,
     cluster: str,
     since: datetime | None,
@@ -74,8 +78,11 @@ def command(
     options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs")
     if show is not None and form == "html":
         raise options.Misused("`--show` prints a table or JSON")
-    other = rule_files.rule_set(rules)
+    if not (rules or environment):
+        raise options.Misused("give the other rules with `--rules` or `--env`")
     with session.open_store(db) as store:
+        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
+        other, cluster = chosen.rules, chosen.cluster
         if show is not None:
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))

@@ -118,7 +118,7 @@ def check(db: str) -> int:
     "older_than",
     metavar="TIME",
     required=True,
-    callback=options.past_instant,
+    callback=options.instant,
     help="Take out what was recorded before (`90d`, `2w`, or a time).",
 )
 @options.any_cluster_option

@@ -20,17 +20,24 @@ OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected"
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="Made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="Made for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=options.past_instant,
+    callback=options.instant,
     help="Made for a time before this one.",
 )
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
 @click.option("--node", metavar="NAME", help="Placed or nominated there.")
+@click.option("--pod", metavar="NAMESPACE/NAME", help="For this pod, or with it as a victim.")
+@click.option("--victim", metavar="NAMESPACE/NAME", help="With this pod as a victim.")
+@click.option(
+    "--workload",
+    metavar="NAMESPACE/KIND/NAME",
+    help="With a victim of this workload, by its controlling owner.",
+)
 @click.option("--rules", metavar="NAME|DIGEST", help="Made by this rule set.")
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="That ended so.")
 @click.option("--origin", type=click.Choice(ORIGINS), help="Whose decision it is.")
@@ -43,6 +50,9 @@ def command(
     until: datetime | None,
     namespace: str | None,
     node: str | None,
+    pod: str | None,
+    victim: str | None,
+    workload: str | None,
     rules: str | None,
     outcome: str | None,
     origin: str | None,
@@ -65,6 +75,9 @@ def command(
             until_ms=options.millis(until),
             namespace=namespace,
             node=node,
+            pod=_named(pod),
+            victim=_named(victim),
+            workload=workload,
             rule_set=rules,
             outcome=outcome,
             origin=origin,
@@ -78,3 +91,8 @@ def command(
     if len(found) == limit:
         output.say(f"the newest {limit}; --limit shows more")
     return Exit.OK
+
+
+def _named(pod: str | None) -> str | None:
+    """The key of a pod; one without a namespace is in `default`."""
+    return pod if pod is None or "/" in pod else f"default/{pod}"

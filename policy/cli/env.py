@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec import to_builtins
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import options, output, proofs, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.proving.questions import Finding
     from policy.rules import RuleSet
-    from policy.store import ActivationRow, EnvironmentRow, Store
+    from policy.store import ActivationRow, EnvironmentRow, Proofs, Store
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -52,7 +54,8 @@ def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chose
     from policy.rules import RuleSet
 
     if not environment:
-        return Chosen(cluster=cluster, rules=rule_files.rule_set(rules), environment="")
+        found = rule_files.rule_set(rules, store=store)
+        return Chosen(cluster=cluster, rules=found, environment="")
     ctx = click.get_current_context()
     for option in ("cluster", "rules"):
         if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
@@ -181,40 +184,74 @@ def _quoted(name: str) -> str:
 @group.command("activate")
 @_NAME
 @click.argument("rules", metavar="RULES", shell_complete=options.proposing("rules"))
+@click.option(
+    "--require-proof",
+    "required",
+    metavar="CLAIM",
+    multiple=True,
+    callback=proofs.Required.parse,
+    help="Activate only what this is proved of: `never:EXPR`, `at-least:active`, `at-least:FILE`.",
+)
+@proofs.timeout_option
 @rule_files.rules_root_option
 @_REASON
 @options.db_option
 @options.output_option
-def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
+def activate(
+    name: str,
+    rules: str,
+    required: proofs.Required,
+    timeout: int,
+    reason: str,
+    db: str,
+    form: str,
+) -> int:
     """Make a rule set decide in an environment, from the next decision on.
 
     RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
     have to pass; otherwise nothing changes. A file without cases is activated with a warning.
     Processes that run already take it over without a restart.
 
+    With --require-proof, each claim has to be proved as by `policy rules prove`, and that no victim
+    of equal or higher priority can be taken. What is refuted changes nothing (exit status 5), nor
+    does what is unknown (4). What was proved is kept with the activation.
+
     \b
     Example:
       policy env create prod
-      policy env activate prod environments/prod --reason "budgets are hard limits from now on"
+      policy env activate prod kube-1.36 --reason "as in the cluster"
+      policy env activate prod environments/prod --reason "budgets are hard limits from now on" \
+        --require-proof "never:victim.namespace == 'kube-system'"
     """
     from policy.cases import beside, run_beside
     from policy.rules.files import shipped
 
-    rule_set = rule_files.rule_set(rules)
+    rule_set = rule_files.rule_set(rules, db=db)
     _need_reason(reason)
-    failures = run_beside(rules, within=rule_files.within())
+    if rules.startswith(rule_files.DIGEST):
+        failures, tested = [], False
+    else:
+        failures = run_beside(rules, within=rule_files.within())
+        tested = rules in shipped() or beside(rules, within=rule_files.within()) is not None
     if failures:
         for failure in failures:
             output.block(str(failure), err=True)
         output.say(f"{len(failures)} cases fail; nothing was activated")
         return Exit.ERROR
-    if rules not in shipped() and beside(rules, within=rule_files.within()) is None:
+    if not tested:
         output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
     with session.open_store(db, write=True) as store:
         before = store.read.environment(name).active
         if before is not None and before.rule_set_digest == rule_set.digest:
             output.say(f"`{rule_set.name}` is active in `{name}` already; nothing was changed")
             return Exit.OK
+        proved = None
+        if required:
+            findings = required.findings(rule_set, _rules_of(store, before), db=db, timeout=timeout)
+            status = _refused(rule_set, [finding for finding, _ in findings])
+            if status is not Exit.OK:
+                return status
+            proved = _proofs(findings)
         row = store.record.activate(
             name,
             rules=rule_set,
@@ -222,9 +259,39 @@ def activate(name: str, rules: str, reason: str, db: str, form: str) -> int:
             source=rules,
             at_ms=session.clock_ms(),
             actor=session.actor(),
+            proofs=proved,
+            instead_of=before.rule_set_digest if required and before is not None else None,
         )
     output.rows([_activation(row)], form, columns=_ACTIVATION, right=("id",))
     return Exit.OK
+
+
+def _rules_of(store: Store, active: ActivationRow | None) -> RuleSet | None:
+    from policy.rules import RuleSet
+
+    if active is None:
+        return None
+    return RuleSet.from_canonical(store.read.rule_set(active.rule_set_digest))
+
+
+def _refused(rules: RuleSet, findings: list[Finding]) -> Exit:
+    """Says what is not proved; OK where everything is."""
+    from policy.proving import report
+
+    status = proofs.status(report.overall(findings))
+    if status is not Exit.OK:
+        for line in report.words(rules, findings):
+            output.say(line)
+        output.say("not everything is proved; nothing was activated")
+    return status
+
+
+def _proofs(findings: list[tuple[Finding, str]]) -> Proofs:
+    from policy.proving.solver import version
+    from policy.store import Proofs, ProvedClaim
+
+    claims = tuple(ProvedClaim(claim=f.claim, against=digest) for f, digest in findings)
+    return Proofs(claims=claims, solver=version())
 
 
 @group.command("rollback")
@@ -268,6 +335,7 @@ _ACTIVATION: Final = (
     "before",
     "reason",
     "source",
+    "proved",
 )
 
 
@@ -283,6 +351,8 @@ def _activation(row: ActivationRow) -> dict[str, Any]:
         "before": row.previous_digest,
         "reason": row.reason,
         "source": row.source,
+        "proved": [] if row.proofs is None else [claim.claim for claim in row.proofs.claims],
+        "proofs": None if row.proofs is None else to_builtins(row.proofs),
     }
 
 

@@ -19,9 +19,12 @@ _NAMED: Final = 3
 
 
 def store(
-    store: Store, cluster: str, found: ManifestSet, *, prune: bool
+    store: Store, cluster: str, found: ManifestSet, *, prune: bool, of_ms: int | None
 ) -> tuple[ImportResult, list[int]]:
-    """Import what was read; with it the numbers of the preemptions that were observed."""
+    """Import what was read; with it the numbers of the preemptions that were observed.
+
+    of_ms: the time of which the listed objects are; the clock's where it is None.
+    """
     known = _known_classes(store, cluster, found.objects)
     if found.changes:
         listed = resolve(found.listed, known_classes=known)
@@ -46,6 +49,7 @@ def store(
             cluster,
             listed,
             at_ms=session.clock_ms(),
+            of_ms=of_ms,
             source=source,
             actor=session.actor(),
             prune=PruneScope() if prune else None,

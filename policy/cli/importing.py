@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -34,6 +35,13 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     help="The input is complete for its kinds and namespaces: stored objects that are missing in it"
     " are removed.",
 )
+@click.option(
+    "--at",
+    "of",
+    metavar="TIME",
+    callback=options.instant,
+    help="The time of which the dump is (ISO 8601, `yesterday 14:02`); the clock by default.",
+)
 @options.limit_options
 @options.output_option
 def command(
@@ -41,6 +49,7 @@ def command(
     db: str,
     cluster: str,
     prune: bool,
+    of: datetime | None,
     max_object_size: int,
     max_input_size: int,
     max_objects: int,
@@ -64,6 +73,7 @@ def command(
     Example:
       kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A -o json > c.json
       policy import c.json
+      policy import --at 2026-11-21T08:00:00Z --cluster yesterday c.json
       policy import --cluster staging --prune dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
@@ -79,7 +89,9 @@ def command(
         output.say("  help: export with `kubectl get nodes,pods,pdb,priorityclasses -A -o json`")
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
-        result, observed = import_observed.store(store, cluster, found, prune=prune)
+        result, observed = import_observed.store(
+            store, cluster, found, prune=prune, of_ms=options.millis(of)
+        )
     _print(result, form, observed)
     _warn_of_strays(result.stray)
     return Exit.OK

@@ -57,13 +57,13 @@ _SUMS: Final = (
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="That happened at this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="That happened at this time or later: ISO 8601, `yesterday 14:02`, or `7d`.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=options.past_instant,
+    callback=options.instant,
     help="That happened before this time.",
 )
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")

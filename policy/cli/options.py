@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -177,11 +177,11 @@ def rules_option(function: _Function) -> _Function:
     """`--rules NAME|PATH` and `--rules-root DIR`"""
     return click.option(
         "--rules",
-        metavar="NAME|PATH",
+        metavar="NAME|PATH|DIGEST",
         default=DEFAULT_RULES,
         show_default=True,
         shell_complete=proposing("rules"),
-        help="A shipped rule set, or a rule file.",
+        help="A shipped rule set, a rule file, or `sha256:...` of one in the database.",
     )(rule_files.rules_root_option(function))
 
 
@@ -215,18 +215,25 @@ def decision_id(text: str) -> int | str:
 
 
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
-    """Callback of an option that takes an ISO 8601 time; without a zone it is UTC."""
+    """Callback of an option that takes a time as people type it: `policy.cli.instants`.
+
+    What the text left open is said on standard error.
+    """
     if text is None:
         return None
+    from policy.cli import instants, output
+
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"`{text}` is not a time such as {_FORM}", param=param) from None
-    try:
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except OverflowError:
-        message = f"`{text}` is outside of the years 0001 to 9999"
-        raise click.BadParameter(message, param=param) from None
+        found = instants.read(text, now=clock())
+    except instants.NoInstant as exc:
+        raise click.BadParameter(str(exc), param=param) from None
+    if found.zone:
+        read = times.to_text(times.from_datetime(found.at))
+        output.say(
+            f"`{text}` is read as {read} (in {found.zone};"
+            f" {instants.ZONE_VARIABLE} names another zone)"
+        )
+    return found.at
 
 
 def deciding_instant(
@@ -241,27 +248,6 @@ def deciding_instant(
     return found
 
 
-def past_instant(ctx: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
-    """Like `instant`; `7d`, `2h`, `30m`, `45s` and `1w` are that long before now."""
-    if text is not None and (found := re.fullmatch(r"([0-9]{1,5})([smhdw])", text)):
-        return clock() - int(found[1]) * _UNITS[found[2]]
-    try:
-        return instant(ctx, param, text)
-    except click.BadParameter:
-        message = f"`{text}` is not a time such as {_FORM}, `7d` or `2h`"
-        raise click.BadParameter(message, param=param) from None
-
-
-_FORM: Final = "`2026-11-21T08:00:00Z`"
-_UNITS: Final = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-
-
 def now_option(function: _Function) -> _Function:
     """`--now TIME`"""
     return click.option(
@@ -269,7 +255,7 @@ def now_option(function: _Function) -> _Function:
         metavar="TIME",
         callback=deciding_instant,
         default=None,
-        help="The time to decide for (ISO 8601, UTC without zone); the clock by default."
+        help="The time to decide for (ISO 8601, `yesterday 14:02`, `2h`); the clock by default."
         " Recorded with the decision.",
     )(function)
 

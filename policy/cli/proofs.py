@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -13,8 +14,11 @@ from click.core import ParameterSource
 from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
+ACTIVE: Final = "active"
+"""Stands for the rule set that is active in the environment."""
+
 if TYPE_CHECKING:
-    from policy.proving.questions import Finding, Verdict
+    from policy.proving.questions import Finding, Proof
     from policy.rules import RuleSet
 
 
@@ -41,6 +45,18 @@ def _timeout(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     return found
 
 
+def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--timeout TIME`"""
+    return click.option(
+        "--timeout",
+        metavar="TIME",
+        default="10s",
+        show_default=True,
+        callback=_timeout,
+        help="For each run of the solver; what takes longer is unknown.",
+    )(function)
+
+
 @click.command("prove")
 @click.argument("rules", metavar="FILE", shell_complete=options.proposing("rules"))
 @click.option(
@@ -64,14 +80,7 @@ def _timeout(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     help="Exactly the pods that these rules protect have to be protected.",
 )
 @click.option("--dead", is_flag=True, help="Every rule has to decide somewhere.")
-@click.option(
-    "--timeout",
-    metavar="TIME",
-    default="10s",
-    show_default=True,
-    callback=_timeout,
-    help="For each run of the solver; what takes longer is unknown.",
-)
+@timeout_option
 @click.option(
     "--save-case",
     metavar="FILE",
@@ -137,13 +146,71 @@ def prove(
     return status(report.overall(found))
 
 
-def status(verdict: Verdict) -> Exit:
+def status(verdict: Proof) -> Exit:
     """The exit status of the worst verdict."""
-    from policy.proving.questions import Verdict
+    from policy.proving.questions import Proof
 
-    if verdict is Verdict.REFUTED:
+    if verdict is Proof.REFUTED:
         return Exit.DIFFERS
-    return Exit.OK if verdict is Verdict.PROVED else Exit.UNPROVED
+    return Exit.OK if verdict is Proof.PROVED else Exit.UNPROVED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Required:
+    """What has to be proved of a rule set before it is activated."""
+
+    never: tuple[str, ...]
+    at_least: tuple[str, ...]  #: names, files, digests, environments; `active`
+
+    @staticmethod
+    def parse(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> Required:
+        """Reads `never:EXPR` and `at-least:AS`. Raises UsageError."""
+        found: dict[str, list[str]] = {"never": [], "at-least": []}
+        for text in texts:
+            kind, colon, rest = text.partition(":")
+            if kind not in found or not colon or not rest.strip():
+                raise options.Misused(
+                    f"`{text}` is nothing that can be proved",
+                    help="write `never:EXPR`, or `at-least:` and `active`, a rule set or a file",
+                )
+            found[kind].append(rest.strip())
+        return Required(never=tuple(found["never"]), at_least=tuple(found["at-least"]))
+
+    def __bool__(self) -> bool:
+        return bool(self.never or self.at_least)
+
+    def findings(
+        self, rules: RuleSet, active: RuleSet | None, *, db: str, timeout: int
+    ) -> list[tuple[Finding, str]]:
+        """Each claim with the digest of the rule set that it compares with, "" without one.
+
+        The first is what is always proved: no victim of equal or higher priority. Raises
+        UsageError where `active` is named and no rule set is, ProofsMissing, RulesError.
+        """
+        require_solver()
+        from policy.proving import questions
+        from policy.proving.solver import Limits
+
+        limits = Limits(seconds=timeout)
+        unwanted = [questions.load_condition(source) for source in self.never]
+        others = [(name, self._other(name, active, db)) for name in self.at_least]
+        found = [(questions.no_inversion(rules, limits), "")]
+        found += [(questions.never(rules, condition, limits), "") for condition in unwanted]
+        for name, other in others:
+            named = f"`{other.name}`, which is active" if name == ACTIVE else name
+            found.append((questions.at_least(rules, other, limits, named=named), other.digest))
+        return found
+
+    @staticmethod
+    def _other(name: str, active: RuleSet | None, db: str) -> RuleSet:
+        if name != ACTIVE:
+            return _loaded(name, db)
+        if active is None:
+            raise options.Misused(
+                "no rule set is active yet that `at-least:active` could compare with",
+                help="leave it out for the first activation",
+            )
+        return active
 
 
 def _loaded(source: str, db: str) -> RuleSet:
@@ -166,10 +233,10 @@ def _loaded(source: str, db: str) -> RuleSet:
 def _save(file: Path, findings: list[Finding]) -> None:
     """Add the counterexamples to a file of cases. Raises RulesError for one that holds others."""
     from policy.cases.reading import read_cases
-    from policy.proving.questions import Verdict
+    from policy.proving.questions import Proof
     from policy.rules.files import text_of
 
-    refuted = [f.example.text for f in findings if f.verdict is Verdict.REFUTED and f.example]
+    refuted = [f.example.text for f in findings if f.verdict is Proof.REFUTED and f.example]
     if not refuted:
         output.say(f"no counterexample; `{file}` was not written")
         return

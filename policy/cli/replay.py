@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="All made for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="All made for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
 )
 @click.option("--all", "everything", is_flag=True, help="All decisions of the cluster.")
 @options.jobs_option

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from policy.audit.inputs import Replayed, Verdict
+from policy.audit.inputs import Replayed, ReplayVerdict
 from policy.cli import output
 from policy.cli.exits import Exit
 
@@ -32,7 +32,7 @@ def printed(
         for number, result in enumerate(results, start=1):
             counts[result.verdict.value] += 1
             advance(number, total)
-            if named or result.verdict is not Verdict.EQUAL:
+            if named or result.verdict is not ReplayVerdict.EQUAL:
                 told.append(result)
     told.sort(key=lambda result: result.row.id)
     if told or form != "table":

@@ -55,13 +55,13 @@ def _range_options(function: _Function) -> _Function:
     since = click.option(
         "--since",
         metavar="TIME",
-        callback=options.past_instant,
-        help="Decided for this time or later: ISO 8601, or `7d`, `2h` before now.",
+        callback=options.instant,
+        help="Decided for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
     )
     until = click.option(
         "--until",
         metavar="TIME",
-        callback=options.past_instant,
+        callback=options.instant,
         help="Decided for a time before this one.",
     )
     return since(until(function))

@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from policy.batch.rules import BatchRules
     from policy.rules import RuleSet
+    from policy.store import Store
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -41,22 +42,54 @@ def within() -> Path | None:
     return found
 
 
-def rule_set(source: str) -> RuleSet:
-    """A shipped rule set, or a rule file. Raises RulesError."""
+DIGEST: Final = "sha256:"
+"""Before (the beginning of) a digest that stands for a rule set in the database."""
+
+
+def rule_set(source: str, *, store: Store | None = None, db: str | None = None) -> RuleSet:
+    """A shipped rule set, a rule file, or `sha256:...` of a database: that of `store` or at `db`.
+
+    Raises RulesError, StoreError.
+    """
     from policy.rules import RuleSet
 
+    if source.startswith(DIGEST):
+        return RuleSet.from_canonical(_stored(source, store, db))
     return RuleSet.load(source, within=within())
 
 
-def batch_rules(source: str) -> BatchRules:
-    """Shipped batch rules, a file of them, or another scheduler's file. Raises RulesError."""
+def batch_rules(source: str, *, store: Store | None = None, db: str | None = None) -> BatchRules:
+    """Batch rules in the same ways, or another scheduler's file. Raises RulesError, StoreError."""
     from policy.batch.rules import BatchRules
 
+    if source.startswith(DIGEST):
+        return BatchRules.from_canonical(_stored(source, store, db))
     return BatchRules.load(source, within=within())
 
 
-def rules_of_any_kind(source: str) -> RuleSet | BatchRules:
-    """Either, as the file says. Raises RulesError."""
+def rules_of_any_kind(source: str, *, db: str | None = None) -> RuleSet | BatchRules:
+    """Either, as the file or the stored text says. Raises RulesError, StoreError."""
     from policy.rules.files import BATCH_RULES, is_of_kind
 
-    return batch_rules(source) if is_of_kind(source, BATCH_RULES) else rule_set(source)
+    if source.startswith(DIGEST):
+        import json
+
+        batch = json.loads(_stored(source, None, db)).get("kind") == BATCH_RULES
+    else:
+        batch = is_of_kind(source, BATCH_RULES)
+    return batch_rules(source, db=db) if batch else rule_set(source, db=db)
+
+
+def _stored(digest: str, store: Store | None, db: str | None) -> str:
+    """The canonical text of a rule set in the database."""
+    if store is not None:
+        return store.read.rule_set(digest)
+    if db is None:
+        raise click.UsageError(
+            f"`{digest}` is a rule set of a database, and this command reads none;"
+            " `policy rules show sha256:... > FILE` makes a file of it"
+        )
+    from policy.cli import session
+
+    with session.open_store(db) as opened:
+        return opened.read.rule_set(digest)

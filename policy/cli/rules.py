@@ -7,15 +7,43 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from policy.cli import options, output, proofs, rule_files, rules_for, session
+from policy.cli import env, options, output, proofs, rule_files, rules_for, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cases import Case, Mismatch, Suite
     from policy.cases.sessions import BatchCase
 
-_RULES = click.argument("rules", metavar="NAME|PATH", shell_complete=options.proposing("all_rules"))
+_RULES = click.argument(
+    "rules",
+    metavar="[NAME|PATH|DIGEST]",
+    required=False,
+    shell_complete=options.proposing("all_rules"),
+)
+
+
+def _source(rules: str | None, environment: str, db: str) -> str:
+    """What is named: an argument, else the rule set that is active in the environment."""
+    ctx = click.get_current_context()
+    if rules is not None:
+        if environment and ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE:
+            raise options.Misused(
+                "`--env` names the rule set, so it cannot be given as an argument as well",
+                help="leave one of them out",
+            )
+        return rules
+    if not environment:
+        raise options.Misused("name a rule set, or an environment with `--env`")
+    with session.open_store(db) as store:
+        active = store.read.environment(environment).active
+    if active is None:
+        raise options.Misused(
+            f"environment `{environment}` has no active rule set",
+            help=f"`policy env activate {environment} RULES` activates one",
+        )
+    return active.rule_set_digest
 
 
 @click.group("rules")
@@ -65,8 +93,10 @@ def list_(form: str) -> int:
 @group.command("show")
 @_RULES
 @rule_files.rules_root_option
+@env.env_option
+@options.db_option
 @options.output_of("yaml", "json", default="yaml")
-def show(rules: str, form: str) -> int:
+def show(rules: str | None, environment: str, db: str, form: str) -> int:
     """Print a rule set whole: overlays merged, defaults filled in.
 
     What is printed is what the digest is made of; it is a rule file of its own.
@@ -77,7 +107,8 @@ def show(rules: str, form: str) -> int:
     """
     import json
 
-    rule_set = rule_files.rules_of_any_kind(rules)
+    source = _source(rules, environment, db)
+    rule_set = rule_files.rules_of_any_kind(source, db=db)
     if form == "json":
         output.data(f"{rule_set.canonical}\n")
     else:
@@ -89,8 +120,10 @@ def show(rules: str, form: str) -> int:
 @group.command("explain")
 @_RULES
 @rule_files.rules_root_option
+@env.env_option
+@options.db_option
 @options.output_option
-def explain(rules: str, form: str) -> int:
+def explain(rules: str | None, environment: str, db: str, form: str) -> int:
     """List every rule that takes effect, with its reason and the line that it comes from.
 
     \b
@@ -101,7 +134,8 @@ def explain(rules: str, form: str) -> int:
 
     from policy.rules.explain import effective_rules
 
-    rows = [asdict(rule) for rule in effective_rules(rule_files.rule_set(rules))]
+    rule_set = rule_files.rule_set(_source(rules, environment, db), db=db)
+    rows = [asdict(rule) for rule in effective_rules(rule_set)]
     columns = ("section", "position", "id", "text", "why", "origin")
     output.rows(rows, form, columns=columns, right=("position",))
     return Exit.OK
@@ -110,8 +144,10 @@ def explain(rules: str, form: str) -> int:
 @group.command("lint")
 @_RULES
 @rule_files.rules_root_option
+@env.env_option
+@options.db_option
 @options.output_option
-def lint(rules: str, form: str) -> int:
+def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     """Report what a rule set allows but hardly means.
 
     Errors of the file are reported like everywhere; lint adds rules that are never reached,
@@ -127,10 +163,17 @@ def lint(rules: str, form: str) -> int:
     from dataclasses import asdict
 
     from policy.cases.untested import untested
+    from policy.rules.lint import Finding
     from policy.rules.lint import lint as run
 
-    rule_set = rule_files.rule_set(rules)
-    found = (*run(rule_set), *untested(rules, rule_set, within=rule_files.within()))
+    source = _source(rules, environment, db)
+    rule_set = rule_files.rule_set(source, db=db)
+    found = list(run(rule_set))
+    if source.startswith(rule_files.DIGEST):
+        # What is stored is what decides: without reasons, and without cases beside it.
+        found = [warning for warning in found if warning.finding is not Finding.NO_WHY]
+    else:
+        found += untested(source, rule_set, within=rule_files.within())
     if form == "table":
         for warning in found:
             output.block(str(warning))
@@ -209,12 +252,13 @@ def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | N
 @click.argument("old", metavar="OLD", shell_complete=options.proposing("rules"))
 @click.argument("new", metavar="NEW", shell_complete=options.proposing("rules"))
 @rule_files.rules_root_option
+@options.db_option
 @options.output_option
-def diff(old: str, new: str, form: str) -> int:
+def diff(old: str, new: str, db: str, form: str) -> int:
     """Say what differs between two rule sets, rule by rule and in words.
 
-    OLD and NEW are names of shipped rule sets, or files. The table has both side by side; where
-    an order matters, the place in it stands first.
+    OLD and NEW are names of shipped rule sets, files, or digests of stored ones. The table has
+    both side by side; where an order matters, the place in it stands first.
 
     \b
     Example:
@@ -225,7 +269,7 @@ def diff(old: str, new: str, form: str) -> int:
     from policy.rules.diff import compare
     from policy.rules.diff_table import diff_rows
 
-    before, after = rule_files.rule_set(old), rule_files.rule_set(new)
+    before, after = (rule_files.rule_set(one, db=db) for one in (old, new))
     changes = compare(before, after)
     if form == "table" and changes:
         names = (before.name, after.name) if before.name != after.name else ("old", "new")
@@ -258,8 +302,8 @@ group.add_command(proofs.prove)
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="Decided for this time or later: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="Decided for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
 )
 @click.option("--unused", is_flag=True, help="Only what never decided.")
 @options.output_option

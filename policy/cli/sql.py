@@ -73,11 +73,12 @@ def _parameters(
 @click.option(
     "--since",
     metavar="TIME",
-    callback=options.past_instant,
-    help="Parameter `since`, in milliseconds since 1970: ISO 8601, or `7d`, `2h` before now.",
+    callback=options.instant,
+    help="Parameter `since`, in milliseconds since 1970: ISO 8601, `yesterday 14:02`,"
+    " or `7d` before now.",
 )
 @click.option(
-    "--until", metavar="TIME", callback=options.past_instant, help="Parameter `until`, likewise."
+    "--until", metavar="TIME", callback=options.instant, help="Parameter `until`, likewise."
 )
 @click.option(
     "--cluster",

@@ -13,7 +13,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cluster.objects import ClusterObject
-    from policy.store import Store
+    from policy.store import Store, StoredDecision
     from policy.store.state.past import StoredObject
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -53,9 +53,16 @@ def at_option(function: _Function) -> _Function:
     return click.option(
         "--at",
         metavar="REVISION|TIME|decision:ID",
-        help="The state at a revision, at a time (ISO 8601, or `7d`, `2h` before now), or the one"
-        " that a decision was made on; the newest by default.",
+        help="The state at a revision, at a time (ISO 8601, `yesterday 14:02`, or `7d` before now),"
+        " or the one that a decision was made on; the newest by default.",
     )(function)
+
+
+def decision_at(store: Store, text: str | None) -> StoredDecision | None:
+    """The decision that `--at` names; None where it names none. Raises StoreError."""
+    if text is None or not text.startswith(_DECISION):
+        return None
+    return store.read.decision(options.decision_id(text.removeprefix(_DECISION)))
 
 
 def revision_at(store: Store, cluster: str, text: str | None) -> int:
@@ -64,8 +71,8 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
 
     if text is None:
         return store.state.head_revision(cluster)
-    if text.startswith(_DECISION):
-        row = store.read.decision(options.decision_id(text.removeprefix(_DECISION))).row
+    if (made := decision_at(store, text)) is not None:
+        row = made.row
         if row.cluster != cluster:
             raise StoreError(
                 f"decision {row.id} is one of cluster `{row.cluster}`",
@@ -76,7 +83,7 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
         return int(text)
     context = click.get_current_context()
     param = next(p for p in context.command.params if p.name == "at")
-    instant = options.millis(options.past_instant(context, param, text))
+    instant = options.millis(options.instant(context, param, text))
     assert instant is not None  # the text is there
     found = store.state.revision_at(cluster, instant)
     if found == 0:

@@ -71,7 +71,8 @@ def document(stored: StoredDecision) -> dict[str, Any]:
     line = {**values_of(row), "id": row.id or None}
     for name in ("at_ms", "now_ms", "queued_ms"):
         line[name.removesuffix("_ms")] = session.instant(line.pop(name)) or None
-    evicted = record.evicted(hypothetical=row.hypothetical)
+    watched = row.origin == "extender" and row.revision is None
+    evicted = record.evicted(hypothetical=row.hypothetical or watched)
     whole = {
         **values_of(record),
         **values_of(trace),

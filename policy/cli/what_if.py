@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
-from policy.cli.state import at_option, revision_at
+from policy.cli.state import at_option, decision_at, revision_at
 
 if TYPE_CHECKING:
     from policy.audit.what_if import Step
-    from policy.cluster.digest import Change
+    from policy.cluster.digest import Change, HistoryFigures
     from policy.cluster.objects import Pod
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
-    from policy.store import Store
+    from policy.store import Store, StoredDecision
 
 _COLUMNS: Final = ("step", "cause", "depth", "pod", "was", "priority", "outcome", "node", "victims")
 _RIGHT: Final = ("step", "cause", "depth", "priority")
@@ -64,6 +66,7 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     help="Suppose that this node is gone; its pods come back and look for another.",
 )
 @options.rules_option
+@env.env_option
 @at_option
 @options.db_option
 @options.cluster_option
@@ -72,7 +75,8 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     "--now",
     metavar="TIME",
     callback=options.deciding_instant,
-    help="The time to decide for; by default the clock, with `--at` the time of that state.",
+    help="The time to decide for; by default the clock, with `--at` the time of that state or"
+    " decision.",
 )
 @click.option(
     "--depth",
@@ -94,6 +98,7 @@ def command(
     classes: dict[str, int],
     nodes: tuple[str, ...],
     rules: str,
+    environment: str,
     at: str | None,
     db: str,
     cluster: str,
@@ -118,10 +123,12 @@ def command(
     """
     from policy.audit.what_if import Supposition, foresee, suppose
 
-    rule_set = rule_files.rule_set(rules)
     with session.open_store(db, write=record) as store:
+        made = decision_at(store, at)
+        basis = _basis(store, made, environment, cluster, rules, seed=seed, now=now)
+        rule_set, cluster, seed = basis.rules, basis.cluster, basis.seed
         revision = revision_at(store, cluster, at)
-        snapshot = _snapshot(store, cluster, revision, rule_set, now, past=at is not None)
+        snapshot = _snapshot(store, cluster, revision, basis, past=at is not None)
         supposition = Supposition(
             pods=_read(files, snapshot, classes), priority_classes=classes, removed_nodes=nodes
         )
@@ -143,26 +150,77 @@ def command(
     return Exit.OK
 
 
-def _snapshot(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Basis:
+    """What decides, and for when."""
+
+    rules: RuleSet
+    cluster: str
+    seed: int
+    now_ms: int | None  #: None where nothing says it
+    history: HistoryFigures | None  #: the figures that the decision of `--at` had
+
+
+def _basis(
     store: Store,
+    made: StoredDecision | None,
+    environment: str,
     cluster: str,
-    revision: int,
-    rules: RuleSet,
-    now: datetime | None,
+    rules: str,
     *,
-    past: bool,
-) -> Snapshot:
+    seed: int,
+    now: datetime | None,
+) -> _Basis:
+    """Time, seed, rules and figures of the past: those of the decision, where nothing is given."""
+    from policy.rules import RuleSet
+
+    now_ms = options.millis(now)
+    if made is None:
+        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
+        return _Basis(
+            rules=chosen.rules, cluster=chosen.cluster, seed=seed, now_ms=now_ms, history=None
+        )
+    row = made.row
+    given = click.get_current_context().get_parameter_source
+    default = ParameterSource.DEFAULT
+    found = RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest))
+    if given("environment") is ParameterSource.COMMANDLINE or given("rules") is not default:
+        chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
+        found, cluster = chosen.rules, chosen.cluster
+    elif given("cluster") is default:
+        cluster = row.cluster
+    if given("seed") is default:
+        seed = row.seed
+    then = now_ms is None
+    output.say(
+        f"as decision {row.id} was made: for {session.instant(row.now_ms if then else now_ms)},"
+        f" seed {seed}, rules {found.name}"
+    )
+    return _Basis(
+        rules=found,
+        cluster=cluster,
+        seed=seed,
+        now_ms=row.now_ms if then else now_ms,
+        history=made.record.history if then else None,
+    )
+
+
+def _snapshot(store: Store, cluster: str, revision: int, basis: _Basis, *, past: bool) -> Snapshot:
     from policy.cluster.snapshot import Snapshot
+    from policy.preemption.columns import history_key
 
     state = store.state.load(cluster, at=revision)
-    given = options.millis(now)
-    now_ms = given if given is not None else state.at_ms if past else session.clock_ms()
-    needs = rules.history_needs
+    now_ms = basis.now_ms
+    if now_ms is None:
+        now_ms = state.at_ms if past else session.clock_ms()
+    needs = basis.rules.history_needs
+    history = basis.history
+    if not needs:
+        history = None
+    elif history is None or any(history_key(*need) not in history for need in needs):
+        history = store.read.history(cluster, needs, now_ms=now_ms)
     return Snapshot.from_objects(
-        state.objects,
-        now_ms=now_ms,
-        state_digest=state.state_digest,
-        history=store.read.history(cluster, needs, now_ms=now_ms) if needs else None,
+        state.objects, now_ms=now_ms, state_digest=state.state_digest, history=history
     )
 
 

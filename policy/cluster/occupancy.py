@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -76,14 +77,22 @@ class NodeOrder:
     #: equal keys of one pod in two snapshots mean equal places; not so where keys are ranks among
     #: values that come and go
     comparable: bool = True
+    #: the columns that the keys are made of, beside `rank`; None where that is not known
+    reads: Callable[[Snapshot], Sequence[object]] | None = None
 
     @staticmethod
     def of(
-        snapshot: Snapshot, name: Hashable, keys: SortKeys, *, comparable: bool = True
+        snapshot: Snapshot,
+        name: Hashable,
+        keys: SortKeys,
+        *,
+        comparable: bool = True,
+        reads: Callable[[Snapshot], Sequence[object]] | None = None,
     ) -> NodeOrder:
         """The order kept under `name`: equal names must mean equal keys."""
         return snapshot.derived(
-            ("order", name), lambda s: NodeOrder.build(s, keys, comparable=comparable)
+            ("order", name),
+            lambda s: replace(NodeOrder.build(s, keys, comparable=comparable), reads=reads),
         )
 
     @staticmethod
@@ -118,6 +127,8 @@ class NodeOrder:
             return self
         known = delta.rows[: delta.rows.size - delta.added]
         if self.comparable and not delta.added and np.array_equal(delta.old_node, delta.new_node):
+            if self.reads is not None and all(map(is_, self.reads(before), self.reads(after))):
+                return self  # a column in which nothing changed is the same array
             same = zip(self.keys(before, known), self.keys(after, known), strict=True)
             if all(np.array_equal(a, b) for a, b in same):
                 return self

@@ -7,6 +7,7 @@ and its configuration files for true. A case has only what the original checks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NOW_MS: Final = 1_767_268_800_000
 """2026-01-01T12:00:00Z: the instant of the cases."""
+
+_HIERARCHY: Final = "enableHierarchy"
 
 _SCORE: Final = 1e-8
 
@@ -115,15 +118,30 @@ def _rules(case: VolcanoCase, plugins: Mapping[str, Any]) -> BatchRules:
     from policy.batch.rules import BatchRules
 
     config = case.config
-    return BatchRules.load(
+    rules = BatchRules.load(
         {
             # A probe runs no action, and rules name at least one.
             "actions": ", ".join(config.actions) or "allocate",
-            "tiers": config.tiers,
+            "tiers": [
+                {"plugins": [{**plugin, _HIERARCHY: False} for plugin in tier["plugins"]]}
+                for tier in config.tiers
+            ],
             "configurations": config.configurations,
         },
         plugins=plugins,
     )
+    # Volcano's tests may put together what its configuration files may not.
+    trees = {
+        plugin["name"] for t in config.tiers for plugin in t["plugins"] if plugin.get(_HIERARCHY)
+    }
+    tiers = tuple(
+        tuple(
+            replace(use, disabled=use.disabled - {_HIERARCHY}) if use.name in trees else use
+            for use in tier
+        )
+        for tier in rules.tiers
+    )
+    return replace(rules, tiers=tiers)
 
 
 # --- comparing ---------------------------------------------------------------------------------

@@ -323,16 +323,29 @@ class Candidates(Sequence[Candidate]):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = index + len(self) if index < 0 else index
-        return Candidate(
-            node=self.nodes[i],
-            victims=tuple(self.victims[self.offsets[i] : self.offsets[i + 1]]),
-            pdb_violations=self.pdb_violations[i],
-            values={c: v[i] for c, v in zip(self.criteria, self.values, strict=True)},
-            eliminated_by=self.eliminated_by[i],
-            position=i,
-        )
+            return self._some(range(*index.indices(len(self))))
+        i = range(len(self))[index]
+        return self._some(range(i, i + 1))[0]
+
+    def _some(self, places: range) -> list[Candidate]:
+        nodes, victims, offsets = _plain(self.nodes), _plain(self.victims), _plain(self.offsets)
+        violations, eliminated = _plain(self.pdb_violations), _plain(self.eliminated_by)
+        values = [_plain(of_criterion) for of_criterion in self.values]
+        return [
+            Candidate(
+                node=nodes[i],
+                victims=tuple(victims[offsets[i] : offsets[i + 1]]),
+                pdb_violations=violations[i],
+                values={c: v[i] for c, v in zip(self.criteria, values, strict=True)},
+                eliminated_by=eliminated[i],
+                position=i,
+            )
+            for i in places
+        ]
+
+
+def _plain(column: Sequence[_T]) -> Sequence[_T]:
+    return column.values() if isinstance(column, Deferred) else column
 
 
 NO_CANDIDATES: Final = Candidates(
@@ -427,6 +440,15 @@ class ExtenderCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedNode:
+    """A candidate that a scheduler offered: a node, and the pods that would leave it."""
+
+    node: str
+    victims: tuple[str, ...]  #: uids, in the scheduler's order
+    pdb_violations: int  #: by the scheduler's count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCount(Status):
     """How many nodes have one status."""
 
@@ -467,6 +489,8 @@ class TraceFields:
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...]
     extender_calls: tuple[ExtenderCall, ...] = ()
+    #: what a scheduler offered to choose from; None where the engine searched itself
+    offer: tuple[OfferedNode, ...] | None = None
     #: pods that leave the nominated node, where the pod may not preempt because of them
     waits_for: tuple[LeavingPod, ...] = ()
     #: what stands in the way, where there is no candidate

@@ -115,7 +115,7 @@ class _Reader:
         self._yaml = False
         self._collected = Collected(limits, admission=admission)
 
-    def read(self, found: sources.Found, stdin: IO[bytes] | None) -> None:
+    def read(self, found: sources.FoundFiles, stdin: IO[bytes] | None) -> None:
         into = self._collected
         for problem in found.problems:
             into.problem(problem)

@@ -46,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFiles:
     """The files behind what the user named."""
 
     sources: tuple[Source, ...]
@@ -54,7 +54,7 @@ class Found:
     problems: tuple[Problem, ...]
 
 
-def find(paths: Sequence[str | Path]) -> Found:
+def find(paths: Sequence[str | Path]) -> FoundFiles:
     """Expand folders (recursively, in name order); report what does not exist."""
     sources: list[Source] = []
     problems: list[Problem] = []
@@ -82,7 +82,7 @@ def find(paths: Sequence[str | Path]) -> Found:
                 problems.append(_refused(exc, str(file)))
             else:
                 sources.append(Source(_name(file), file, size, from_folder=True))
-    return Found(tuple(sources), others, tuple(problems))
+    return FoundFiles(tuple(sources), others, tuple(problems))
 
 
 def _name(path: str | Path) -> str:

@@ -86,8 +86,8 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
     fired = (
-        *_victim_rules(context, examined),
-        *_forbidding_rules(context, found),
+        *victim_rules(context, examined),
+        *forbidding_rules(context, found.held),
         # Where several dry runs were joined, or made for equal pods, nothing that they left is
         # without a value.
         *(
@@ -113,6 +113,28 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
                 failure=failure,
                 dropped=not failure,
             )
+    return best_of(
+        context,
+        filtered,
+        found,
+        potential=potential,
+        sampling=sampling,
+        statuses=statuses,
+        fired=fired,
+    )
+
+
+def best_of(
+    context: Context,
+    filtered: Filtered,
+    found: DryRun,
+    *,
+    potential: Rows,
+    sampling: Sampling | None,
+    statuses: NodeStatuses,
+    fired: tuple[RuleFired, ...],
+) -> SearchResult:
+    """Rank the candidates, of which there is one at least, and tell the best one in full."""
     field = Field(
         nodes=found.nodes,
         victims=found.victims,
@@ -120,7 +142,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
         pdb_violations=found.pdb_violations,
     )
     ranked = rank(
-        criteria=rules.ranking,
+        criteria=context.rules.ranking,
         field=field,
         incoming=context.incoming,
         failed_nodes=filtered.failed_count,
@@ -156,14 +178,15 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     for row, count in used:
         budgets.setdefault(row, []).append(count)
 
-    def ahead_by(a: Attempt) -> str:
-        if a.ahead_of == NOWHERE:
-            return ""
-        parts = context.rules.victims.reprieve
-        if parts != (ReprieveGroup.ALL,) and a.violating != violating[a.ahead_of]:
-            return "victims.reprieve"
-        return context.importance.deciding_key(a.row, a.ahead_of)
-
+    by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
+    ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
+    pairs = [
+        (a.row, a.ahead_of)
+        for a in told
+        if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
+    ]
+    keys_of = context.importance.deciding_keys(pairs)
+    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -173,7 +196,7 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
             budgets=tuple(budgets.get(a.row, ())),
             reprieved=a.reprieved,
             ahead_of="" if a.ahead_of == NOWHERE else keys[a.ahead_of],
-            ahead_by=ahead_by(a),
+            ahead_by=ahead_by.get(a.row, ""),
             filter=a.filter,
             reasons=a.reasons,
         )
@@ -254,7 +277,7 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     return context.statuses(nodes[by_name], judged, positions=np.arange(nodes.size))
 
 
-def _victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
+def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
     counts = _decided(context, nodes)
@@ -297,7 +320,7 @@ def _decided(context: Context, nodes: Rows) -> list[int]:
     return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
 
 
-def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
+def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, ...]:
     """How many potential victims each rule of `victims.forbid` held back."""
     return tuple(
         RuleFired(
@@ -307,7 +330,7 @@ def _forbidding_rules(context: Context, found: DryRun) -> tuple[RuleFired, ...]:
             reason=rule.reason,
             inputs={"pods": n},
         )
-        for rule, n in zip(context.rules.victims.forbid, found.held, strict=True)
+        for rule, n in zip(context.rules.victims.forbid, held, strict=True)
         if n
     )
 

@@ -389,6 +389,12 @@ def lasting_inputs(
     return tuple(inputs)
 
 
+def lasting_columns(name: str) -> Callable[[Snapshot], list[object]] | None:
+    """The columns that a variable of victims is made of; None where it is not only of columns."""
+    group, _, field = name.partition(".")
+    return _LASTING.get(field) if group == "victim" else None
+
+
 def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
     return lambda snapshot: [snapshot.column(column) for column in columns]
 

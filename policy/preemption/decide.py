@@ -20,6 +20,7 @@ from policy.decision.model import (
     Effects,
     ExtenderCall,
     Obstacle,
+    OfferedNode,
     Outcome,
     Texts,
     Trace,
@@ -37,6 +38,7 @@ from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
 from policy.preemption.obstacles import obstacles_of
+from policy.preemption.offers import Offer, judge
 from policy.preemption.outcome import conclude, place_pod
 from policy.rules.ruleset import RuleSet
 
@@ -53,6 +55,7 @@ def decide(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    offer: Offer | None = None,
     by_class: bool = False,
 ) -> Decision:
     """What one scheduling cycle does with the pending pod `preemptor` (namespace/name).
@@ -61,6 +64,9 @@ def decide(
     rule set's random choices. `evaluate_all` goes through every step, also where the pod fits or
     may not preempt (candidates are then hypothetical; outcome and effects stay what would
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
+    record of a decision (`RecordedExtenders`); what they say is part of the decision. `offer`:
+    the candidates that a scheduler found and lets choose from; then none are searched for, the
+    pod is not placed, and extenders are not queried.
     record of a decision (`RecordedExtenders`); what they say is part of the decision. `by_class`
     gives the same decision, sooner where equal pods were decided on this snapshot or before it.
 
@@ -77,6 +83,7 @@ def decide(
         seed=seed,
         evaluate_all=evaluate_all,
         extenders=extenders,
+        offer=offer,
         by_class=by_class,
     )
 
@@ -90,6 +97,7 @@ def decide_by(
     seed: int = 0,
     evaluate_all: bool = False,
     extenders: Extenders | None = None,
+    offer: Offer | None = None,
     by_class: bool = False,
     in_flight: InFlight | None = None,
 ) -> Decision:
@@ -106,7 +114,8 @@ def decide_by(
         raise DecisionError(f"pod `{preemptor}` is on node `{pod.spec.node_name}` already")
     if pod.status.phase in {"Succeeded", "Failed"}:
         raise DecisionError(f"pod `{preemptor}` has ended ({pod.status.phase})")
-    if rules.extenders and extenders is None:
+    consults = bool(rules.extenders) and offer is None
+    if consults and extenders is None:
         raise DecisionError(f"rule set `{rules.name}` names extenders, and none are given")
     incoming = Incoming(
         snapshot=snapshot,
@@ -118,7 +127,7 @@ def decide_by(
         in_flight=in_flight,
     )
     consultation = None
-    if rules.extenders and extenders is not None:
+    if consults and extenders is not None:
         consultation = Consultation(incoming, rules.extenders, extenders)
     question = _Question(
         incoming=incoming,
@@ -126,6 +135,7 @@ def decide_by(
         seed=seed,
         evaluate_all=evaluate_all,
         consultation=consultation,
+        offer=None if offer is None else tuple(offer),
         by_class=by_class,
     )
     try:
@@ -146,6 +156,7 @@ class _Question:
     seed: int
     evaluate_all: bool
     consultation: Consultation | None
+    offer: tuple[OfferedNode, ...] | None
     by_class: bool
 
 
@@ -188,15 +199,21 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
             return _failed(question, str(exc))
     fits = passing.size > 0
     asked = eligibility(context, filtered)
-    real = not fits and asked.eligible
-    sought = evaluate_all or real
-    found = search(context, filtered, consult=real) if sought else NOTHING_SOUGHT
-    placement = place_pod(context, passing) if fits else None
+    if question.offer is not None:
+        # Whoever offers candidates has found no node that takes the pod as it is.
+        placement = None
+        found = judge(context, filtered, question.offer) if asked.eligible else NOTHING_SOUGHT
+    else:
+        real = not fits and asked.eligible
+        sought = evaluate_all or real
+        found = search(context, filtered, consult=real) if sought else NOTHING_SOUGHT
+        placement = place_pod(context, passing) if fits else None
     outcome, node, effects, message = conclude(
         context, placement, asked, found, rejected=bool(rejected)
     )
     stands_in_the_way: tuple[Obstacle, ...] = ()
-    if outcome is Outcome.NO_CANDIDATE:
+    # Of an offer the statuses say what stood in the way.
+    if outcome is Outcome.NO_CANDIDATE and question.offer is None:
         stands_in_the_way = obstacles_of(context, filtered.statuses, found.statuses)
     trace = Trace(
         fits=fits,
@@ -213,6 +230,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         message=message,
         scores=placement.scores if placement is not None else (),
         extender_calls=_calls(question),
+        offer=question.offer,
         waits_for=asked.waits_for,
         obstacles=stands_in_the_way,
     )
@@ -248,6 +266,7 @@ def _failed(question: _Question, message: str) -> Decision:
         message=message,
         scores=(),
         extender_calls=_calls(question),
+        offer=question.offer,
     )
     return _decision(
         question,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from policy.cluster import times
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
-from policy.preemption.columns import Lazy, victim_variables
+from policy.preemption.columns import Lazy, lasting_columns, victim_variables
 from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
 
@@ -78,6 +79,7 @@ class Importance:
                     or key.expression.type is not ValueType.STRING
                     for key in self._keys
                 ),
+                reads=partial(_read, self._keys) if _known(self._keys) else None,
             )
         return NodeOrder.build(
             self.snapshot,
@@ -100,14 +102,20 @@ class Importance:
             if key.expression.source.strip() not in _IDENTITY
         ]
 
-    def deciding_key(self, ahead: int, behind: int) -> str:
-        """The key that puts one pod (row) ahead of another, as its expression."""
-        rows = np.array([ahead, behind], dtype=np.int64)
+    def deciding_keys(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
+        """For each pair of pods (rows) the key that puts one ahead of the other, as expression."""
+        rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        named = ["victim.key"] * len(pairs)
+        undecided = np.arange(len(pairs))
         for key in self._keys:
-            one, other = self._values(key, rows).tolist()
-            if one != other:
-                return key.expression.source.strip()
-        return "victim.key"
+            if not undecided.size:
+                break
+            values = self._values(key, rows[undecided].ravel()).reshape(-1, 2)
+            differ = values[:, 0] != values[:, 1]
+            for place in undecided[differ].tolist():
+                named[place] = key.expression.source.strip()
+            undecided = undecided[~differ]
+        return named
 
     @cached_property
     def lasting(self) -> bool:
@@ -125,6 +133,32 @@ class Importance:
 
     def _values(self, key: ImportanceKey, rows: Rows) -> NDArray[np.int64]:
         return _directed(key, _plain_values(self.snapshot, key, self._columns, rows))
+
+
+def _known(keys: tuple[ImportanceKey, ...]) -> bool:
+    """Are the columns known that the keys read?"""
+    return all(name in _OWN or lasting_columns(name) for name in _names(keys))
+
+
+def _read(keys: tuple[ImportanceKey, ...], snapshot: Snapshot) -> list[object]:
+    """The columns of the snapshot that the keys read."""
+    found: list[object] = []
+    for name in _names(keys):
+        if name == "victim.startTime":
+            found.append(snapshot.column(START))
+        elif name not in _OWN:
+            columns = lasting_columns(name)
+            assert columns is not None
+            found += columns(snapshot)
+    return found
+
+
+def _names(keys: tuple[ImportanceKey, ...]) -> set[str]:
+    return {name for key in keys for name in key.expression.variables}
+
+
+_OWN: Final = frozenset({"victim.startTime", "victim.key"})
+"""`victim.key` reads the row's own name, which no pod ever changes."""
 
 
 def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,6 +13,13 @@ NEEDLESS: Final = 'expected at least one victim pod on node "{node}"'
 TOO_MANY_VICTIMS: Final = "{needed} victims needed, maxVictims allows {limit}"
 NOT_SATISFIED: Final = "node(s) didn't satisfy plugin(s) [{plugins}]"
 NO_CANDIDATE: Final = "no candidate node for preemption"
+UNKNOWN_NODE: Final = "the node is not in the recorded state"
+UNKNOWN_VICTIM: Final = "a victim is not on the node in the recorded state"
+NOTHING_OFFERED: Final = "no victims were offered"
+DENIED: Final = "a victim is denied by rule {rule}"
+UNMENTIONED: Final = "a victim is allowed by no rule"
+FORBIDDEN: Final = "a victim is held back by victims.forbid"
+PROMISED: Final = "the room is promised to a nominated pod"
 PREFIX: Final = "preemption: "
 
 

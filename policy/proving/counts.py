@@ -15,7 +15,7 @@ import z3
 
 from policy.proving import solver
 from policy.proving.lists import decided
-from policy.proving.solver import Limits, Status
+from policy.proving.solver import Limits, SolverStatus
 from policy.proving.world import COUNTED, Value, World
 from policy.rules.ruleset import RuleSet
 
@@ -111,7 +111,7 @@ class _Asking:
         answer = solver.ask([one, z3.Not(two), *meant, *world.facts()], limits=self.limits)
         self.solver_seconds += answer.seconds
         self.wall_seconds += answer.wall_seconds
-        return answer.status is Status.NONE
+        return answer.status is SolverStatus.NONE
 
 
 def _leaving(world: World) -> list[Value]:

@@ -21,7 +21,7 @@ from policy.proving.example import Example, NotWritable, Replayed, assignment, i
 from policy.proving.example import replayed as replay
 from policy.proving.lists import Decided, decided, decides
 from policy.proving.smallest import wishes
-from policy.proving.solver import Answer, Limits, Status
+from policy.proving.solver import Answer, Limits, SolverStatus
 from policy.proving.terms import Translator
 from policy.proving.world import Value, World
 from policy.rules.expressions import (
@@ -44,7 +44,7 @@ class ProvingError(Exception):
         self.help = help
 
 
-class Verdict(StrEnum):
+class Proof(StrEnum):
     """What became of a claim."""
 
     PROVED = "proved"
@@ -58,7 +58,7 @@ class Finding:
     """One claim and what became of it."""
 
     claim: str
-    verdict: Verdict
+    verdict: Proof
     detail: str = ""  #: why it is unknown, or which rules are meant
     example: Example | None = None  #: of a refuted claim
     sides: tuple[tuple[str, Replayed], ...] = ()  #: what each rule set does with the example
@@ -95,7 +95,7 @@ def never(rules: RuleSet, unwanted: Expression, limits: Limits) -> Finding:
         note=f"no victim may be taken where {' '.join(unwanted.source.split())}",
     )
     answer = question.ask(limits)
-    if answer.status is not Status.SOME:
+    if answer.status is not SolverStatus.SOME:
         return question.finding(answer)
     example = question.example(answer)
     if isinstance(example, str):
@@ -110,7 +110,7 @@ def at_least(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "")
     """Every pod that `rules` take, for whatever preemptor, `other` takes as well."""
     claim = f"at least as protective as {named or other.name}"
     found = _at_least(rules, other, limits, claim, Counts(relations=()))
-    if found.verdict is Verdict.REFUTED or not matter(rules, other):
+    if found.verdict is Proof.REFUTED or not matter(rules, other):
         return found
     counts = compared(rules, other, limits)
     apart = found
@@ -126,13 +126,13 @@ def at_least(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "")
         solver_seconds=apart.solver_seconds + counts.solver_seconds,
         wall_seconds=apart.wall_seconds + counts.wall_seconds,
     )
-    if apart.verdict is Verdict.UNKNOWN and found.verdict is Verdict.PROVED:
+    if apart.verdict is Proof.UNKNOWN and found.verdict is Proof.PROVED:
         listed = " and ".join(f"`{name}`" for name in sorted(counts.apart))
         detail = (
             f"{listed} is counted among the pods that a rule set allows, and these differ: "
             "proved only for where both count the same"
         )
-        return replace(apart, verdict=Verdict.BUDGETS, detail=detail)
+        return replace(apart, verdict=Proof.BUDGETS, detail=detail)
     return apart
 
 
@@ -148,7 +148,7 @@ def _at_least(
         note=f"`{other.name}` does not take this pod, so `{rules.name}` may not either",
     )
     answer = question.ask(limits)
-    if answer.status is not Status.SOME:
+    if answer.status is not SolverStatus.SOME:
         return question.finding(answer)
     example = question.example(answer)
     if isinstance(example, str):
@@ -163,8 +163,8 @@ def same(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "") -> 
     """Both take the same pods, for whatever preemptor."""
     claim = f"takes the same victims as {named or other.name}"
     forth = at_least(rules, other, limits)
-    back = forth if forth.verdict is Verdict.REFUTED else at_least(other, rules, limits)
-    order = (Verdict.REFUTED, Verdict.UNKNOWN, Verdict.BUDGETS, Verdict.PROVED)
+    back = forth if forth.verdict is Proof.REFUTED else at_least(other, rules, limits)
+    order = (Proof.REFUTED, Proof.UNKNOWN, Proof.BUDGETS, Proof.PROVED)
     worst = min((forth, back), key=lambda finding: order.index(finding.verdict))
     return replace(worst, claim=claim)
 
@@ -175,13 +175,13 @@ def same(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "") -> 
 def no_dead_rule(rules: RuleSet, limits: Limits) -> Finding:
     """Every rule decides somewhere; refuted where one is proved never to be the first to hold."""
     found = list(dead(rules, limits))
-    never_first = [f"`{r.id}` ({s})" for s, r, f in found if f.verdict is Verdict.REFUTED]
-    unknown = [f"`{r.id}`: {f.detail}" for _, r, f in found if f.verdict is Verdict.UNKNOWN]
+    never_first = [f"`{r.id}` ({s})" for s, r, f in found if f.verdict is Proof.REFUTED]
+    unknown = [f"`{r.id}`: {f.detail}" for _, r, f in found if f.verdict is Proof.UNKNOWN]
     details = [f"never decides: {', '.join(never_first)}"] if never_first else []
     details += [f"not known: {'; '.join(unknown)}"] if unknown else []
     return Finding(
         claim="every rule decides somewhere",
-        verdict=Verdict.REFUTED if never_first else Verdict.UNKNOWN if unknown else Verdict.PROVED,
+        verdict=Proof.REFUTED if never_first else Proof.UNKNOWN if unknown else Proof.PROVED,
         detail="; ".join(details),
         not_understood=tuple(sorted({p for _, _, f in found for p in f.not_understood})),
         solver_seconds=sum(f.solver_seconds for _, _, f in found),
@@ -213,17 +213,17 @@ def _alive(rules: RuleSet, section: str, place: int, rule: Rule, limits: Limits)
         note=f"`{rule.id}` decides",
     )
     answer = question.ask(replace(limits, shrink_seconds=min(limits.shrink_seconds, 1.0)))
-    if answer.status is Status.NONE:
+    if answer.status is SolverStatus.NONE:
         detail = "on no cluster is it the first rule that holds"
-        return replace(question.finding(answer), verdict=Verdict.REFUTED, detail=detail)
-    if answer.status is Status.UNKNOWN:
+        return replace(question.finding(answer), verdict=Proof.REFUTED, detail=detail)
+    if answer.status is SolverStatus.UNKNOWN:
         return question.finding(answer)
     example = question.example(answer)
     if isinstance(example, str):
         return question.unknown(answer, example)
     side = replay(example, rules)
     if (side.section, side.rule) == (section, rule.id) or _allows(example, rules, section, rule):
-        return replace(question.finding(answer), verdict=Verdict.PROVED, example=example)
+        return replace(question.finding(answer), verdict=Proof.PROVED, example=example)
     return question.unknown(answer, _NOT_REPLAYED)
 
 
@@ -268,7 +268,7 @@ class _Question:
             return f"the solver names values that no case can hold: {signal}"
 
     def finding(self, answer: Answer) -> Finding:
-        verdict = Verdict.PROVED if answer.status is Status.NONE else Verdict.UNKNOWN
+        verdict = Proof.PROVED if answer.status is SolverStatus.NONE else Proof.UNKNOWN
         return Finding(
             claim=self.claim,
             verdict=verdict,
@@ -279,10 +279,10 @@ class _Question:
         )
 
     def unknown(self, answer: Answer, detail: str) -> Finding:
-        return replace(self.finding(answer), verdict=Verdict.UNKNOWN, detail=detail)
+        return replace(self.finding(answer), verdict=Proof.UNKNOWN, detail=detail)
 
     def refuted(
         self, answer: Answer, example: Example, sides: tuple[tuple[str, Replayed], ...]
     ) -> Finding:
-        finding = replace(self.finding(answer), verdict=Verdict.REFUTED)
+        finding = replace(self.finding(answer), verdict=Proof.REFUTED)
         return replace(finding, example=example, sides=sides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from policy.proving.questions import Finding, Verdict
+from policy.proving.questions import Finding, Proof
 from policy.proving.solver import version
 from policy.proving.world import ASSUMPTIONS
 from policy.rules.ruleset import RuleSet
@@ -19,10 +19,10 @@ NOT_COMPARED: Final = (
 )
 """What claims do not speak of: they are about who may be a victim, for whom."""
 
-_WORST: Final = (Verdict.REFUTED, Verdict.UNKNOWN, Verdict.BUDGETS, Verdict.PROVED)
+_WORST: Final = (Proof.REFUTED, Proof.UNKNOWN, Proof.BUDGETS, Proof.PROVED)
 
 
-def overall(findings: Sequence[Finding]) -> Verdict:
+def overall(findings: Sequence[Finding]) -> Proof:
     """The worst verdict of all claims."""
     return min((finding.verdict for finding in findings), key=_WORST.index)
 

@@ -34,7 +34,7 @@ class Limits:
     shrink_seconds: float = 2.0  #: of these, for a counterexample that is easier to read
 
 
-class Status(StrEnum):
+class SolverStatus(StrEnum):
     """What the solver says of a question: are there values under which all of it holds?"""
 
     SOME = "sat"
@@ -46,7 +46,7 @@ class Status(StrEnum):
 class Answer:
     """What came back."""
 
-    status: Status
+    status: SolverStatus
     values: Mapping[str, int | bool | str] = field(default_factory=lambda: MappingProxyType({}))
     reason: str = ""  #: why it is unknown
     seconds: float = 0.0  #: of the solver, without starting it and without shrinking
@@ -89,7 +89,7 @@ def ask(
     wall = time.monotonic() - began
     if not lines:
         reason = "the solver ended without an answer" if ended else "the time limit"
-        return Answer(status=Status.UNKNOWN, reason=reason, wall_seconds=wall)
+        return Answer(status=SolverStatus.UNKNOWN, reason=reason, wall_seconds=wall)
     return _answer(lines[-1], wall)
 
 
@@ -127,7 +127,7 @@ def _answer(said: Mapping[str, Any], wall: float) -> Answer:
     elif "timeout" in reason or "canceled" in reason or "interrupted" in reason:
         reason = "the time limit"
     return Answer(
-        status=Status(said["status"]),
+        status=SolverStatus(said["status"]),
         values=MappingProxyType({k: _value(v) for k, v in said.get("values", {}).items()}),
         reason=reason,
         seconds=float(said.get("seconds", 0.0)),

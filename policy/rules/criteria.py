@@ -37,10 +37,10 @@ def first_listed_criteria(text: str) -> frozenset[str]:
     where the first listed victim has the highest priority anyway.
     """
     try:
-        relisted = json.loads(text)["spec"]["victims"]["relist"] != "none"
+        sorted_again = json.loads(text)["spec"]["victims"]["order"] == "by-importance"
     except (ValueError, LookupError, TypeError):
         return frozenset()
-    if relisted:
+    if sorted_again:
         return frozenset()
     return frozenset(
         name

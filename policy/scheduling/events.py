@@ -95,6 +95,19 @@ class QueueFeed:
             nominated=nominated,
         )
 
+    def failed_again(self, key: str, snapshot: Snapshot) -> None:
+        """The popped pod failed as it did before, and keeps its nomination."""
+        self._in_cycle = ""
+        self._tried.add(key)
+        pod = snapshot.pod(key)
+        assert pod is not None
+        self.queue.failed(
+            key,
+            priority=pod.spec.priority or 0,
+            now_ms=self._clock(),
+            nominated=self.queue.nominator.node_of(key),
+        )
+
     def dropped(self, snapshot: Snapshot) -> None:
         """The popped pod was not decided: others placed it, removed it, or tried it in vain."""
         key, self._in_cycle = self._in_cycle, ""

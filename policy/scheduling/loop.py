@@ -39,6 +39,10 @@ class DecisionLoop(ABC):
                 if not self._idle():
                     return
                 continue
+            if self._certain_to_fail(pod):
+                self._feed.failed_again(pod, self._scheduler.snapshot)
+                self._passed_over(pod)
+                continue
             step = self._scheduler.decide_if(pod, wanted=partial(self._wanted, pod))
             if step is None:
                 self._feed.dropped(self._scheduler.snapshot)
@@ -54,6 +58,13 @@ class DecisionLoop(ABC):
     def _goes_on(self) -> bool:
         """May another pod be decided?"""
         return True
+
+    def _certain_to_fail(self, pod: str) -> bool:
+        """Need no cycle be made, because it would fail as the last one did and change nothing?"""
+        return False
+
+    def _passed_over(self, pod: str) -> None:  # noqa: B027 (most make every cycle)
+        """A cycle was not made."""
 
     def _decided(self, step: Step) -> None:  # noqa: B027 (most have nothing to add)
         """Another decision was made."""

@@ -10,7 +10,7 @@ Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, se
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -33,6 +33,55 @@ class _Place:
     entry: _Entry = field(compare=False)
 
 
+class _Timed:
+    """Pods that wait, each at the latest until an instant that its entry gives.
+
+    Kept in the order of these instants: a queue that is full is looked at after every cycle.
+    """
+
+    def __init__(self, until: Callable[[_Entry], int]) -> None:
+        """until: milliseconds; the same as long as the entry is here."""
+        self._until = until
+        self._entries: dict[str, _Entry] = {}
+        self._heap: list[tuple[int, int, _Entry]] = []
+        self._sequence = count()
+
+    def add(self, entry: _Entry) -> None:
+        self._entries[entry.pod] = entry
+        heapq.heappush(self._heap, (self._until(entry), next(self._sequence), entry))
+
+    def discard(self, pod: str) -> None:
+        self._entries.pop(pod, None)
+
+    def due(self, now_ms: int) -> list[_Entry]:
+        """Those whose instant has come, no longer kept here; in the order in which they came."""
+        found = []
+        while (at := self.next()) is not None and at <= now_ms:
+            _, came, entry = heapq.heappop(self._heap)
+            del self._entries[entry.pod]
+            found.append((came, entry))
+        return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+
+    def next(self) -> int | None:
+        """The first instant, None without any."""
+        while self._heap and self._entries.get(self._heap[0][2].pod) is not self._heap[0][2]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pods(self) -> Collection[str]:
+        """Their keys."""
+        return self._entries.keys()
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in self._entries
+
+    def __getitem__(self, pod: str) -> _Entry:
+        return self._entries[pod]
+
+    def __iter__(self) -> Iterator[_Entry]:
+        return iter(self._entries.values())
+
+
 class SchedulingQueue:
     """Pods of one scheduler between their cycles."""
 
@@ -42,8 +91,8 @@ class SchedulingQueue:
         self._sequence = count()
         self._active: dict[str, _Entry] = {}
         self._heap: list[_Place] = []
-        self._backoff: dict[str, _Entry] = {}
-        self._unschedulable: dict[str, _Entry] = {}
+        self._backoff = _Timed(self._backoff_ends)
+        self._unschedulable = _Timed(self._timeout)
         self._attempts: dict[str, int] = {}
         self._move_requested = False
 
@@ -51,8 +100,8 @@ class SchedulingQueue:
 
     def add(self, pod: str, *, priority: int, now_ms: int, nominated: str = "") -> None:
         """A new pod is active; a copy of it in another part is forgotten."""
-        self._backoff.pop(pod, None)
-        self._unschedulable.pop(pod, None)
+        self._backoff.discard(pod)
+        self._unschedulable.discard(pod)
         self._activate(_Entry(pod=pod, priority=priority, queued_ms=now_ms))
         self.nominator.add(pod, status_node=nominated)
 
@@ -94,8 +143,7 @@ class SchedulingQueue:
 
     def delete(self, pod: str) -> None:
         """The pod is placed or gone: no part of the queue and no nomination keeps it."""
-        for part in (self._active, self._backoff, self._unschedulable):
-            part.pop(pod, None)
+        self._take_out(pod)
         self._attempts.pop(pod, None)
         self.nominator.delete(pod)
 
@@ -154,17 +202,16 @@ class SchedulingQueue:
         elif self._move_requested:
             self._move([entry], now_ms)
         else:
-            self._unschedulable[pod] = entry
+            self._unschedulable.add(entry)
 
     def failed_elsewhere(
         self, pod: str, *, priority: int, now_ms: int, nominated: str = ""
     ) -> None:
         """Another scheduler tried the pod in vain: it waits until something happens."""
-        for part in (self._active, self._backoff):
-            part.pop(pod, None)
+        self._take_out(pod)
         self.nominator.add(pod, node=nominated)
-        self._unschedulable[pod] = _Entry(
-            pod=pod, priority=priority, queued_ms=now_ms, failed_ms=now_ms
+        self._unschedulable.add(
+            _Entry(pod=pod, priority=priority, queued_ms=now_ms, failed_ms=now_ms)
         )
 
     def cycle_restarted(self) -> None:
@@ -176,43 +223,46 @@ class SchedulingQueue:
     def move_all(self, *, now_ms: int) -> None:
         """Something happened that may help any pod: a node or a deletion, a budget, a volume."""
         self._move_requested = True
-        self._move(list(self._unschedulable.values()), now_ms)
+        self._move(list(self._unschedulable), now_ms)
 
     def move(self, pods: Collection[str], *, now_ms: int) -> None:
         """An assigned pod came or changed: pods whose affinity it matches may now fit."""
         self._move_requested = True
-        self._move([e for e in self._unschedulable.values() if e.pod in pods], now_ms)
+        self._move([e for e in self._unschedulable if e.pod in pods], now_ms)
 
     def flush(self, *, now_ms: int) -> None:
         """Timers: backoffs that are over, and pods that have been unschedulable for too long."""
-        for entry in [e for e in self._backoff.values() if self._backoff_ends(e) <= now_ms]:
-            del self._backoff[entry.pod]
+        for entry in self._backoff.due(now_ms):
             self._activate(entry)
-        self._move([e for e in self._unschedulable.values() if self._timeout(e) <= now_ms], now_ms)
+        self._move(self._unschedulable.due(now_ms), now_ms)
 
     def next_timer(self, *, unschedulable: bool = True) -> int | None:
         """The next instant at which `flush` moves a pod; None without any.
 
         unschedulable: count the pods that only time moves, beside those in backoff.
         """
-        instants = [self._backoff_ends(e) for e in self._backoff.values()]
-        if unschedulable:
-            instants += [self._timeout(e) for e in self._unschedulable.values()]
+        parts = (self._backoff, self._unschedulable) if unschedulable else (self._backoff,)
+        instants = [at for at in (part.next() for part in parts) if at is not None]
         return min(instants, default=None)
 
     def unschedulable(self) -> Collection[str]:
         """Pods that wait until something happens, in no order."""
-        return self._unschedulable.keys()
+        return self._unschedulable.pods()
 
     def waiting(self) -> tuple[str, ...]:
         """Unschedulable pods, by name."""
-        return tuple(sorted(self._unschedulable))
+        return tuple(sorted(self._unschedulable.pods()))
 
     def pods(self) -> tuple[str, ...]:
         """All pods of the queue, by name."""
-        return tuple(sorted({*self._active, *self._backoff, *self._unschedulable}))
+        return tuple(sorted({*self._active, *self._backoff.pods(), *self._unschedulable.pods()}))
 
     # --- inside --------------------------------------------------------------------------------
+
+    def _take_out(self, pod: str) -> None:
+        self._active.pop(pod, None)
+        self._backoff.discard(pod)
+        self._unschedulable.discard(pod)
 
     def _activate(self, entry: _Entry) -> None:
         by_priority = self._rules.kind is QueueKind.PRIORITY
@@ -222,9 +272,9 @@ class SchedulingQueue:
 
     def _move(self, entries: list[_Entry], now_ms: int) -> None:
         for entry in entries:
-            self._unschedulable.pop(entry.pod, None)
+            self._unschedulable.discard(entry.pod)
             if self._backoff_ends(entry) > now_ms:
-                self._backoff[entry.pod] = entry
+                self._backoff.add(entry)
             else:
                 self._activate(entry)
 

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from policy.decision.record import Keep
     from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
     from policy.store.ledger.entries import LedgerHead
-    from policy.store.ledger.findings import Finding, Harm, Pruning, VerifyResult
+    from policy.store.ledger.findings import Finding, Pruning, TamperKind, VerifyResult
     from policy.store.ledger.pruning import PrunedCluster, PrunePlan
     from policy.store.ledger.witnesses import KeptHead
     from policy.store.migrate import Check, Schema, check, current, downgrade, upgrade
     from policy.store.model import (
         ActivationRow,
+        CallAnswer,
+        CallMode,
         Cause,
         Change,
         ChangedState,
@@ -32,11 +34,14 @@ if TYPE_CHECKING:
         NominationEnd,
         NominationRow,
         Origin,
+        Proofs,
+        ProvedClaim,
         PruneScope,
         QueueInfo,
         Recorded,
         RecordedSession,
         RevisionRow,
+        ServedCall,
         SessionRecord,
         SessionRow,
         SessionStep,
@@ -52,6 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivationRow",
+    "CallAnswer",
+    "CallMode",
     "Cause",
     "Change",
     "ChangedState",
@@ -62,7 +69,6 @@ __all__ = [
     "DecisionRow",
     "EnvironmentRow",
     "Finding",
-    "Harm",
     "HypotheticalDecision",
     "ImportConflict",
     "ImportResult",
@@ -75,6 +81,8 @@ __all__ = [
     "NotFound",
     "Origin",
     "Progress",
+    "Proofs",
+    "ProvedClaim",
     "PrunePlan",
     "PruneScope",
     "PrunedCluster",
@@ -84,6 +92,7 @@ __all__ = [
     "RecordedSession",
     "RevisionRow",
     "Schema",
+    "ServedCall",
     "SessionRecord",
     "SessionRow",
     "SessionStep",
@@ -95,6 +104,7 @@ __all__ = [
     "StoredDecision",
     "StoredSession",
     "StrayPods",
+    "TamperKind",
     "VerifyResult",
     "check",
     "current",
@@ -104,6 +114,8 @@ __all__ = [
 
 _HOMES = {
     "ActivationRow": "policy.store.model",
+    "CallAnswer": "policy.store.model",
+    "CallMode": "policy.store.model",
     "Cause": "policy.store.model",
     "Change": "policy.store.model",
     "ChangedState": "policy.store.model",
@@ -114,7 +126,7 @@ _HOMES = {
     "DecisionRow": "policy.store.model",
     "EnvironmentRow": "policy.store.model",
     "Finding": "policy.store.ledger.findings",
-    "Harm": "policy.store.ledger.findings",
+    "TamperKind": "policy.store.ledger.findings",
     "HypotheticalDecision": "policy.store.record.decisions",
     "ImportConflict": "policy.store.errors",
     "ImportResult": "policy.store.model",
@@ -128,6 +140,8 @@ _HOMES = {
     "NotFound": "policy.store.errors",
     "Progress": "policy.store.record.importing",
     "PrunePlan": "policy.store.ledger.pruning",
+    "Proofs": "policy.store.model",
+    "ProvedClaim": "policy.store.model",
     "PruneScope": "policy.store.model",
     "PrunedCluster": "policy.store.ledger.pruning",
     "Pruning": "policy.store.ledger.findings",
@@ -138,6 +152,7 @@ _HOMES = {
     "Schema": "policy.store.migrate",
     "SessionRecord": "policy.store.model",
     "SessionRow": "policy.store.model",
+    "ServedCall": "policy.store.model",
     "SessionStep": "policy.store.model",
     "SnapshotMismatch": "policy.store.record.basis",
     "SqlResult": "policy.store.read.sql",

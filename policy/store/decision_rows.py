@@ -61,6 +61,7 @@ class Place:
     revision: int | None  #: the state it led to; None where it changed nothing
     origin: Origin
     hypothetical: bool
+    effective: bool = True  #: what it decided happens
 
 
 def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tuple[Any, ...]]]]:
@@ -74,7 +75,7 @@ def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tupl
         "preemptor_namespace": _namespace(record.preemptor),
     }
     criteria = record.candidates.criteria
-    evicted = record.evicted(hypothetical=place.hypothetical)
+    evicted = record.evicted(hypothetical=place.hypothetical or not place.effective)
     trace = record.trace
     parts: dict[Table, Iterable[Row]] = {
         DECISIONS: [line],

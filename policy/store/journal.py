@@ -41,6 +41,7 @@ class StoreJournal:
         clock: Callable[[], int],
         environment: str = "",
         origin: Origin = Origin.DECIDED,
+        cause: Cause = Cause.SIMULATION,
     ) -> None:
         """clock: milliseconds since 1970 UTC; the time at which a decision is recorded."""
         self._store = store
@@ -49,6 +50,7 @@ class StoreJournal:
         self._clock = clock
         self._environment = environment
         self._origin = origin
+        self._cause = cause
         self._activation: int | None = None
         self._active: RuleSet | None = None
         self._known: dict[str, RuleSet] = {}
@@ -179,7 +181,7 @@ class StoreJournal:
                 changes,
                 at_ms=at_ms,
                 source=source,
-                cause=Cause.SIMULATION,
+                cause=self._cause,
                 actor=self._actor,
                 expected_revision=expected_revision,
             )

@@ -18,6 +18,7 @@ class Cause(StrEnum):
     """Why a revision came about. Values are stored and never renamed."""
 
     IMPORT = "import"  # a dump was read
+    EXTENDER = "extender"  # objects that a scheduler's request to the service brought
     DECISION = "decision"  # a decision bound a pod, evicted pods or changed nominations
     LIVE = "live"  # an event of a real API server
     SIMULATION = "simulation"  # a step of a simulation beside its decisions
@@ -208,12 +209,44 @@ class DecisionRow:
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
+class CallMode(StrEnum):
+    """What the service does for a scheduler. Values are stored and never renamed."""
+
+    SHADOW = "shadow"  # answers with what was offered, records what it would have said
+    ENFORCE = "enforce"  # answers with what the rules decide
+
+
+class CallAnswer(StrEnum):
+    """What a scheduler was answered. Values are stored and never renamed."""
+
+    OFFERED = "offered"  # everything that it had offered
+    CHOSEN = "chosen"  # the decision's node with its victims, and no other
+    NONE = "none"  # no candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedCall:
+    """A scheduler's call that a decision was made for, beside what the decision itself says."""
+
+    mode: CallMode
+    form: str  #: `full` (with the victims' objects) or `meta` (with their uids)
+    caller: str  #: token or certificate that called; "" where none was needed
+    request_digest: str  #: `sha256:` and the hash of the request's body
+    request_bytes: int
+    answer: CallAnswer
+    failure: str  #: why the answer is that of `--on-failure`; "" where it is not
+    from_request: tuple[str, ...]  #: pods whose state was taken from the request, namespace/name
+    arrived_ms: int
+    duration_us: int  #: from the arrival of the request until the decision could be written
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDecision:
     """Everything that the database keeps of a decision."""
 
     row: DecisionRow
     record: DecisionRecord
+    served: ServedCall | None = None  #: the call that it answers; None without one
 
     @classmethod
     def unsaved(
@@ -263,6 +296,22 @@ class NominationRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProvedClaim:
+    """One claim that was proved of a rule set, about itself or against another one."""
+
+    claim: str
+    against: str = ""  #: digest of the other rule set; "" where the claim names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proofs:
+    """What an activation required to be proved, and by which solver it was."""
+
+    claims: tuple[ProvedClaim, ...]
+    solver: str  #: name and version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRow:
     """A rule set that was made the active one of an environment."""
 
@@ -275,6 +324,7 @@ class ActivationRow:
     actor: str  #: who claimed to
     reason: str
     source: str  #: file that the rule set was read from
+    proofs: Proofs | None  #: what had to be proved before; None where nothing was asked for
     process_uid: int | None  #: user id of the process that wrote it; None in older records
     process_user: str  #: the system's name of that user
     database_user: str  #: whom Postgres authenticated; "" on SQLite

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from policy.store import migrate
+from policy.store import announcing, migrate
 from policy.store.connection import Database, parse_url
 from policy.store.errors import shown
 from policy.store.faces import OneView, Transactions
@@ -101,6 +102,10 @@ class Store(Rooms):
         """The rooms as they are at one instant, for several reads that must agree."""
         with self._database.reading() as connection:
             yield Rooms(OneView(connection))
+
+    def news(self, stop: threading.Event, *, every: float) -> Iterator[None]:
+        """One item whenever something may have been written, at least every so many seconds."""
+        return announcing.news(self._database.url, stop, every=every)
 
     def sql(
         self,

@@ -183,3 +183,239 @@ def test_what_1_28_compares_is_labelled(policy: Policy, cluster: Cluster) -> Non
         "`lowest-top-priority` compares the priority of the first listed victim: on n1 that is 10"
         " (shop/web), although shop/big of 99 goes as well\n"
     ) in explained(policy, database)
+
+
+# --- the same instant, the same rules ------------------------------------------------------------
+
+
+def busy(cluster: Cluster) -> str:
+    return cluster(
+        a_node("n1"),
+        a_pod("shop/old", "n1", 0, 2, "2026-11-20T10:00:00Z"),
+        a_pod("shop/new", "n1", 0, 2, "2026-11-20T11:00:00Z"),
+        a_pod("shop/high", "", 100, 2),
+    )
+
+
+def test_what_if_at_a_decision_is_that_decision(policy: Policy, cluster: Cluster) -> None:
+    """Its time, seed and rules; the digest is the same, and what was taken over is said."""
+    database = busy(cluster)
+    done = policy(
+        *("preempt", "shop/high", "--now", NOW, "--seed", "7", "--rules", "kube-1.28"),
+        *("--db", database, "-o", "json"),
+    )
+    digest = json.loads(done.out)["digest"]
+    again = policy(
+        "what-if", "shop/high", "--at", "decision:1", "--depth", "1", "--db", database, "-o", "json"
+    )
+    assert json.loads(again.out)[0]["digest"] == digest
+    said = f"as decision 1 was made: for {NOW}, seed 7, rules kube-1.28\n"
+    assert again.err.startswith(said)
+
+
+def test_a_stored_rule_set_is_named_by_its_digest_everywhere(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """preempt, run, what-if, compare, rules show, explain, lint and diff."""
+    database = busy(cluster)
+    policy("preempt", "shop/high", "--now", NOW, "--rules", "kube-1.28", "--db", database)
+    query = "SELECT digest FROM rule_sets"
+    digest = policy("sql", query, "--db", database, "-o", "csv").out.split()[1]
+    rules = ("--rules", digest[:20], "--db", database)
+    for command in (
+        ("preempt", "shop/high", "--dry-run", *rules),
+        ("run", "--dry-run", *rules),
+        ("what-if", *rules),
+        ("compare", *rules),
+        ("rules", "explain", digest, "--db", database),
+        ("rules", "lint", digest, "--db", database),
+        ("rules", "diff", digest, "kube-1.28", "--db", database),
+    ):
+        done = policy(*command)
+        assert done.status == 0, (command, done.err)
+    shown = policy("rules", "show", digest, "--db", database)
+    assert shown.err == f"{digest}\n"
+
+
+def test_an_environment_means_the_same_everywhere(
+    policy: Policy, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--env and POLICY_ENV in run, what-if, compare and rules."""
+    database = busy(cluster)
+    policy("preempt", "shop/high", "--now", NOW, "--db", database)
+    at = ("--db", database)
+    assert policy("env", "create", "prod", *at).status == 0
+    assert policy("env", "activate", "prod", "kube-1.28", "--reason", "test", *at).status == 0
+    monkeypatch.setenv("POLICY_ENV", "prod")
+    compared = json.loads(policy("compare", *at, "-o", "json").out)
+    assert "kube-1.28" in json.dumps(compared)
+    shown = [policy("rules", "show", *at), policy("rules", "show", "--env", "prod", *at)]
+    assert [done.err for done in shown] == [policy("rules", "show", "kube-1.28").err] * 2
+    done = policy("what-if", "shop/high", *at, "-o", "json")
+    assert (done.status, policy("run", "--dry-run", *at).status) == (0, 0)
+    wrong = policy("rules", "show", "kube-1.36", "--env", "prod", *at)
+    assert (wrong.status, "cannot be given as an argument as well" in wrong.err) == (2, True)
+
+
+def test_a_dump_is_of_the_time_that_it_is_given(
+    policy: Policy, tmp_path: Path, cluster: Cluster
+) -> None:
+    """State and nominations have the time decided for; states come in their order."""
+    dump, database = tmp_path / "d.json", str(tmp_path / "dated.db")
+    items = [a_node("n1"), a_pod("shop/low", "n1", 0, 4, START), a_pod("shop/high", "", 100, 4)]
+    dump.write_text(json.dumps({"kind": "List", "items": items}))
+    done = policy("import", dump, "--at", "2026-11-20 12:00", "--db", database)
+    assert "`2026-11-20 12:00` is read as 2026-11-20T12:00:00Z (in UTC;" in done.err
+    policy("preempt", "shop/high", "--now", NOW, "--db", database)
+    query = "SELECT made_at FROM v_nominations"
+    assert policy("sql", query, "--db", database, "-o", "csv").out.split()[1:] == [
+        "2026-11-21T00:00:00.000Z"
+    ]
+    shown = policy(
+        *("state", "show", "pods", "--at", "2026-11-20T23:00:00Z", "--db", database, "-o", "json")
+    )
+    assert "DisruptionTarget" not in shown.out
+    items.append(a_node("n2"))
+    dump.write_text(json.dumps({"kind": "List", "items": items}))
+    late = policy("import", dump, "--at", "2026-11-20T13:00:00Z", "--db", database)
+    assert (late.status, late.err.splitlines()[0]) == (
+        1,
+        "cluster `default` has a state of 2026-11-21T00:00:00Z already, later than"
+        " 2026-11-20T13:00:00Z",
+    )
+
+
+# --- from the victim -----------------------------------------------------------------------------
+
+
+def owned(pod: dict[str, Any], owner: str) -> dict[str, Any]:
+    kind, _, name = owner.partition("/")
+    reference = {"kind": kind, "name": name, "uid": owner, "controller": True}
+    pod["metadata"]["ownerReferences"] = [reference]
+    return pod
+
+
+@pytest.fixture
+def evicted(policy: Policy, cluster: Cluster) -> str:
+    """A database in which shop/web-1 of ReplicaSet/web left for shop/high, in environment prod."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        owned(a_pod("shop/web-1", "n1", 0, 4, START), "ReplicaSet/web"),
+        a_pod("shop/db", "n2", 5, 4, START),
+        a_pod("shop/high", "", 100, 4),
+    )
+    at = ("--db", database)
+    for command in (
+        ("env", "create", "prod", *at),
+        ("env", "activate", "prod", "kube-1.36", "--reason", "as ever", *at),
+        ("preempt", "shop/high", "--env", "prod", "--now", NOW, *at),
+    ):
+        assert policy(*command).status == 0
+    return database
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("shop/web-1", "web-1", "shop/ReplicaSet/web", "ReplicaSet/web"),
+        *("shop/web", "web"),
+    ],
+)
+def test_an_eviction_is_found_from_its_victim(policy: Policy, evicted: str, name: str) -> None:
+    """By pod, owner or name: preemptor, decision, node, rule, criterion, environment, activator."""
+    done = policy("who", name, "--db", evicted, "-o", "json")
+    [row] = json.loads(done.out)
+    wanted = {
+        "victim": "shop/web-1",
+        "owner": "ReplicaSet/web",
+        "preemptor": "shop/high",
+        "node": "n1",
+        "decision": 1,
+        "rule": "lower-priority",
+        "criterion": "lowest-top-priority",
+        "environment": "prod",
+        "activation_reason": "as ever",
+    }
+    assert {key: row[key] for key in wanted} == wanted
+
+
+def test_an_eviction_is_found_by_its_time(policy: Policy, evicted: str) -> None:
+    """Near a time, or since one; without any the status is 1."""
+    at = ("--db", evicted)
+    near = ("--around", "2026-11-21T00:40:00Z")
+    assert policy("who", "web", *near, *at).status == 0
+    assert policy("who", "web", *near, "--within", "30", *at).status == 1
+    assert policy("who", "web", "--since", "2026-11-21T00:00:01Z", *at).status == 1
+    assert policy("who", "shop/we%", *at).err == "no eviction of `shop/we%` is recorded\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "found"),
+    [
+        ("--pod", "shop/high", 1),
+        ("--pod", "shop/web-1", 1),
+        ("--victim", "shop/web-1", 1),
+        ("--victim", "shop/high", 0),
+        ("--workload", "shop/ReplicaSet/web", 1),
+        ("--workload", "shop/ReplicaSet/other", 0),
+    ],
+)
+def test_decisions_are_found_from_their_pods(
+    policy: Policy, evicted: str, option: str, value: str, found: int
+) -> None:
+    """As preemptor or victim, or by the workload of a victim."""
+    done = policy("decisions", option, value, "--db", evicted, "-o", "json")
+    assert len(json.loads(done.out)) == found
+
+
+# --- could it have been avoided? -----------------------------------------------------------------
+
+
+def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: str) -> None:
+    """The nodes that lost, the smallest change of each kind, each rule and environment alone."""
+    done = policy("avoidable", "1", "--db", evicted, "-o", "json")
+    found = json.loads(done.out)
+    assert [(a["node"], a["victims"], a["eliminated_by"]) for a in found["alternatives"]] == [
+        ("n2", ["shop/db"], "lowest-top-priority")
+    ]
+    changes = [(c["kind"], c["what"], c["instead"]["victims"]) for c in found["changes"]]
+    assert changes == [
+        (
+            "budget",
+            "a disruption budget that allows no disruption of shop app=web-1",
+            ["shop/db"],
+        ),
+        ("priority", "priority 6 for shop/web-1 (was 0)", ["shop/db"]),
+        ("node", "one more node like n1", []),
+    ]
+    assert [(e["what"], e["spared"]) for e in found["environments"]] == [
+        ("prod (kube-1.36)", False)
+    ]
+    assert {r["what"] for r in found["rules"]} >= {"minimum-run-time", "pdb-hard-limit"}
+
+
+def test_a_shipped_rule_that_spares_is_the_smallest_change(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """A pod that runs for a minute is spared by `minimum-run-time`; the preemptor waits then."""
+    database = cluster(
+        a_node("n1"),
+        a_pod("shop/young", "n1", 0, 4, "2026-11-20T23:59:00Z"),
+        a_pod("shop/high", "", 100, 4),
+    )
+    preempted(policy, database, "shop/high")
+    done = policy("avoidable", "1", "--db", database)
+    assert done.out.splitlines()[0] == (
+        "shop/young would have stayed with minimum-run-time: shop/high waits (no-candidate)"
+    )
+
+
+def test_where_no_pod_was_evicted_there_is_nothing_to_avoid(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """The command says so, and its status is 1."""
+    database = cluster(a_node("n1"), a_pod("shop/high", "", 100, 4))
+    preempted(policy, database, "shop/high")
+    done = policy("avoidable", "1", "--db", database)
+    assert (done.status, done.err) == (1, "decision 1 evicts no pod\n")

@@ -93,6 +93,7 @@ def workplace(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "data").mkdir(parents=True)
     (tmp_path / "tests" / "data" / "conformance").symlink_to(recordings)
     shutil.copy(recordings / "kube-1.28.jsonl.gz", tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     programs = tmp_path / "bin"
     programs.mkdir()
     _program(programs / "kubectl", f"exec cat {tmp_path / 'dumps' / 'all.yaml'}")
@@ -144,8 +145,29 @@ def test_the_example_of_a_server_runs(
     assert done.returncode == 0, done.stderr
 
 
+def test_the_example_of_the_service_serves(workplace: Path, databases: Path) -> None:
+    """Each line of the example starts a service that answers, and ends well by SIGTERM."""
+    shutil.copy(databases / "decided.db", workplace / "policy.db")
+    made = [
+        'policy env create prod; policy env activate prod environments/prod --reason "first rules"',
+        *(
+            f"{line} --port 0 2>log & pid=$!\n"
+            "until grep -q 'running on' log; do kill -0 $pid; sleep 0.1; done\n"
+            "kill $pid; wait $pid"
+            for line in docs.examples(COMMANDS["policy serve"])
+        ),
+    ]
+    done = shell(workplace, "\n".join(made))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
-    "path", [path for path in COMMANDS if not path.startswith("policy db reader")]
+    "path",
+    [
+        path
+        for path in COMMANDS
+        if not path.startswith("policy db reader") and path != "policy serve"
+    ],
 )
 def test_the_example_runs(workplace: Path, databases: Path, path: str) -> None:
     """An example typed in as it stands ends without an error."""

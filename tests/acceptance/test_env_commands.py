@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from policy.cli.app import cli
+from policy.proving.solver import version
+from policy.rules import RuleSet
 from policy.store import Store
+from policy.store.record.environments import RuleSetChanged
 from tests.contract.builders import NOW, a_cluster
 
 RULES = """\
@@ -138,3 +142,77 @@ def test_a_file_without_cases_is_activated_with_a_warning(database: Path) -> Non
         "warning: there are no cases beside `mine.yaml`: what it decides is not tested\n",
         ("mine", 2),
     )
+
+
+def shown() -> dict[str, Any]:
+    """The newest activation of `prod`, as `env show` has it."""
+    whole: dict[str, Any] = json.loads(policy("env", "show", "prod", "--output", "json").stdout)
+    newest: dict[str, Any] = whole["activations"][0]
+    return newest
+
+
+PROTECTS = "spec: {victims: {forbid: [{id: mine, when: victim.namespace == 'mine'}]}}\n"
+
+
+def test_an_activation_keeps_what_was_proved(database: Path) -> None:
+    """Claims, the digest compared with and the solver stand in the row, which the ledger covers."""
+    Path("mine.yaml").write_text(RULES.replace("kube-1.35", "kube-1.28") + PROTECTS)
+    never = "never:victim.namespace == 'mine'"
+    required = ["--require-proof", never, "--require-proof", "at-least:active"]
+    before = shown()["digest"]
+    done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new", *required)
+    assert done.return_value == 0
+    claims = [
+        {"claim": "no victim of equal or higher priority", "against": ""},
+        {"claim": "never: victim.namespace == 'mine'", "against": ""},
+        {"claim": "at least as protective as `kube-1.28`, which is active", "against": before},
+    ]
+    assert shown()["proofs"] == {"claims": claims, "solver": version()}
+    assert policy("audit", "verify").return_value == 0
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ("never:victim.namespace == 'mine'", "refuted: never: victim.namespace == 'mine'"),
+        ("at-least:active", "refuted: at least as protective as `strict`, which is active"),
+    ],
+)
+def test_what_is_refuted_changes_nothing(database: Path, claim: str, said: str) -> None:
+    """The counterexample is shown, and the exit status is that of `rules prove`."""
+    Path("strict.yaml").write_text(RULES.replace("mine", "strict") + PROTECTS)
+    assert policy("env", "activate", "prod", "strict.yaml", "--reason", "s").return_value == 0
+    done = policy(
+        "env", "activate", "prod", "kube-1.35", "--reason", "new", "--require-proof", claim
+    )
+    assert (done.return_value, active()) == (5, ("strict", 2))
+    assert said in done.stderr
+    assert done.stderr.endswith("not everything is proved; nothing was activated\n")
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ("always:true", "`always:true` is nothing that can be proved"),
+        ("never:", "`never:` is nothing that can be proved"),
+        ("never:victim.nmae == 'x'", "`victim.nmae == 'x'`: unknown variable `victim.nmae`"),
+    ],
+)
+def test_a_claim_that_is_none_is_refused(database: Path, claim: str, message: str) -> None:
+    done = policy("env", "activate", "prod", "kube-1.35", "--reason", "n", "--require-proof", claim)
+    assert (message in str(done.exception), active()) == (True, ("kube-1.28", 1))
+
+
+def test_a_proof_against_rules_that_are_active_no_more_is_none(database: Path) -> None:
+    """Another activation came first: the claim was about the rules before it."""
+    with Store.open("policy.db") as store, pytest.raises(RuleSetChanged):
+        store.record.activate(
+            "prod",
+            rules=RuleSet.load("kube-1.36"),
+            reason="new",
+            source="kube-1.36",
+            at_ms=NOW,
+            actor="ann",
+            instead_of=RuleSet.load("kube-1.35").digest,
+        )
+    assert active() == ("kube-1.28", 1)

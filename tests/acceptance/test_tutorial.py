@@ -32,3 +32,27 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     )
     assert (len(blocks), done.returncode) == (9, 0), done.stderr
     assert "u-124f2d/j6250420492-236 preempts 5 pods on m-336037235" in done.stdout
+
+
+def test_an_investigation_runs_as_it_is_written(tmp_path: Path) -> None:
+    """From the victim to the answer in three commands, whose output is that of the page."""
+    shutil.copytree(PROJECT / "examples" / "investigate", tmp_path / "examples" / "investigate")
+    page = (PROJECT / "docs" / "investigate.md").read_text()
+    blocks = BLOCK.findall(page)
+    environment = {name: value for name, value in os.environ.items() if "POLICY" not in name}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (len(blocks), done.returncode) == (4, 0), done.stderr
+    yesterday = re.search(r"is read as ([0-9-]+)T14:00:00Z", done.stderr)
+    assert yesterday is not None
+    printed = done.stdout.replace(yesterday[1], "2026-11-21")
+    shown = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    missing = [line for text in shown for line in text.splitlines() if line not in printed]
+    assert (len(shown), missing) == (3, [])

@@ -17,7 +17,7 @@ from policy.proving.counts import Relation, compared
 from policy.proving.lists import decided
 from policy.proving.questions import (
     Finding,
-    Verdict,
+    Proof,
     at_least,
     load_condition,
     never,
@@ -25,7 +25,7 @@ from policy.proving.questions import (
     no_inversion,
     same,
 )
-from policy.proving.solver import Limits, Status
+from policy.proving.solver import Limits, SolverStatus
 from policy.proving.world import World
 from policy.rules import RuleSet
 from policy.rules.files import shipped_environments, shipped_names, shipped_rules
@@ -83,14 +83,14 @@ def test_every_shipped_condition_is_understood(name: str) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_shipped_set_takes_a_victim_of_equal_or_higher_priority(name: str) -> None:
     """The claim that is always checked, proved of all that is shipped."""
-    assert no_inversion(RuleSet.load(name), LIMITS).verdict is Verdict.PROVED
+    assert no_inversion(RuleSet.load(name), LIMITS).verdict is Proof.PROVED
 
 
 @pytest.mark.parametrize("name", shipped_environments())
 def test_no_rule_of_an_environment_is_dead(name: str) -> None:
     """Every rule decides in a case that the product replays."""
     found = no_dead_rule(RuleSet.load(name), LIMITS)
-    assert (found.verdict, found.detail) == (Verdict.PROVED, "")
+    assert (found.verdict, found.detail) == (Proof.PROVED, "")
 
 
 @pytest.mark.slow
@@ -98,21 +98,21 @@ def test_no_rule_of_an_environment_is_dead(name: str) -> None:
 def test_no_shipped_rule_is_dead(name: str) -> None:
     """Every rule decides in a case that the product replays."""
     found = no_dead_rule(RuleSet.load(name), LIMITS)
-    assert (found.verdict, found.detail) == (Verdict.PROVED, "")
+    assert (found.verdict, found.detail) == (Proof.PROVED, "")
 
 
 @pytest.mark.parametrize(
     ("stricter", "laxer", "verdict"),
     [
-        ("environments/staging", "environments/dev", Verdict.PROVED),
-        ("environments/prod", "environments/dev", Verdict.PROVED),
+        ("environments/staging", "environments/dev", Proof.PROVED),
+        ("environments/prod", "environments/dev", Proof.PROVED),
         # Production allows fewer pods, which use up fewer disruptions of a budget.
-        ("environments/prod", "environments/staging", Verdict.BUDGETS),
-        ("environments/dev", "environments/staging", Verdict.REFUTED),
-        ("environments/staging", "environments/prod", Verdict.REFUTED),
+        ("environments/prod", "environments/staging", Proof.BUDGETS),
+        ("environments/dev", "environments/staging", Proof.REFUTED),
+        ("environments/staging", "environments/prod", Proof.REFUTED),
     ],
 )
-def test_environments_protect_in_steps(stricter: str, laxer: str, verdict: Verdict) -> None:
+def test_environments_protect_in_steps(stricter: str, laxer: str, verdict: Proof) -> None:
     """Production protects what staging protects, and staging what development protects."""
     found = at_least(RuleSet.load(stricter), RuleSet.load(laxer), LIMITS)
     assert found.verdict is verdict, found.detail
@@ -122,7 +122,7 @@ def test_a_set_without_priorities_is_refuted_and_replayed(tmp_path: Path) -> Non
     """A rule that allows every pod takes one of the preemptor's own priority."""
     rules = rule_set({"id": "anyone", "verdict": "allow"})
     found = no_inversion(rules, LIMITS)
-    assert found.verdict is Verdict.REFUTED
+    assert found.verdict is Proof.REFUTED
     assert replays(found, tmp_path / "x.cases.yaml", rules)
 
 
@@ -146,7 +146,7 @@ def test_a_counterexample_replays_as_a_case(unwanted: str, tmp_path: Path) -> No
     """What is refuted is a case that the product fails."""
     rules = RuleSet.load("kube-1.35")
     found = never(rules, load_condition(unwanted), LIMITS)
-    assert found.verdict is Verdict.REFUTED, found.detail
+    assert found.verdict is Proof.REFUTED, found.detail
     assert replays(found, tmp_path / "x.cases.yaml", rules)
 
 
@@ -154,7 +154,7 @@ def test_what_is_denied_first_is_proved() -> None:
     """A rule above the one that allows protects its pods from everything."""
     rules = rule_set(deny("payments", "victim.namespace.startsWith('pay')"), LOWER)
     found = never(rules, load_condition("victim.namespace == 'payments'"), LIMITS)
-    assert found.verdict is Verdict.PROVED
+    assert found.verdict is Proof.PROVED
 
 
 def test_a_condition_without_a_value_fails_closed_in_proofs_too() -> None:
@@ -163,7 +163,7 @@ def test_a_condition_without_a_value_fails_closed_in_proofs_too() -> None:
     unwanted = load_condition("victim.cpuMilli == 0")
     closed = never(rule_set(broken, LOWER), unwanted, LIMITS)
     opened = never(rule_set({**broken, "onError": "skip"}, LOWER), unwanted, LIMITS)
-    assert (closed.verdict, opened.verdict) == (Verdict.PROVED, Verdict.REFUTED)
+    assert (closed.verdict, opened.verdict) == (Proof.PROVED, Proof.REFUTED)
 
 
 def test_what_is_not_understood_is_never_refuted_unseen() -> None:
@@ -171,9 +171,9 @@ def test_what_is_not_understood_is_never_refuted_unseen() -> None:
     march = deny("march", "victim.startTime.getMonth() == 2")
     found = never(RuleSet.load("kube-1.35"), load_condition(march["when"]), LIMITS)
     assert found.not_understood == ("(victim.startTime.getMonth() == 2)",)
-    assert found.verdict in (Verdict.UNKNOWN, Verdict.REFUTED)
+    assert found.verdict in (Proof.UNKNOWN, Proof.REFUTED)
     assert never(rule_set(march, LOWER), load_condition(march["when"]), LIMITS).verdict is (
-        Verdict.PROVED
+        Proof.PROVED
     )
 
 
@@ -187,7 +187,7 @@ def test_two_rules_together_shadow_a_third() -> None:
     )
     found = no_dead_rule(rules, LIMITS)
     assert (found.verdict, found.detail) == (
-        Verdict.REFUTED,
+        Proof.REFUTED,
         "never decides: `gold` (victims.eligible)",
     )
 
@@ -196,7 +196,7 @@ def test_the_same_rules_in_other_words_are_the_same() -> None:
     """Equal to whoever is taken, not to how it is written."""
     turned = {**LOWER, "when": "!(preemptor.priority <= victim.priority)"}
     found = same(rule_set(turned), RuleSet.load("kube-1.35"), LIMITS)
-    assert found.verdict is Verdict.PROVED, found.detail
+    assert found.verdict is Proof.PROVED, found.detail
 
 
 def test_counts_of_allowed_pods_are_compared_before_they_are_shared() -> None:
@@ -216,14 +216,17 @@ def test_a_solver_that_hangs_is_unknown_in_time() -> None:
     cubes = [a * a * a + b * b * b + c * c * c == 114, a > 10**6, b < -(10**6)]
     began = time.monotonic()
     answer = solver.ask(cubes, limits=Limits(seconds=2))
-    assert (answer.status, answer.reason) == (Status.UNKNOWN, "the time limit")
+    assert (answer.status, answer.reason) == (SolverStatus.UNKNOWN, "the time limit")
     assert time.monotonic() - began < 3
 
 
 def test_a_solver_that_is_greedy_is_unknown() -> None:
     """A process without memory answers nothing, and says so."""
     answer = solver.ask([z3.Int("a") > 0], limits=Limits(memory_bytes=40 * 1024**2))
-    assert (answer.status, answer.reason) == (Status.UNKNOWN, "the solver ended without an answer")
+    assert (answer.status, answer.reason) == (
+        SolverStatus.UNKNOWN,
+        "the solver ended without an answer",
+    )
 
 
 def test_without_the_extra_the_command_names_the_install_line(

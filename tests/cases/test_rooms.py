@@ -32,6 +32,9 @@ ROOMS = (
     "workers",
     "conformance",
     "audit",
+    "parts",
+    "simulation",
+    "server",
     "cli",
 )
 """From the ground up: a room imports from itself and from those before it."""

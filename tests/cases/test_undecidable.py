@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.cli.app import cli
 from policy.cluster import times
@@ -102,7 +102,7 @@ def test_a_run_goes_on_and_the_error_replays(database_url: str) -> None:
         ("default/high", "error", MESSAGE, None)
     ]
     assert [step.decision.outcome for step in steps] == [Outcome.ERROR, Outcome.BIND]
-    assert [result.verdict for result in replayed] == [Verdict.EQUAL] * 2
+    assert [result.verdict for result in replayed] == [ReplayVerdict.EQUAL] * 2
 
 
 def test_the_exit_status_says_that_there_were_errors(database_url: str) -> None:

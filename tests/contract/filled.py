@@ -37,7 +37,17 @@ from policy.cluster.objects import (
     WorkloadSpec,
 )
 from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
-from policy.store import Cause, QueueInfo, SessionRecord, SessionStep, Store
+from policy.store import (
+    CallAnswer,
+    CallMode,
+    Cause,
+    Origin,
+    QueueInfo,
+    ServedCall,
+    SessionRecord,
+    SessionStep,
+    Store,
+)
 from policy.store.observed import NewObservation
 from policy.store.record.following import Gap
 from tests.contract.builders import (
@@ -52,6 +62,19 @@ from tests.contract.builders import (
     a_victim,
     made_on,
     the_changes,
+)
+
+A_CALL = ServedCall(
+    mode=CallMode.SHADOW,
+    form="meta",
+    caller="scheduler",
+    request_digest="sha256:" + 64 * "c",
+    request_bytes=1234,
+    answer=CallAnswer.OFFERED,
+    failure="no decision was recorded within 1000 ms",
+    from_request=("team/urgent",),
+    arrived_ms=NOW + 10,
+    duration_us=2500,
 )
 
 
@@ -152,7 +175,16 @@ def fill(store: Store, cluster: str = "default") -> None:
         **record,
     )
     again = made_on(store, a_decision(seed=8), cluster)
-    store.record.decision(cluster, again, [], expected_revision=2, at_ms=NOW + 11, **record)
+    store.record.decision(
+        cluster,
+        again,
+        [],
+        expected_revision=2,
+        at_ms=NOW + 11,
+        origin=Origin.EXTENDER,
+        served=A_CALL,
+        **record,
+    )
     store.record.decision(
         cluster,
         made_on(

@@ -30,7 +30,7 @@ APART = ["valid_to", "manifest", "canonical"]
 TRUTHS = ["eligible", "fits", "evaluate_all", "hypothetical", "evicted", "pdb_violating"]
 TRUTHS += ["already_terminating", "unschedulable", "terminating", "global_default", "scheduled"]
 TRUTHS += ["reclaimable"]
-TRUTHS += ["counted", "allocated"]
+TRUTHS += ["allocated", "counted"]
 
 
 def sha256(data):

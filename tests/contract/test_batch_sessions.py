@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 from sqlalchemy import update
 
-from policy.audit.inputs import MissingInput, Verdict
+from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.session_replay import SessionReplayer, recorded_result
 from policy.batch import BatchRules
 from policy.cluster.objects import (
@@ -201,7 +201,7 @@ def test_a_concurrent_change_is_seen(store):
     assert (held.base_revision, held.recording.revision) == (2, 3)
     assert held.result.allocated == {"ml/train-1": "n3"}
     assert [row.base_revision for row in store.read.sessions()] == [2]
-    assert verdicts(store) == [(1, Verdict.EQUAL)]
+    assert verdicts(store) == [(1, ReplayVerdict.EQUAL)]
 
 
 class NeverCurrent(StoreJournal):
@@ -241,7 +241,7 @@ def test_settling_ends_with_the_gang_in_place(store):
         ("train-0", "n1", "Running"),
         ("train-1", "n2", "Running"),
     ]
-    assert verdicts(store) == [(i, Verdict.EQUAL) for i in range(1, 7)]
+    assert verdicts(store) == [(i, ReplayVerdict.EQUAL) for i in range(1, 7)]
     assert store.ledger.verify().ok
 
 
@@ -254,7 +254,7 @@ def test_a_change_between_two_sessions_takes_part_in_the_settling(store):
     binds = {pod: node for one in held for pod, node in one.result.binds.items()}
     assert (held[0].base_revision, binds) == (4, {"ml/train-0": "n1", "ml/train-1": "n2"})
     assert "n3" in held[0].before.nodes.index
-    assert {verdict for _, verdict in verdicts(store)} == {Verdict.EQUAL}
+    assert {verdict for _, verdict in verdicts(store)} == {ReplayVerdict.EQUAL}
 
 
 # --- replayed ----------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_session_replays_equal_after_the_cluster_moved_on(store):
         source="watch",
         cause=Cause.LIVE,
     )
-    assert verdicts(store) == [(1, Verdict.EQUAL)]
+    assert verdicts(store) == [(1, ReplayVerdict.EQUAL)]
 
 
 def test_rules_changed_on_disk_do_not_matter(store, tmp_path):
@@ -281,7 +281,7 @@ def test_rules_changed_on_disk_do_not_matter(store, tmp_path):
     scheduler_of(store, rules=BatchRules.load(file)).run()
     file.write_text(file.read_text().replace("reclaim, ", ""))
     assert BatchRules.load(file).actions == ("allocate", "backfill", "preempt")
-    assert verdicts(store) == [(1, Verdict.EQUAL)]
+    assert verdicts(store) == [(1, ReplayVerdict.EQUAL)]
 
 
 def test_the_first_difference_is_named(store):
@@ -292,7 +292,7 @@ def test_the_first_difference_is_named(store):
         forged, honest.queues, now_ms=honest.now_ms, expected_revision=1, rules=RULES
     )
     (found,) = SessionReplayer(store).replay_all(store.read.sessions())
-    assert found.verdict is Verdict.DIFFERENT
+    assert found.verdict is ReplayVerdict.DIFFERENT
     difference = found.difference
     assert (difference.path, difference.recorded, difference.replayed) == (
         "evicts[0]",
@@ -311,7 +311,10 @@ def test_another_state_is_no_difference(store, database_url):
         )
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.read.sessions())
-    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.STATE_DIGEST,))
+    assert (found.verdict, found.missing) == (
+        ReplayVerdict.INCOMPLETE,
+        (MissingInput.STATE_DIGEST,),
+    )
 
 
 def test_other_rules_are_no_difference(store, database_url):
@@ -321,7 +324,10 @@ def test_other_rules_are_no_difference(store, database_url):
         connection.execute(update(RULE_SETS).values(canonical=RULES.canonical + " "))
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.read.sessions())
-    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.RULE_SET_DIGEST,))
+    assert (found.verdict, found.missing) == (
+        ReplayVerdict.INCOMPLETE,
+        (MissingInput.RULE_SET_DIGEST,),
+    )
 
 
 def test_rules_that_are_gone_are_said(store, database_url):
@@ -331,7 +337,7 @@ def test_rules_that_are_gone_are_said(store, database_url):
         connection.execute(RULE_SETS.delete())
         connection.commit()
     (found,) = SessionReplayer(store).replay_all(store.read.sessions())
-    assert (found.verdict, found.missing) == (Verdict.INCOMPLETE, (MissingInput.RULE_SET,))
+    assert (found.verdict, found.missing) == (ReplayVerdict.INCOMPLETE, (MissingInput.RULE_SET,))
 
 
 def test_a_session_that_is_not_there_is_said(store):

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from policy.decision.model import Outcome
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
-from policy.store import Harm, HypotheticalDecision, NotFound, Store, StoreError
+from policy.store import HypotheticalDecision, NotFound, Store, StoreError, TamperKind
 from policy.store.journal import StoreJournal
 from policy.store.record.environments import RuleSetChanged
 from tests.contract.builders import (
@@ -202,7 +202,7 @@ def test_a_changed_activation_is_found_and_named(store, database_url, table, cha
         connection.execute(text(f"UPDATE {table} SET {changes} WHERE id = {number}"))
         connection.commit()
     first = store.ledger.verify().findings[0]
-    assert (first.harm, first.subject) == (Harm.CHANGED, subject)
+    assert (first.harm, first.subject) == (TamperKind.CHANGED, subject)
 
 
 def test_an_environment_without_rules_decides_nothing(store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine, event, text
 
 from policy.audit.compare import Change, Comparison
-from policy.audit.inputs import MissingInput, Verdict
+from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.recorded import Comparing, Skipped
 from policy.audit.replay import replay_all
 from policy.extenders.client import HttpExtenders
@@ -48,7 +48,7 @@ def test_replay_asks_the_record_and_not_the_network(database_url: str) -> None:
     """With the extender gone, the recorded answers give the same decision."""
     with Store.open(database_url) as store:
         ids = decided(store)
-        assert [r.verdict for r in replay_all(store, ids)] == [Verdict.EQUAL]
+        assert [r.verdict for r in replay_all(store, ids)] == [ReplayVerdict.EQUAL]
 
 
 def test_the_answers_of_many_decisions_are_read_together(database_url: str) -> None:
@@ -76,7 +76,7 @@ def test_the_answers_of_many_decisions_are_read_together(database_url: str) -> N
         event.listen(Engine, "before_cursor_execute", note)
         verdicts = [r.verdict for r in replay_all(store, ids)]
         event.remove(Engine, "before_cursor_execute", note)
-    assert verdicts == [Verdict.EQUAL, Verdict.EQUAL]
+    assert verdicts == [ReplayVerdict.EQUAL, ReplayVerdict.EQUAL]
     assert sum("decision_traces" in statement for statement in statements) == 1
 
 
@@ -112,6 +112,6 @@ def test_replay_says_which_answers_are_not_recorded(database_url: str) -> None:
             connection.commit()
         [replayed] = replay_all(store, ids)
         assert (replayed.verdict, replayed.missing) == (
-            Verdict.INCOMPLETE,
+            ReplayVerdict.INCOMPLETE,
             (MissingInput.EXTENDERS,),
         )

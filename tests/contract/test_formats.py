@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policy.audit.replay import MissingInput, Verdict, replay_all
+from policy.audit.replay import MissingInput, ReplayVerdict, replay_all
 from policy.audit.session_replay import SessionReplayer
 from policy.batch import BatchRules
 from policy.batch.result import ENGINE_VERSION as BATCH_ENGINE_VERSION
@@ -70,16 +70,16 @@ def upgraded(released: Released) -> Released:
 
 def replayed(
     engine: str, made_by: str, *, hypothetical: bool = False
-) -> tuple[Verdict, tuple[MissingInput, ...]]:
+) -> tuple[ReplayVerdict, tuple[MissingInput, ...]]:
     """What a replay gives.
 
     A decision of an older engine, or on a state that never was, is reported and not made again.
     """
     if made_by != engine:
-        return Verdict.INCOMPLETE, (MissingInput.ENGINE,)
+        return ReplayVerdict.INCOMPLETE, (MissingInput.ENGINE,)
     if hypothetical:
-        return Verdict.INCOMPLETE, (MissingInput.HYPOTHETICAL,)
-    return Verdict.EQUAL, ()
+        return ReplayVerdict.INCOMPLETE, (MissingInput.HYPOTHETICAL,)
+    return ReplayVerdict.EQUAL, ()
 
 
 def verdicts(store: Store, golden: dict[str, Any]) -> list[Any]:
@@ -186,8 +186,8 @@ def test_it_goes_back_to_its_schema_and_forth(upgraded: Released) -> None:
     with Store.open(upgraded.url) as store:
         assert store.ledger.verify(kept=[h["hash"] for h in upgraded.heads.values()]).ok
         assert {verdict for _, verdict, _ in verdicts(store, golden)} <= {
-            Verdict.EQUAL,
-            Verdict.INCOMPLETE,
+            ReplayVerdict.EQUAL,
+            ReplayVerdict.INCOMPLETE,
         }
 
 

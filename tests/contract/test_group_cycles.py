@@ -8,7 +8,7 @@ from sqlalchemy import update
 from policy import RuleSet
 from policy.audit.group_causes import Otherwise, otherwise, takers
 from policy.audit.group_replay import GroupReplayer
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
 from policy.preemption.decide import DecisionError
 from policy.scheduling.cycle import GroupStep, Scheduler, Step
@@ -95,7 +95,7 @@ def test_the_views_count_what_a_group_evicts(store):
 def test_a_cycle_replays_to_itself(store):
     scheduler_of(store).decide_group("default/train")
     rows = store.read.sessions(kind="group")
-    assert [r.verdict for r in GroupReplayer(store).replay_all(rows)] == [Verdict.EQUAL]
+    assert [r.verdict for r in GroupReplayer(store).replay_all(rows)] == [ReplayVerdict.EQUAL]
     assert list(SessionReplayer(store).replay_all(store.read.sessions(kind="batch"))) == []
 
 
@@ -105,8 +105,9 @@ def test_a_changed_record_is_told(store, database_url):
     with tampering(database_url) as connection:
         connection.execute(update(SESSION_STEPS).values(reason=""))
         connection.execute(update(SESSIONS).values(digest="sha256:0"))
+        connection.commit()
     (result,) = GroupReplayer(store).replay_all(store.read.sessions(kind="group"))
-    assert (result.verdict, store.ledger.verify().ok) == (Verdict.DIFFERENT, False)
+    assert (result.verdict, store.ledger.verify().ok) == (ReplayVerdict.DIFFERENT, False)
 
 
 def test_a_dry_run_changes_nothing(store):

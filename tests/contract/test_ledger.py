@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, delete, insert, select, text, update
 
-from policy.store import Harm, NotFound, Store, types
+from policy.store import NotFound, Store, TamperKind, types
 from policy.store.connection import make_engine, parse_url
 from policy.store.ledger.entries import hash_of
 from policy.store.tables import (
@@ -180,7 +180,7 @@ def test_cells_that_only_sqlite_holds_are_found(filled_url, harm, tried):
         connection.execute(text(harm))
         connection.commit()
         first = store.ledger.verify().findings[0]
-    assert (first.harm, first.decision_id) == (Harm.CHANGED, 1)
+    assert (first.harm, first.decision_id) == (TamperKind.CHANGED, 1)
 
 
 def test_every_deleted_row_is_found(filled_url, tried):
@@ -273,7 +273,7 @@ def test_the_first_harm_is_named(filled_url):
         first = store.ledger.verify().findings[0]
     assert (first.cluster, first.harm, first.decision_id, first.sequence) == (
         "default",
-        Harm.CHANGED,
+        TamperKind.CHANGED,
         1,
         5,
     )
@@ -294,7 +294,7 @@ def test_a_removed_decision_is_named(filled_url, tried):
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         take_out(connection, 2)
         found = store.ledger.verify().findings
-    assert [(f.harm, f.sequence, f.decision_id) for f in found] == [(Harm.REMOVED, 6, 2)]
+    assert [(f.harm, f.sequence, f.decision_id) for f in found] == [(TamperKind.REMOVED, 6, 2)]
 
 
 def test_a_removed_entry_of_something_else_names_no_decision(filled_url, tried):
@@ -305,7 +305,7 @@ def test_a_removed_entry_of_something_else_names_no_decision(filled_url, tried):
         connection.execute(text("DELETE FROM ledger WHERE cluster_id = 1 AND sequence = 8"))
         connection.commit()
         first = store.ledger.verify().findings[0]
-    assert (first.harm, first.sequence, first.decision_id) == (Harm.REMOVED, 8, None)
+    assert (first.harm, first.sequence, first.decision_id) == (TamperKind.REMOVED, 8, None)
 
 
 def test_decisions_that_exchange_their_numbers_are_found(filled_url, tried):
@@ -321,7 +321,7 @@ def test_decisions_that_exchange_their_numbers_are_found(filled_url, tried):
                 )
         connection.commit()
         first = store.ledger.verify().findings[0]
-    assert (first.harm, first.sequence) == (Harm.CHANGED, 5)
+    assert (first.harm, first.sequence) == (TamperKind.CHANGED, 5)
 
 
 @pytest.mark.parametrize("with_entry", [False, True])
@@ -348,7 +348,7 @@ def test_a_cluster_of_copied_entries_is_found(filled_url, tried):
             connection.execute(insert(LEDGER), copied)
         connection.commit()
         found = store.ledger.verify("copy").findings
-    assert Harm.CHANGED in {f.harm for f in found}
+    assert TamperKind.CHANGED in {f.harm for f in found}
 
 
 def test_reordered_entries_are_found(filled_url, tried):
@@ -362,7 +362,7 @@ def test_reordered_entries_are_found(filled_url, tried):
             )
         connection.commit()
         first = store.ledger.verify().findings[0]
-    assert (first.harm, first.sequence) == (Harm.REORDERED, 5)
+    assert (first.harm, first.sequence) == (TamperKind.REORDERED, 5)
 
 
 def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url, tried):
@@ -378,7 +378,7 @@ def test_a_kept_head_shows_that_the_end_was_cut_off(filled_url, tried):
         take_out(connection, store.read.decisions("default", limit=1)[0].id)
         assert store.ledger.verify().ok
         for found in (store.ledger.verify(kept=[head]), store.ledger.verify(from_hash=head)):
-            assert [f.harm for f in found.findings] == [Harm.REMOVED]
+            assert [f.harm for f in found.findings] == [TamperKind.REMOVED]
 
 
 def rewritten(connection: Connection, *, last: str | None) -> None:
@@ -406,7 +406,7 @@ def test_only_a_kept_head_shows_a_new_chain(filled_url, tried):
         rewritten(connection, last=None)
         assert store.ledger.verify().ok
         found = store.ledger.verify(kept=[head]).findings
-    assert [f.harm for f in found] == [Harm.REMOVED]
+    assert [f.harm for f in found] == [TamperKind.REMOVED]
 
 
 def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url, tried):
@@ -416,7 +416,7 @@ def test_a_hash_that_is_written_over_does_not_pass_for_the_kept_head(filled_url,
         head = store.ledger.head("default").hash
         rewritten(connection, last=head)
         for found in (store.ledger.verify(kept=[head]), store.ledger.verify(from_hash=head)):
-            assert [(f.harm, f.sequence) for f in found.findings] == [(Harm.CHANGED, 10)]
+            assert [(f.harm, f.sequence) for f in found.findings] == [(TamperKind.CHANGED, 10)]
 
 
 def test_verification_from_a_hash_checks_what_follows(filled_url):
@@ -444,7 +444,9 @@ def test_what_is_found_in_other_clusters_hides_nothing(filled_url):
             connection.execute(insert(REVISIONS), made)
         connection.commit()
         found = store.ledger.verify("default").findings
-    assert [(f.cluster, f.harm, f.revision) for f in found] == [("default", Harm.INSERTED, 900)]
+    assert [(f.cluster, f.harm, f.revision) for f in found] == [
+        ("default", TamperKind.INSERTED, 900)
+    ]
 
 
 def test_a_head_proves_nothing_about_another_cluster(filled_url):
@@ -455,7 +457,7 @@ def test_a_head_proves_nothing_about_another_cluster(filled_url):
         for how in ({"cluster": "default"}, {"from_hash": default}):
             (found,) = store.ledger.verify(**how, kept=[default, other]).findings
             assert (found.harm, found.detail) == (
-                Harm.REMOVED,
+                TamperKind.REMOVED,
                 f"no ledger that was read has the hash {other}: it is of entry 3 of cluster old",
             )
         assert not store.ledger.verify("default", from_hash=other).ok
@@ -473,7 +475,7 @@ def test_only_its_head_shows_that_a_cluster_is_gone(filled_url, tried):
                 connection.execute(delete(table).where(table.c[own] == 2))
         connection.commit()
         assert store.ledger.verify().ok
-        assert [f.harm for f in store.ledger.verify(kept=[head]).findings] == [Harm.REMOVED]
+        assert [f.harm for f in store.ledger.verify(kept=[head]).findings] == [TamperKind.REMOVED]
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(100, 100), (3, 3), (1000, 151)])

@@ -17,7 +17,7 @@ from tests.contract.stranger import verify
 COVERED = {
     "activations": (
         "id environment_id rule_set_id previous_rule_set_id at_ms actor reason source "
-        "process_uid process_user database_user"
+        "proofs process_uid process_user database_user"
     ),
     "candidates": (
         "decision_id position node victim_count pdb_violations eliminated_by "
@@ -249,7 +249,7 @@ only_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @only_sqlite
 def test_a_stranger_verifies_a_database(file):
     """With `sqlite3`, `hashlib` and `json` alone, by docs/formats.md."""
-    assert verify(file) == {"default": (10, []), "other": (10, [])}
+    assert verify(file) == {"default": (13, []), "other": (13, [])}
 
 
 @only_sqlite

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import text
 
 from policy.store import (
-    Harm,
     HypotheticalDecision,
     KeptHead,
     NotFound,
@@ -17,6 +16,7 @@ from policy.store import (
     Pruning,
     Store,
     StoreError,
+    TamperKind,
 )
 from tests.contract.builders import BY_HAND, NOW, a_decision, made_on
 from tests.contract.filled import fill
@@ -164,7 +164,7 @@ def test_what_pruning_left_is_still_guarded(store, database_url, harm):
         assert connection.execute(text(harm)).rowcount > 0
         connection.commit()
     found = store.ledger.verify().findings
-    assert {f.harm for f in found} & {Harm.CHANGED, Harm.INSERTED, Harm.REMOVED}
+    assert {f.harm for f in found} & {TamperKind.CHANGED, TamperKind.INSERTED, TamperKind.REMOVED}
 
 
 def test_a_pruning_is_no_witness_unless_it_is_accepted(store):
@@ -178,11 +178,11 @@ def test_a_pruning_is_no_witness_unless_it_is_accepted(store):
     assert store.ledger.verify(kept=[before.hash]).ok
     asked = [{"kept": [old.last_hash]}, {"from_hash": old.last_hash}, {"kept": [numbered]}]
     for how in (*asked, {"kept": [earlier]}):
-        assert [f.harm for f in store.ledger.verify(**how).findings] == [Harm.PRUNED]
+        assert [f.harm for f in store.ledger.verify(**how).findings] == [TamperKind.PRUNED]
         assert store.ledger.verify(**how, accept_pruning=True).ok
     for accept in (False, True):
         result = store.ledger.verify(kept=[lost], accept_pruning=accept)
-        assert [f.harm for f in result.findings] == [Harm.REMOVED]
+        assert [f.harm for f in result.findings] == [TamperKind.REMOVED]
     detail = store.ledger.verify(kept=[earlier]).findings[0].detail
     assert detail == (
         "heads:1: its entry was pruned with all before it, 6 entries with 2 decisions before"
@@ -231,7 +231,7 @@ def test_an_earlier_pruning_is_a_beginning_too(store):
     first = prune(store).clusters[0].last_hash
     store.ledger.prune(NOW + 14, actor="ann", at_ms=NOW + 101)
     assert store.ledger.verify(from_hash=first, accept_pruning=True).ok
-    assert [f.harm for f in store.ledger.verify(from_hash=first).findings] == [Harm.PRUNED]
+    assert [f.harm for f in store.ledger.verify(from_hash=first).findings] == [TamperKind.PRUNED]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_an_earlier_pruning_is_guarded(store, database_url, harm):
     with tampering(database_url) as connection:
         assert connection.execute(text(harm)).rowcount == 1
         connection.commit()
-    assert {f.harm for f in store.ledger.verify().findings} == {Harm.CHANGED}
+    assert {f.harm for f in store.ledger.verify().findings} == {TamperKind.CHANGED}
 
 
 def test_a_head_before_the_beginning_is_refused(store):

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from policy.audit.differences import Difference
-from policy.audit.inputs import MissingInput, Verdict
+from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.past import Past
 from policy.audit.processes import WorkerLost, run
 from policy.audit.replay import replay_all
@@ -99,7 +99,7 @@ def test_a_run_replays_equal_after_the_cluster_moved_on(store):
         cause=Cause.LIVE,
     )
     assert [(r.row.id, r.verdict) for r in replay_all(store, ids)] == [
-        (number, Verdict.EQUAL) for number in ids
+        (number, ReplayVerdict.EQUAL) for number in ids
     ]
 
 
@@ -124,7 +124,7 @@ def test_a_past_that_is_packed_on_the_way_is_the_same_past(store, monkeypatch):
     kept = [store.state.load("default", at=revision) for revision in range(1, head + 1)]
     assert [s.state_digest for s in found] == [state.state_digest for state in kept]
     assert len(found[-1].pods) == sum(pod is not None for pod in found[-1].pods)
-    assert {r.verdict for r in replay_all(store, ids)} == {Verdict.EQUAL}
+    assert {r.verdict for r in replay_all(store, ids)} == {ReplayVerdict.EQUAL}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_first_difference_is_named(store, path, change):
     decision = the_decision(store)
     number = keep(store, replace(decision, **change(decision)))
     result = only(replay_all(store, [number]))
-    assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, path)
+    assert (result.verdict, result.difference.path) == (ReplayVerdict.DIFFERENT, path)
     assert result.difference.recorded != result.difference.replayed
     assert result.digest == decision.digest
 
@@ -171,7 +171,7 @@ def test_a_pod_that_its_state_does_not_hold_is_a_difference(store):
     """A record about a pod that was not there differs at its preemptor."""
     number = keep(store, replace(the_decision(store), preemptor="default/nobody"))
     result = only(replay_all(store, [number]))
-    assert (result.verdict, result.difference.path) == (Verdict.DIFFERENT, "preemptor")
+    assert (result.verdict, result.difference.path) == (ReplayVerdict.DIFFERENT, "preemptor")
 
 
 # --- what is missing ---------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def damaged(store, database_url, *statements):
 
 def missing(store, number):
     result = only(replay_all(store, [number]))
-    assert (result.verdict, result.digest) == (Verdict.INCOMPLETE, "")
+    assert (result.verdict, result.digest) == (ReplayVerdict.INCOMPLETE, "")
     return result.missing
 
 
@@ -323,7 +323,7 @@ def test_what_a_pruning_left_replays(store):
     store.ledger.prune(store.read.decision(ids[1]).row.at_ms, actor="ann", at_ms=NOW_MS + 9000)
     left = store.read.decision_ids("default")
     assert (left, len(ids)) == (ids[1:], 3)
-    assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
+    assert {r.verdict for r in replay_all(store, left)} == {ReplayVerdict.EQUAL}
     wrong = keep(store, replace(the_decision(store, "default/tiny"), node="n9"))
     assert only(replay_all(store, [wrong])).difference.path == "node"
 
@@ -363,7 +363,7 @@ def test_environments_history_and_prunings_together_replay(store):
     figures = [frozen.history for frozen in told if frozen.history is not None]
     assert left == ids[2:]
     assert any(counts for read in figures for counts in read.values())
-    assert {r.verdict for r in replay_all(store, left)} == {Verdict.EQUAL}
+    assert {r.verdict for r in replay_all(store, left)} == {ReplayVerdict.EQUAL}
     assert store.ledger.verify().ok
 
 
@@ -382,7 +382,7 @@ def test_several_processes_say_what_one_says(store, database_url):
     shared = list(run(database_url, store, ids, replay_all, jobs=2))
     assert {r.row.id: r for r in shared} == alone
     assert len(shared) == len(ids)
-    assert [n for n, r in alone.items() if r.verdict is not Verdict.EQUAL] == [wrong]
+    assert [n for n, r in alone.items() if r.verdict is not ReplayVerdict.EQUAL] == [wrong]
 
 
 def test_an_error_in_a_process_is_raised_here(store, database_url):

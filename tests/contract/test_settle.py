@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.cluster import times
 from policy.decision.model import Outcome
@@ -204,4 +204,4 @@ def test_a_simulation_goes_on_beside_another_run(
     told = [(d.preemptor.removeprefix("default/"), d.outcome.value, d.node) for d in decisions]
     ids = store.read.decision_ids("default")
     assert (told, settler.result.finished) == (expected, True)
-    assert {found.verdict for found in replay_all(store, ids)} == {Verdict.EQUAL}
+    assert {found.verdict for found in replay_all(store, ids)} == {ReplayVerdict.EQUAL}

@@ -248,7 +248,7 @@ def follow(case: Example, history: Steps) -> None:
     for step, minutes, generation, packed in history:
         rules = rule_set(generation)
         # What this decision computes is what the next snapshot starts from.
-        decide(followed, rules, HIGH, evaluate_all=True)
+        decide(followed, rules, HIGH, evaluate_all=True, by_class=True)
         made: list[Change] = []
         for what, throws in step:
             made += changes(state, what, dice_of(throws))
@@ -260,8 +260,10 @@ def follow(case: Example, history: Steps) -> None:
         assert followed.digest == digest
         anew = Snapshot.from_objects(state.values(), now_ms=now_ms)
         got = decide(followed, rules, HIGH, seed=case.seed, evaluate_all=True)
+        shared = decide(followed, rules, HIGH, seed=case.seed, evaluate_all=True, by_class=True)
         wanted = decide(anew, rules, HIGH, seed=case.seed, evaluate_all=True)
         assert content(got) == content(wanted)
+        assert shared.canonical == got.canonical
 
 
 @many

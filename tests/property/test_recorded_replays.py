@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.replay import replay_all
 from policy.audit.session_replay import SessionReplayer
 from policy.batch import BatchRules
@@ -122,7 +122,7 @@ def begun(store: Store, turns: list[str], **options) -> tuple[str, Meddled]:
 def check(store: Store, cluster: str) -> None:
     ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
-    assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(ids)
+    assert [(r.verdict, r.missing) for r in results] == [(ReplayVerdict.EQUAL, ())] * len(ids)
     assert ids
 
 
@@ -158,5 +158,5 @@ def test_batch_sessions_replay(store, turns):
     list(itertools.islice(sessions.until_settled(), 8))
     rows = store.read.sessions(cluster)
     results = list(SessionReplayer(store).replay_all(rows))
-    assert [(r.verdict, r.missing) for r in results] == [(Verdict.EQUAL, ())] * len(rows)
+    assert [(r.verdict, r.missing) for r in results] == [(ReplayVerdict.EQUAL, ())] * len(rows)
     assert rows

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.audit.compare import Change, Comparison, compare
-from policy.audit.inputs import Verdict
+from policy.audit.inputs import ReplayVerdict
 from policy.audit.recorded import questions
 from policy.audit.replay import Replayer, replay_all
 from policy.cluster.objects import key_of, kind_of
@@ -97,12 +97,12 @@ def test_every_recorded_decision_replays_to_its_digest(store, case, chosen, turn
     ids = store.read.decision_ids(cluster)
     results = list(replay_all(store, ids))
     assert [(r.verdict, r.digest) for r in results] == [
-        (Verdict.EQUAL, r.row.digest) for r in results
+        (ReplayVerdict.EQUAL, r.row.digest) for r in results
     ]
     replayer = Replayer(store)
     rows = list(replayer.rows(ids))
     order.shuffle(rows)
-    assert {replayer.replay(row).verdict for row in rows} <= {Verdict.EQUAL}
+    assert {replayer.replay(row).verdict for row in rows} <= {ReplayVerdict.EQUAL}
 
 
 @LAW

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from policy.cluster import times
-from policy.decision.model import Decision, ExtenderCall, LeavingPod, Obstacle, ObstacleKind
+from policy.decision.model import (
+    Decision,
+    ExtenderCall,
+    LeavingPod,
+    Obstacle,
+    ObstacleKind,
+    OfferedNode,
+)
 from tests.contract.builders import NOW, a_decision, a_victim
 from tests.support.builders import a_node, a_pdb, a_pod, decided
 
@@ -44,6 +51,7 @@ def _by_hand() -> Decision:
                 answer='{"n1":["shop/web-1"]}',
             ),
         ),
+        offer=(OfferedNode(node="n1", victims=("uid-1", "uid-2"), pdb_violations=1),),
         waits_for=(
             LeavingPod(pod="shop/old", node="n1", priority=1, since_ms=NOW - 5000, until_ms=NOW),
         ),

@@ -33,12 +33,14 @@ from policy.cluster.objects import (
     PodAffinityTerm,
     PodGroup,
     PodGroupSpec,
+    PodGroupStatus,
     PodStatus,
     PreferredSchedulingTerm,
     Taint,
     Toleration,
 )
 from policy.cluster.snapshot import Snapshot
+from tests.support import volcano_clusters
 from tests.support.batch import NOW_MS, a_class, a_node, a_pod, a_queue
 from tests.support.batch_clusters import GPU, SAMPLE_TIERS, cluster, configuration
 
@@ -72,6 +74,37 @@ def sessions(*, small: int = SMALL, crowded: int = CROWDED) -> Iterator[tuple[st
             rules = BatchRules.load({"actions": config["actions"], "tiers": tiers})
             yield f"crowded/{seed}/{name}", _run(objects, rules)
         yield f"crowded/{seed}/safe", _run(objects, BatchRules.load("batch-safe"))
+        for name, rules in volcano_rules().items():
+            yield f"crowded/{seed}/{name}", _run(for_volcano(objects), rules)
+    for seed in range(small // 2):
+        dice = Random(seed)
+        objects = volcano_clusters.cluster(dice)
+        yield (
+            f"volcano/{seed}",
+            _run(objects, BatchRules.load(volcano_clusters.configuration(dice))),
+        )
+
+
+def volcano_rules() -> dict[str, BatchRules]:
+    """Volcano as it is shipped, and with all actions."""
+    shipped = BatchRules.load("volcano")
+    actions = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
+    return {
+        "volcano": shipped,
+        "volcano, all actions": dataclasses.replace(shipped, actions=actions),
+    }
+
+
+def for_volcano(objects: list[ClusterObject]) -> list[ClusterObject]:
+    """The same cluster for pods of Volcano, all groups let in."""
+    return [
+        replace(o, spec=replace(o.spec, scheduler_name="volcano"))
+        if isinstance(o, Pod)
+        else replace(o, status=PodGroupStatus(phase="Inqueue"))
+        if isinstance(o, PodGroup)
+        else o
+        for o in objects
+    ]
 
 
 def digests(**numbers: int) -> dict[str, str]:

@@ -35,7 +35,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pod-affinity": {
         "namespaceSelector": "ignored",
         "terms": "together",
-        "firstOfGroup": "anywhere",
+        "firstOfGroup": "any-node",
         "order": "existing-first",
         "skip": "never",
     },

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, select
 
 from policy.cluster import canonical
 from policy.store import identity, rows
+from policy.store.announcing import announce
 from policy.store.bulk import PendingRows, fetch
 from policy.store.state.loading import require_head
 from policy.store.state.versions import Head
@@ -98,6 +99,7 @@ class Chain:
         self._identity = identity.columns(connection)
         last = fetch(connection, _NEWEST, (head.cluster_id,))
         self._sequence, self._previous = last[0] if last else (0, GENESIS)
+        announce(connection, head.cluster_id)
 
     def append(
         self,

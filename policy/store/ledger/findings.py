@@ -10,7 +10,7 @@ from typing import Final
 from policy.store.ledger.entries import LedgerHead
 
 
-class Harm(StrEnum):
+class TamperKind(StrEnum):
     """What was done to the record."""
 
     CHANGED = "changed"  # a row, or the entry itself, is not what was written
@@ -26,7 +26,7 @@ class Finding:
     """One place where the record is not what was written."""
 
     cluster: str
-    harm: Harm
+    harm: TamperKind
     detail: str
     sequence: int | None = None  #: of the ledger entry; of the first one where several are missing
     decision_id: int | None = None  #: None too for a removed one whose number nothing tells

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, func, select
 from policy.store import rows
 from policy.store.connection import any_text
 from policy.store.ledger import checkpoints, covering, entries, witnesses
-from policy.store.ledger.findings import Finding, Findings, Harm, VerifyResult, subject
+from policy.store.ledger.findings import Finding, Findings, TamperKind, VerifyResult, subject
 from policy.store.ledger.orphans import Orphan, orphans
 from policy.store.ledger.witnesses import KeptHead, Read
 from policy.store.state.loading import cluster_id
@@ -40,7 +40,7 @@ class _Walk:
     hash: str = entries.GENESIS
     decision_id: int = 0  #: last one seen
 
-    def found(self, harm: Harm, detail: str, entry: Row[Any] | None = None) -> None:
+    def found(self, harm: TamperKind, detail: str, entry: Row[Any] | None = None) -> None:
         self.findings.add(
             Finding(
                 cluster=self.cluster,
@@ -106,7 +106,7 @@ def verify(
 def _inserted(orphan: Orphan) -> Finding:
     return Finding(
         cluster=orphan.cluster,
-        harm=Harm.INSERTED,
+        harm=TamperKind.INSERTED,
         detail=orphan.detail,
         decision_id=orphan.decision_id,
         revision=orphan.revision,
@@ -152,7 +152,7 @@ def _begin(connection: Connection, walk: _Walk, from_hash: str | None) -> None:
     c = LEDGER.c
     early = select(LEDGER).where(c.cluster_id == walk.cluster_id, c.sequence <= walk.sequence)
     for inserted in connection.execute(early.order_by(c.sequence)):
-        walk.found(Harm.INSERTED, "an entry before the first one", inserted)
+        walk.found(TamperKind.INSERTED, "an entry before the first one", inserted)
     if from_hash is not None and from_hash != walk.hash:
         # The entry itself is computed again: its hash stands for all before it only if it is its.
         entry = connection.execute(
@@ -211,7 +211,7 @@ def _gap(connection: Connection, walk: _Walk, entry: Row[Any]) -> Finding:
             first_missing = next(number for number in numbers if number not in there)
     return Finding(
         cluster=walk.cluster,
-        harm=Harm.REMOVED,
+        harm=TamperKind.REMOVED,
         detail=f"entry {first} of the ledger is missing"
         if first == last
         else f"entries {first} to {last} of the ledger are missing",
@@ -225,11 +225,11 @@ def _check(walk: _Walk, entry: Row[Any], covered: covering.Covered) -> None:
     owners = covering.owners_of(entry)
     lines = [line for owner in owners for line in covered.lines.get(owner, ())]
     if entry.sequence == walk.sequence + 1 and entry.previous != walk.hash:
-        walk.found(Harm.REORDERED, "the entry does not follow the one before it", entry)
+        walk.found(TamperKind.REORDERED, "the entry does not follow the one before it", entry)
     if entries.hash_of(walk.cluster_id, walk.cluster, entry._mapping) != entry.hash:
-        walk.found(Harm.CHANGED, "the entry is not the one that was written", entry)
+        walk.found(TamperKind.CHANGED, "the entry is not the one that was written", entry)
     elif rows.digest_of(lines) != entry.rows_digest:
-        walk.found(Harm.CHANGED, "the rows are not those that were written", entry)
+        walk.found(TamperKind.CHANGED, "the rows are not those that were written", entry)
     else:
         _check_subject(walk, entry, owners, covered)
     walk.sequence, walk.hash = entry.sequence, entry.hash
@@ -242,11 +242,11 @@ def _check_subject(
     """The texts that the rows cover by their digests only."""
     for owner in owners:
         if owner in covered.defects:
-            walk.found(Harm.CHANGED, covered.defects[owner], entry)
+            walk.found(TamperKind.CHANGED, covered.defects[owner], entry)
             return
     digests = {covered.digests[owner] for owner in owners if owner in covered.digests}
     if digests and entry.subject_digest not in digests:
-        walk.found(Harm.CHANGED, "the entry is about another digest", entry)
+        walk.found(TamperKind.CHANGED, "the entry is about another digest", entry)
 
 
 def _check_checkpoint(connection: Connection, walk: _Walk) -> None:
@@ -260,4 +260,4 @@ def _check_checkpoint(connection: Connection, walk: _Walk) -> None:
     if found != start.digest:
         defects.insert(0, "the state that the pruning left is not what it was")
     for defect in defects:
-        walk.found(Harm.CHANGED, defect)
+        walk.found(TamperKind.CHANGED, defect)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 
 from policy.cluster import times
 from policy.store.errors import StoreError
-from policy.store.ledger.findings import Finding, Harm, Pruning
+from policy.store.ledger.findings import Finding, Pruning, TamperKind
 from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER, PRUNINGS
 
@@ -100,9 +100,9 @@ def missing(
             continue
         gone = _pruning(head, read, pruned)
         if gone is None:
-            yield _finding(head, Harm.REMOVED, _nowhere(head, holder))
+            yield _finding(head, TamperKind.REMOVED, _nowhere(head, holder))
         elif not accept_pruning:
-            yield _finding(head, Harm.PRUNED, _pruned(gone, pruned), cluster=gone.cluster)
+            yield _finding(head, TamperKind.PRUNED, _pruned(gone, pruned), cluster=gone.cluster)
 
 
 def _holder(connection: Connection, head: KeptHead) -> tuple[str, int] | None:
@@ -157,7 +157,7 @@ def totals(pruned: Sequence[Pruning]) -> tuple[int, int]:
     return sum(p.entries for p in pruned), sum(p.decisions for p in pruned)
 
 
-def _finding(head: KeptHead, harm: Harm, detail: str, *, cluster: str = "") -> Finding:
+def _finding(head: KeptHead, harm: TamperKind, detail: str, *, cluster: str = "") -> Finding:
     return Finding(
         cluster=head.cluster or cluster,
         harm=harm,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from policy.store.faces import Face, reads, streams
-from policy.store.read import evictions, observed, queries, reports, tables
+from policy.store.read import evictions, hits, observed, queries, reports, tables
 from policy.store.record import environments, sessions
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class ReadFace(Face):
     decisions_by_id = reads(queries.decisions_by_id)
     frozen = reads(queries.frozen)
     victims_of = reads(queries.victims_of)
+    call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
@@ -32,6 +33,7 @@ class ReadFace(Face):
     environments = reads(environments.environments)
     past_preemptions = streams(evictions.past_preemptions)
     evictions = reads(evictions.evictions)
+    hits = reads(hits.hits)
     past_nominations = reads(reports.past_nominations)
     tries_while_nominated = reads(reports.tries_while_nominated)
     rule_sets_used = reads(reports.rule_sets_used)

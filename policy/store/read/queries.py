@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, or_, select
 
-from policy.decision.model import ExtenderCall, Victim
+from policy.decision.model import ExtenderCall, OfferedNode, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import (
     DecisionRow,
     NominationRow,
+    ServedCall,
     StoredDecision,
 )
 from policy.store.state.loading import cluster_id
@@ -26,6 +28,7 @@ from policy.store.tables import (
     DECISION_CHILDREN,
     DECISION_TRACES,
     DECISIONS,
+    EXTENDER_CALLS,
     NOMINATION_ENDS,
     NOMINATIONS,
     RULE_SETS,
@@ -47,6 +50,9 @@ class DecisionFilter(TypedDict, total=False):
     rule_set: str | None  #: name, or (the beginning of) a digest
     outcome: str | None
     preemptor: str | None
+    pod: str | None  #: preemptor, or any victim
+    victim: str | None  #: any of the victims
+    workload: str | None  #: `namespace/Kind/name` of the owner of any victim
     origin: str | None  #: a value of `Origin`
     hypothetical: bool | None  #: those that are not, where it is left out
 
@@ -57,6 +63,7 @@ class Frozen:
 
     history: Mapping[str, Mapping[str, int]] | None = None  #: None where it read no figures
     extender_calls: tuple[ExtenderCall, ...] = ()
+    offer: tuple[OfferedNode, ...] | None = None  #: None where nothing was offered
 
 
 def _base() -> Select[Any]:
@@ -109,6 +116,16 @@ def _filtered(
         query = query.where(c.now_ms < until_ms)
     if (namespace := wanted.get("namespace")) is not None:
         query = query.where(_in_namespace(connection, namespace, cluster))
+    v = VICTIMS.c
+    if (victim := wanted.get("victim")) is not None:
+        query = query.where(c.id.in_(select(v.decision_id).where(v.pod == victim)))
+    if (pod := wanted.get("pod")) is not None:
+        hit = select(v.decision_id).where(v.pod == pod)
+        query = query.where(or_(c.preemptor == pod, c.id.in_(hit)))
+    if (workload := wanted.get("workload")) is not None:
+        of, _, owner = workload.partition("/")
+        hit = select(v.decision_id).where(v.namespace == of, v.owner == owner)
+        query = query.where(c.id.in_(hit))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
     equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor", "origin")}
@@ -189,6 +206,7 @@ def frozen(connection: Connection, ids: Sequence[int]) -> dict[int, Frozen]:
             found[row.decision_id] = Frozen(
                 history=document.get("history"),
                 extender_calls=tuple(ExtenderCall(**call) for call in calls),
+                offer=msgspec.convert(document.get("offer"), tuple[OfferedNode, ...] | None),
             )
     return found
 
@@ -235,7 +253,26 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
         query = select(table).where(table.c.decision_id == row["id"])
         found = connection.execute(query.order_by(*table.primary_key))
         children[table] = [child._asdict() for child in found]
-    return StoredDecision(row=DecisionRow.of(row), record=record_from(row, children))
+    return StoredDecision(
+        row=DecisionRow.of(row),
+        record=record_from(row, children),
+        served=next((_served(call) for call in children[EXTENDER_CALLS]), None),
+    )
+
+
+def _served(call: Mapping[str, Any]) -> ServedCall:
+    values = {str(name): value for name, value in call.items()}
+    values["from_request"] = rows.from_json(call["from_request"])
+    return msgspec.convert(values, ServedCall)
+
+
+def call_recorded(connection: Connection, request_digest: str, *, arrived_ms: int) -> bool:
+    """Is a scheduler's call, named by its digest and arrival, in the record?"""
+    c = EXTENDER_CALLS.c
+    query = select(c.decision_id).where(
+        c.arrived_ms == arrived_ms, c.request_digest == request_digest
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def rule_set(connection: Connection, wanted: str) -> str:

@@ -7,26 +7,27 @@ ledger entry are read once, and rows are written once per table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from policy.cluster import canonical
 from policy.cluster.digest import Change
 from policy.decision.model import Decision
-from policy.decision.record import Keep, record_of
+from policy.decision.record import Keep, record_of, values_of
 from policy.store import bulk, identity, rows
 from policy.store.decision_rows import Place, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, Origin, QueueInfo, Recorded
+from policy.store.model import Cause, Origin, QueueInfo, Recorded, ServedCall
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.revisions import Revisions, puts_and_deletes
 from policy.store.state.versions import Head, lock_head
-from policy.store.tables import CYCLES, RULE_SETS
+from policy.store.tables import CYCLES, EXTENDER_CALLS, RULE_SETS
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
 
@@ -39,6 +40,7 @@ class DecidedPod:
     changes: Sequence[Change]
     at_ms: int
     queue: QueueInfo = QueueInfo()  # noqa: RUF009 (frozen)
+    served: ServedCall | None = None  #: the scheduler's call that it answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +67,24 @@ def record(
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
+    served: ServedCall | None = None,
+    last: Callable[[], None] | None = None,
 ) -> Recorded:
     """Keep a decision together with the state changes that it causes.
+
+    served: the scheduler's call that the decision answers. last: called when all is written and
+    nothing is committed yet; what it raises takes everything back.
 
     Raises StaleRevision where the cluster is no longer at `expected_revision`, RuleSetChanged
     where another rule set is active in the environment by now: decide again. Raises
     SnapshotMismatch for a decision that was made on another state than that revision's.
     """
     decided = DecidedPod(
-        decision=decision, changes=changes, at_ms=at_ms, queue=queue or QueueInfo()
+        decision=decision,
+        changes=changes,
+        at_ms=at_ms,
+        queue=queue or QueueInfo(),
+        served=served,
     )
     (recorded,) = record_group(
         connection,
@@ -86,6 +97,7 @@ def record(
         candidates_kept=candidates_kept,
         cause=cause,
         origin=origin,
+        last=last,
     )
     return recorded
 
@@ -102,6 +114,7 @@ def record_group(
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     cause: Cause = Cause.DECISION,
     origin: Origin = Origin.DECIDED,
+    last: Callable[[], None] | None = None,
 ) -> list[Recorded]:
     """Keep decisions that follow one another, all or none of them; see `record`.
 
@@ -132,6 +145,8 @@ def record_group(
         basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
         recorded.append(done)
     writer.write()
+    if last is not None:
+        last()
     return recorded
 
 
@@ -240,7 +255,8 @@ class _Writer:
             lines += self._revisions.add(
                 puts,
                 deletes,
-                at_ms=one.at_ms,
+                # The state is that of the time decided for; the ledger says when it was recorded.
+                at_ms=decision.now_ms,
                 source=f"decision {decision_id}",
                 cause=self._cause,
                 decision_id=decision_id,
@@ -255,10 +271,16 @@ class _Writer:
             revision=revision,
             origin=self._origin,
             hypothetical=hypothetical,
+            # A call that was only watched, or answered otherwise, has evicted nothing.
+            effective=revision is not None or self._origin is not Origin.EXTENDER,
         )
         for table, values in rows_of(record_of(decision, keep=self._keep), place):
             self._pending.add(table, values)
             lines += [rows.line_of(table, row) for row in values]
+        if one.served is not None:
+            call = rows.of_table(EXTENDER_CALLS, _call_row(one.served, decision_id))
+            self._pending.add(EXTENDER_CALLS, [call])
+            lines.append(rows.line_of(EXTENDER_CALLS, call))
         entry = self._chain.append(
             entries.EntryKind.DECISION,
             lines,
@@ -301,6 +323,16 @@ class _Writer:
         values = rows.of_table(CYCLES, cycle)
         self._pending.add(CYCLES, [values])
         return rows.line_of(CYCLES, values)
+
+
+def _call_row(served: ServedCall, decision_id: int) -> dict[str, Any]:
+    return {
+        **values_of(served),
+        "decision_id": decision_id,
+        "mode": served.mode.value,
+        "answer": served.answer.value,
+        "from_request": canonical.text(list(served.from_request)),
+    }
 
 
 def _new_ids(connection: Connection, count: int) -> list[int]:

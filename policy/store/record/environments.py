@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row, bindparam, insert, select
 
+from policy.cluster import canonical
 from policy.store import identity, rows
 from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
-from policy.store.model import ActivationRow, EnvironmentRow
+from policy.store.model import ActivationRow, EnvironmentRow, Proofs
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head
@@ -61,10 +63,18 @@ def activate(
     source: str,
     at_ms: int,
     actor: str,
+    proofs: Proofs | None = None,
+    instead_of: str | None = None,
 ) -> ActivationRow:
-    """Make a rule set the active one. Raises NotFound for an unknown environment."""
+    """Make a rule set the active one.
+
+    instead_of: digest of the rule set that must be active until now, as something was proved
+    against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is.
+    """
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
+    if instead_of is not None:
+        require_active(connection, name, digest=instead_of)
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
     used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
     last = connection.execute(
@@ -81,6 +91,7 @@ def activate(
         "actor": actor,
         "reason": reason,
         "source": source,
+        "proofs": None if proofs is None else canonical.text(msgspec.to_builtins(proofs)),
         **identity.columns(connection),
     }
     inserted = connection.execute(insert(ACTIVATIONS).returning(ACTIVATIONS.c.id), row)
@@ -260,6 +271,7 @@ def _activations(
             a.actor,
             a.reason,
             a.source,
+            a.proofs,
             a.process_uid,
             a.process_user,
             a.database_user,
@@ -271,4 +283,10 @@ def _activations(
     )
     if limit is not None:
         query = query.limit(limit)
-    return [ActivationRow(environment=name, **row._mapping) for row in connection.execute(query)]
+    return [_activation(name, row._asdict()) for row in connection.execute(query)]
+
+
+def _activation(environment: str, values: dict[str, Any]) -> ActivationRow:
+    proofs = values.pop("proofs")
+    kept = None if proofs is None else msgspec.json.decode(proofs, type=Proofs)
+    return ActivationRow(environment=environment, proofs=kept, **values)

@@ -41,6 +41,7 @@ class RecordFace(Face):
         objects: Iterable[ClusterObject],
         *,
         at_ms: int,
+        of_ms: int | None = None,
         source: str,
         actor: str = "",
         prune: PruneScope | None = None,
@@ -49,6 +50,7 @@ class RecordFace(Face):
     ) -> ImportResult:
         """Make the stored objects equal to the given ones: all of it or nothing of it.
 
+        of_ms: the time of which they are, `at_ms` by default; never before the newest revision.
         Objects that the import lacks stay, unless `prune` covers them. segments: what recorded
         watches change of that, each a revision of its own. Raises ImportConflict where it holds
         two different objects under one key, StoreError for values that are none.
@@ -60,6 +62,7 @@ class RecordFace(Face):
                 cluster,
                 incoming,
                 at_ms=at_ms,
+                of_ms=of_ms,
                 source=source,
                 actor=actor,
                 scope=prune,

@@ -72,7 +72,7 @@ def follow(
             actor=actor,
             revision=revision.number,
         )
-        head = Head(head.cluster_id, head.name, revision.number, revision.digest)
+        head = Head(head.cluster_id, head.name, revision.number, revision.digest, at_ms)
         changes: list[Change] = [(one.kind, one.key, one.obj) for one in puts]
         changes += [(kind, key, None) for kind, key in deletes]
         written.append((revision.number, changes))

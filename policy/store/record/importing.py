@@ -9,9 +9,10 @@ from typing import Final, cast
 
 from sqlalchemy import Connection
 
+from policy.cluster import times
 from policy.cluster.digest import GENESIS
 from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_of
-from policy.store.errors import ImportConflict
+from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
 from policy.store.observed import Followed
@@ -79,17 +80,27 @@ def write(
     incoming: Incoming,
     *,
     at_ms: int,
+    of_ms: int | None,
     source: str,
     actor: str,
     scope: PruneScope | None,
 ) -> ImportResult:
-    """Compare with what is stored and write the difference as one revision."""
+    """Compare with what is stored and write the difference as one revision.
+
+    of_ms: the time of which the objects are; that of the import where it is not known.
+    """
     if not incoming.puts and find_head(connection, cluster) is None:
         # A cluster begins with its first object: each one has an entry in the ledger.
         return ImportResult(
             cluster=cluster, revision=0, state_digest=GENESIS, new_revision=False, kinds={}
         )
     head = lock_head(connection, cluster)
+    if of_ms is not None and head.at_ms is not None and of_ms < head.at_ms:
+        raise StoreError(
+            f"cluster `{cluster}` has a state of {times.to_text(head.at_ms)} already, later than"
+            f" {times.to_text(of_ms)}",
+            help="states are imported in the order of their times; `--cluster` begins another one",
+        )
     pruned = scope.kinds if scope is not None and scope.kinds is not None else frozenset[str]()
     counts: dict[str, Counts] = {}
     live: dict[str, dict[str, Live]] = {}
@@ -113,7 +124,7 @@ def write(
         )
     state, number = head.digest, head.number
     if puts or deletes:
-        number, state = _write(connection, head, puts, deletes, live, at_ms, source, actor)
+        number, state = _write(connection, head, puts, deletes, live, at_ms, of_ms, source, actor)
     return ImportResult(
         cluster=cluster,
         revision=number,
@@ -165,11 +176,19 @@ def _write(
     deletes: list[tuple[str, str]],
     live: dict[str, dict[str, Live]],
     at_ms: int,
+    of_ms: int | None,
     source: str,
     actor: str,
 ) -> tuple[int, str]:
     written = write_revision(
-        connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=Cause.IMPORT
+        connection,
+        head,
+        puts,
+        deletes,
+        live=live,
+        at_ms=at_ms if of_ms is None else of_ms,
+        source=source,
+        cause=Cause.IMPORT,
     )
     entries.append(
         connection,

@@ -160,7 +160,7 @@ def record(
             head,
             puts,
             deletes,
-            at_ms=at_ms,
+            at_ms=session.now_ms,
             source=f"session {session_id}",
             cause=Cause.SESSION,
         )

@@ -189,7 +189,11 @@ class Revisions:
                 lines += self._follow_nominations(new, removed, number, moves)
             lines += self._change(kind, new, removed, number)
         self.head = Head(
-            cluster_id=self.head.cluster_id, name=self.head.name, number=number, digest=state
+            cluster_id=self.head.cluster_id,
+            name=self.head.name,
+            number=number,
+            digest=state,
+            at_ms=at_ms,
         )
         return Written(number=number, digest=state, lines=lines)
 

@@ -25,6 +25,7 @@ class Head:
     name: str
     number: int
     digest: str
+    at_ms: int | None  #: of the newest revision; None before the first
 
 
 class Live(NamedTuple):
@@ -69,12 +70,12 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
         return None
     ((cluster_id,),) = found
     newest = bulk.fetch(connection, _NEWEST_REVISION, (cluster_id,))
-    number, state = newest[0] if newest else (0, digest.GENESIS)
-    return Head(cluster_id=cluster_id, name=name, number=number, digest=state)
+    number, state, at_ms = newest[0] if newest else (0, digest.GENESIS, None)
+    return Head(cluster_id=cluster_id, name=name, number=number, digest=state, at_ms=at_ms)
 
 
 _NEWEST_REVISION: Final = (
-    "SELECT number, digest FROM revisions WHERE cluster_id = ? ORDER BY number DESC LIMIT 1"
+    "SELECT number, digest, at_ms FROM revisions WHERE cluster_id = ? ORDER BY number DESC LIMIT 1"
 )
 
 

@@ -21,6 +21,7 @@ from policy.store.tables.decisions import (
     DECISION_RULES,
     DECISION_TRACES,
     DECISIONS,
+    EXTENDER_CALLS,
     RULE_SETS,
     VICTIMS,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "DECISION_RULES",
     "DECISION_TRACES",
     "ENVIRONMENTS",
+    "EXTENDER_CALLS",
     "FOLLOW_POSITIONS",
     "GAPS",
     "LEDGER",

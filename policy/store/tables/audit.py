@@ -40,6 +40,7 @@ ACTIVATIONS: Final = table(
     text("actor"),
     text("reason"),
     text("source"),
+    json("proofs", nullable=True),
     *written_by(),
     Index(None, "environment_id", "id"),
     Index(None, "rule_set_id"),

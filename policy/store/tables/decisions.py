@@ -129,6 +129,22 @@ DECISION_TRACES: Final = table(
     json("document"),
 )
 
+EXTENDER_CALLS: Final = table(
+    "extender_calls",
+    int64("decision_id", ForeignKey("decisions.id"), primary_key=True, autoincrement=False),
+    text("mode"),
+    text("form"),
+    text("caller"),
+    text("request_digest"),
+    int64("request_bytes"),
+    text("answer"),
+    text("failure"),
+    json("from_request"),
+    millis("arrived_ms"),
+    int64("duration_us"),
+    Index(None, "arrived_ms"),
+)
+
 DECISION_FILTERS: Final = table(
     "decision_filters",
     int64("decision_id", ForeignKey("decisions.id")),
@@ -246,6 +262,7 @@ VICTIMS: Final = table(
 
 DECISION_CHILDREN: Final[tuple[Table, ...]] = (
     DECISION_TRACES,
+    EXTENDER_CALLS,
     DECISION_FILTERS,
     DECISION_RULES,
     CANDIDATES,

@@ -23,7 +23,7 @@ from policy.batch.volcano.framework.model import Job, Task
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.statement import Statement
 from policy.batch.volcano.framework.victims import VictimSearch
-from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.cluster.tables import NOWHERE, Bools
 
 TOPOLOGY_AWARE = "enableTopologyAwarePreemption"
 
@@ -119,10 +119,10 @@ class _Preemption:
             if self._topology.place(statement, task, search):
                 return True
         else:
-            for node in self._by_score(task, search.candidates):
+            for node in self._by_score(task, search):
                 if self._take(statement, task, search, node):
                     return True
-        statement.reject(task, search.rejection(self._by_score(task, search.candidates)))
+        statement.reject(task, search.rejection(self._by_score(task, search)))
         return False
 
     def _may_preempt_again(self, task: Task) -> bool:
@@ -136,11 +136,15 @@ class _Preemption:
             return False
         return not any(_leaves_for(other, task) for other in session.nodes.tasks(node))
 
-    def _by_score(self, task: Task, nodes: Ints) -> Iterator[int]:
-        """Best first; of equal ones the first in name order."""
+    def _by_score(self, task: Task, search: VictimSearch) -> Iterator[int]:
+        """Candidates, the best first; of equal ones the first in name order."""
+        nodes = search.candidates
         if nodes.size:
-            scores = self._session.answers.scores(task, nodes)
-            yield from map(int, nodes[np.lexsort((nodes, -scores))])
+            # Scores compare all nodes that pass, not only those with victims enough.
+            every = np.flatnonzero(search.passing)
+            scores = np.zeros(search.passing.size)
+            scores[every] = self._session.answers.scores(task, every)
+            yield from map(int, nodes[np.lexsort((nodes, -scores[nodes]))])
 
     def _take(self, statement: Statement, task: Task, search: VictimSearch, node: int) -> bool:
         """Evicts on the node until the task fits and its queue may have it."""

@@ -72,6 +72,7 @@ class TopologySearch:
         gone: list[Task] = []
         before = {t.index: t.status for t in found.victims}
         heap = search.in_order(found)
+        session.simulating = True
         try:
             while heap and not self._fits(task, node):
                 victim = heap.pop()
@@ -90,6 +91,7 @@ class TopologySearch:
             for victim in gone:
                 if victim.status is Status.RELEASING:
                     session.restore(victim, before[victim.index])
+            session.simulating = False
 
     def _fits(self, task: Task, node: int) -> bool:
         session = self._session

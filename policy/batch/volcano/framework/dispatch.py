@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cmp_to_key
+from functools import cmp_to_key, lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +22,7 @@ from policy.batch.orders import Order
 from policy.batch.settings import PluginUse
 from policy.batch.volcano.framework.functions import FLAGS, HINTS, KINDS, Consulted, Vote
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
+from policy.cluster.selectors import go_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +233,16 @@ def _compare(left: Any, right: Any) -> int:
     return -1 if left < right else 1 if right < left else 0
 
 
+@lru_cache(65536)
+def _ordinal(name: str) -> int | None:
+    """The number at the end of a replica's name (`job-role-3`), None without one."""
+    parts = name.split("-")
+    return go_integer(parts[-1]) if len(parts) >= 3 else None
+
+
 def _by_ordinal(left: Task, right: Task) -> int:
     """Replicas in the order of their numbers; others by age and uid."""
-    if left.ordinal is not None and right.ordinal is not None and left.ordinal != right.ordinal:
-        return left.ordinal - right.ordinal
+    one, other = _ordinal(left.pod.metadata.name), _ordinal(right.pod.metadata.name)
+    if one is not None and other is not None and one != other:
+        return one - other
     return _compare((left.created_ms, left.uid), (right.created_ms, right.uid))

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from policy.batch.model import HOLDING, READY, VALID, Status
-from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract
+from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract, total
 from policy.cluster.objects import Pod, PodGroup, Queue
 
 OPEN: Final = "Open"
@@ -52,7 +52,6 @@ class Task(Struct, kw_only=True, eq=False, gc=False):
     preemptable: bool
     gated: bool
     revocable: bool  #: may use nodes of a revocable zone
-    ordinal: int | None  #: number at the end of the pod's name, None without one
     pod: Pod
     status: Status
     node: str
@@ -79,14 +78,12 @@ class Job:
     waiting: int = 0  #: promised room
     idlers: int = 0  #: tasks that wait and ask for nothing
     allocated: Amount = field(default_factory=nothing)  #: of tasks in allocated statuses
-    asked: Amount = field(default_factory=nothing)  #: of all tasks
     #: roles of which a task found no node in this session, and tasks of which that is known
     failed_roles: set[str] = field(default_factory=set)
     _by_status: dict[Status, dict[str, Task]] = field(default_factory=dict)
 
     def add(self, task: Task) -> None:
         self.tasks[task.uid] = task
-        add(self.asked, task.request)
         self._by_status.setdefault(task.status, {})[task.uid] = task
         self._count(task, task.status, 1)
 
@@ -119,6 +116,11 @@ class Job:
     def in_statuses(self, statuses: Iterable[Status]) -> Iterator[Task]:
         for status in statuses:
             yield from self._by_status.get(status, {}).values()
+
+    @property
+    def asked(self) -> Amount:
+        """What all its tasks ask for."""
+        return total(task.request for task in self.tasks.values())
 
     @property
     def pending(self) -> bool:

@@ -51,6 +51,8 @@ class Session:
         self.evicts: list[str] = []
         #: jobs that gang calls unschedulable when the session closes
         self.unready: list[str] = []
+        #: does a search try out evictions that it takes back?
+        self.simulating = False
         #: task -> nodes on which no eviction helps it, as allocate found
         self.unresolvable: dict[int, Bools] = {}
         #: (pods of the snapshot,) node of each pod as filters and scorers see them

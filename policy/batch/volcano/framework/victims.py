@@ -50,7 +50,7 @@ class VictimSearch:
         self._kind = kind
         self._claimant = claimant
         self._jobs = jobs
-        self._passing = passing
+        self.passing = passing
         self._bound_too = bound_too
         self._someone = someone
 
@@ -63,7 +63,7 @@ class VictimSearch:
         among = among[self._jobs[session.task_job[among]]]
         where = nodes.place[among]
         size = len(nodes.names)
-        found = self._passing.copy()
+        found = self.passing.copy()
         if self._someone:
             found &= np.bincount(where, minlength=size) > 0
         requests = session.task_requests[:, session.task_shape[among]]
@@ -126,8 +126,8 @@ class VictimSearch:
         answers = tuple(
             self.at(node).answer for node in islice(candidates, session.rules.recorded_nodes)
         )
-        rejected = session.answers.rejected(self._claimant, among=~self._passing)
-        short = int(self._passing.sum()) - self.candidates.size
+        rejected = session.answers.rejected(self._claimant, among=~self.passing)
+        short = int(self.passing.sum()) - self.candidates.size
         if self.candidates.size:
             counts[Reason.VICTIMS_VETOED.value] = self.candidates.size
         if short:

@@ -162,7 +162,6 @@ def _tasks(
             preemptable=marked(meta, PREEMPTABLE, absent=True),
             gated=bool(spec.scheduling_gates),
             revocable=_revocable(annotations),
-            ordinal=_ordinal(meta.name),
             pod=pod,
             status=status_of(pod),
             node=spec.node_name,
@@ -174,9 +173,10 @@ def _tasks(
 
 
 def _priority(pod: Pod, annotations: Mapping[str, str]) -> int:
-    own = go_integer(annotations.get(TASK_PRIORITY, ""))
-    if own is not None:
-        return own
+    own = annotations.get(TASK_PRIORITY)
+    number = None if own is None else go_integer(own)
+    if number is not None:
+        return number
     return _DEFAULT_PRIORITY if pod.spec.priority is None else pod.spec.priority
 
 
@@ -196,12 +196,8 @@ def _revocable(annotations: Mapping[str, str]) -> bool:
     zone = annotations.get(REVOCABLE_ZONE)
     if zone is not None:
         return zone == "*"
-    return bool(go_boolean(annotations.get(PREEMPTABLE, "")))
-
-
-def _ordinal(name: str) -> int | None:
-    parts = name.split("-")
-    return go_integer(parts[-1]) if len(parts) >= 3 else None
+    mark = annotations.get(PREEMPTABLE)
+    return mark is not None and bool(go_boolean(mark))
 
 
 # --- jobs and queues ---------------------------------------------------------------------------

@@ -57,6 +57,13 @@ class Predicates(Plugin):
 
     def open(self, session: Session) -> None:
         self._session = session
+        # Evictions that are only tried out are seen where either of these flags is on.
+        self._simulates = any(
+            use.name == self.name
+            and (use.enabled("enablePreemptable") or use.enabled("enabledAllocatable"))
+            for tier in session.rules.tiers
+            for use in tier
+        )
         self._every = np.arange(len(session.nodes.names), dtype=np.int64)
         self._allowed = session.snapshot.nodes.allowed_pods
         seen = session.seen[session.seen != NOWHERE]
@@ -79,6 +86,8 @@ class Predicates(Plugin):
 
     def _see(self, task: Task, node: int) -> None:
         session = self._session
+        if session.simulating and not self._simulates:
+            return
         before = session.seen[task.row]
         if before == node:
             return

@@ -1,0 +1,132 @@
+"""Times as people type them: `yesterday 14:02`, `14:05`, `2 hours ago`, `7d`, ISO 8601."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+ZONE_VARIABLE: Final = "POLICY_TZ"
+"""Environment variable: the zone of times that are typed without one; UTC without it."""
+
+FORMS: Final = "`2026-11-21T08:00:00Z`, `yesterday 14:02`, `14:05` or `2 hours ago`"
+
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_WORDS: Final = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
+}
+_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_AGO: Final = re.compile(r"(?:([0-9]{1,5})|an?) ?([a-z]+)(?: ago)?")
+_ON_A_DAY: Final = re.compile(
+    rf"(?:(today|yesterday|{'|'.join(_DAYS)}|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}))?"
+    r"(?:(?:^| (?:at )?)([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?))?"
+    r"(?: ?(z|utc|[+-][0-9]{2}:[0-9]{2}|[a-z]+/[a-z_/+-]+))?",
+)
+
+
+class NoInstant(ValueError):
+    """A text that is no time; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A time that was typed."""
+
+    at: datetime  #: UTC
+    zone: str  #: in which it was read, where the text names none and that matters; "" otherwise
+
+
+def read(text: str, *, now: datetime) -> Read:
+    """The instant that a text means, as seen at `now` (aware). Raises NoInstant.
+
+    A time without a day is the last one that has been: today's, or yesterday's. A weekday is the
+    last one, today excepted. Without a zone it is that of POLICY_TZ, else UTC.
+    """
+    typed = " ".join(text.split())
+    try:
+        exact = datetime.fromisoformat(typed)
+    except ValueError:
+        exact = None
+    try:
+        if exact is not None and exact.tzinfo is not None:
+            return Read(at=exact.astimezone(UTC), zone="")
+        zone, name = _default_zone()
+        if exact is not None:
+            return Read(at=exact.replace(tzinfo=zone).astimezone(UTC), zone=name)
+        return _in_words(typed, now, zone, name)
+    except OverflowError:
+        raise NoInstant(f"`{text}` is outside of the years 0001 to 9999") from None
+
+
+def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> Read:
+    plain = typed.lower()
+    if plain == "now":
+        return Read(at=now.astimezone(UTC), zone="")
+    ago = _AGO.fullmatch(plain)
+    if ago is not None and ago[2] in _WORDS:
+        return Read(at=now.astimezone(UTC) - int(ago[1] or 1) * _UNITS[_WORDS[ago[2]]], zone="")
+    found = _ON_A_DAY.fullmatch(plain)
+    if found is None or not (found[1] or found[2]):
+        raise NoInstant(f"`{typed}` is not a time such as {FORMS}")
+    if found[3]:
+        zone, name = _zone(typed[slice(*found.span(3))]), ""
+    here = now.astimezone(zone)
+    day = _day(found[1] or "today", here)
+    at = datetime.combine(day, _clock(found[2]), tzinfo=zone)
+    if not found[1] and at > here:
+        at -= timedelta(days=1)
+    return Read(at=at.astimezone(UTC), zone=name)
+
+
+def _day(word: str, here: datetime) -> date:
+    if word == "today":
+        return here.date()
+    if word == "yesterday":
+        return here.date() - timedelta(days=1)
+    if word in _DAYS:
+        return here.date() - timedelta(days=(here.weekday() - _DAYS.index(word) - 1) % 7 + 1)
+    try:
+        return date.fromisoformat(word)
+    except ValueError:
+        raise NoInstant(f"`{word}` is not a day") from None
+
+
+def _clock(text: str | None) -> time:
+    if text is None:
+        return time()
+    try:
+        return time.fromisoformat(text.rjust(8 if text.count(":") > 1 else 5, "0"))
+    except ValueError:
+        raise NoInstant(f"`{text}` is not a time of day") from None
+
+
+def _default_zone() -> tuple[tzinfo, str]:
+    name = os.environ.get(ZONE_VARIABLE, "")
+    return (_zone(name), name) if name else (UTC, "UTC")
+
+
+def _zone(name: str) -> tzinfo:
+    """The zone of a name such as `UTC`, `+02:00` or `Europe/Berlin`. Raises NoInstant."""
+    if name.lower() in ("z", "utc"):
+        return UTC
+    if name[0] in "+-":
+        zone = datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
+        assert zone is not None
+        return zone
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # what an unknown name raises depends on the system
+        raise NoInstant(f"`{name}` is not a time zone such as `Europe/Berlin`") from None

@@ -1,0 +1,144 @@
+"""`policy serve`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from policy.cli import options, output
+from policy.cli.exits import Exit
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("serve")
+@options.db_option
+@click.option(
+    "--environment",
+    metavar="NAME",
+    envvar="POLICY_ENV",
+    default="",
+    show_envvar=True,
+    shell_complete=options.proposing("environments"),
+    help="Whose active rules answer where the path names no environment.",
+)
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; without --tokens the loopback address only.",
+)
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=8787,
+    show_default=True,
+    help="0 picks a free one and prints it.",
+)
+@click.option("--tls-cert", type=_FILE, help="Certificate chain of the service (PEM).")
+@click.option("--tls-key", type=_FILE, help="Its key (PEM), where it is not in --tls-cert.")
+@click.option(
+    "--client-ca",
+    type=_FILE,
+    help="Authority (PEM) whose client certificates may call the extender.",
+)
+@click.option(
+    "--tokens",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Tokens that `policy token create` made. Without it: loopback only, and no questions.",
+)
+@click.option(
+    "--extender-mode",
+    "mode",
+    type=click.Choice(("shadow", "enforce")),
+    default="shadow",
+    show_default=True,
+    help="shadow: answer what was offered, and record what the rules say. enforce: answer what "
+    "the rules say.",
+)
+@click.option(
+    "--deadline",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.05, max=60),
+    default=1.0,
+    show_default=True,
+    help="Answer a scheduler within this time.",
+)
+@click.option(
+    "--on-failure",
+    type=click.Choice(("pass-through", "deny")),
+    help="What a scheduler is answered where no decision can be recorded in time: what it "
+    "offered, or no candidate. By default pass-through in shadow mode, deny in enforce mode.",
+)
+@click.option(
+    "--spool",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("policy-spool"),
+    show_default=True,
+    help="Where such calls wait until the database can take them.",
+)
+def command(
+    db: str,
+    environment: str,
+    host: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    tokens: Path | None,
+    mode: str,
+    deadline: float,
+    on_failure: str | None,
+    spool: Path,
+) -> int:
+    """Serve the extender that kube-scheduler calls, the API, and the pages.
+
+    kube-scheduler calls `POST /extender/preempt` (or /extender/ENVIRONMENT/preempt) for every
+    preemption; the environment's active rules judge what it offers, and every call is a recorded
+    decision of origin `extender`. SIGTERM and SIGINT end the service after the calls that it
+    holds. /healthz, /readyz and /metrics are for the platform. See docs/service.md.
+
+    \b
+    Example:
+      policy serve --environment prod
+      policy serve --environment prod --extender-mode enforce --on-failure deny
+    """
+    from policy.server.config import LOOPBACK, Config, OnFailure
+    from policy.server.missing import require
+    from policy.store.model import CallMode
+
+    require()
+    from policy.server import process
+    from policy.server.security.tokens import TokenError
+
+    options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
+    if tokens is None and host not in LOOPBACK:
+        raise options.Misused(
+            f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
+            help="make a token with `policy token create`, and name the file with --tokens",
+        )
+    config = Config(
+        db=db,
+        host=host,
+        port=port,
+        environment=environment,
+        mode=CallMode(mode),
+        on_failure=OnFailure(on_failure) if on_failure else None,
+        deadline_ms=int(deadline * 1000),
+        tokens=tokens,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        client_ca=client_ca,
+        spool=spool,
+    )
+    try:
+        started = process.run(config)
+    except TokenError as exc:
+        output.say(exc.message, help=exc.help)
+        return Exit.ERROR
+    return Exit.OK if started else Exit.ERROR

@@ -1,0 +1,203 @@
+"""`policy simulate`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from policy.cli import options, output, rule_files
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.rules import RuleSet
+    from policy.simulation.options import Options
+
+
+class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
+    name = "seconds"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if value == "never":
+            return None
+        try:
+            seconds = int(value)
+        except ValueError:
+            seconds = -1
+        if seconds < 0:
+            self.fail(f"`{value}` is neither a number of seconds nor `never`", param, ctx)
+        return seconds
+
+
+@click.command("simulate")
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option(
+    "--rules",
+    metavar="NAME|PATH",
+    multiple=True,
+    required=True,
+    shell_complete=options.proposing("rules"),
+    help="A shipped rule set, or a rule file. Given again, the others are compared with the first.",
+)
+@rule_files.rules_root_option
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Manifests that replace all objects of their kinds in the trace, mostly nodes.",
+)
+@click.option(
+    "--seeds",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Simulate with the seeds 0 to N - 1.",
+)
+@options.jobs_option
+@click.option(
+    "--restart",
+    type=click.Choice(["whole", "remaining"]),
+    default="whole",
+    show_default=True,
+    help="An evicted pod comes back with its whole work, or with what is left of it.",
+)
+@click.option(
+    "--come-back",
+    metavar="SECONDS",
+    type=click.IntRange(0, 10**7),
+    default=0,
+    show_default=True,
+    help="How long after an evicted pod has gone its controller makes it again.",
+)
+@click.option(
+    "--bare-come-back",
+    metavar="SECONDS|never",
+    type=_SecondsOrNever(),
+    default="0",
+    show_default=True,
+    help="The same for pods without a controller; `never`: they are gone for good.",
+)
+@click.option(
+    "--cycle-time",
+    metavar="MS",
+    type=click.IntRange(1, 60_000),
+    default=5,
+    show_default=True,
+    help="How long a scheduling cycle takes, in milliseconds.",
+)
+@click.option(
+    "--durations",
+    type=click.Choice(["observed", "siblings"]),
+    default="observed",
+    show_default=True,
+    help="How long a pod works whose end the trace does not show: until the simulation ends, or "
+    "as the median of its workload's pods that ended.",
+)
+@click.option(
+    "--for",
+    "length",
+    metavar="SECONDS",
+    type=click.IntRange(1, 10**9),
+    help="End so long after the start. Without it: with the last event of the trace.",
+)
+@click.option(
+    "--scheduler",
+    metavar="NAME",
+    default="default-scheduler",
+    show_default=True,
+    help="Only pods that name this scheduler are scheduled.",
+)
+@options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
+def command(
+    trace: Path,
+    rules: tuple[str, ...],
+    nodes: Path | None,
+    seeds: int,
+    jobs: int,
+    restart: str,
+    come_back: int,
+    bare_come_back: int | None,
+    cycle_time: int,
+    durations: str,
+    length: int | None,
+    scheduler: str,
+    form: str,
+) -> int:
+    """Simulate a trace under one or several rule sets, and compare what becomes of its pods.
+
+    A trace is a folder: `cluster.json`, the cluster at the start, and `events.jsonl`, the pods that
+    come and end. Queue, scheduling cycles, nominations, grace periods and effects are those of
+    `policy run`, on a virtual clock. Counted are waiting times, evictions, lost work, violated
+    budgets and broken nominations, by priority. The same trace, rules, options and seed give the
+    same result. With several rule sets each is compared with the first one, seed by seed.
+
+    \b
+    Example:
+      policy simulate examples/simulation/trace --rules kube-1.36
+      policy simulate examples/simulation/trace --rules kube-1.36 --rules kube-1.20 --seeds 3
+      policy simulate examples/simulation/trace --rules kube-1.36 --output html > simulation.html
+    """
+    from policy.cli import simulate_view
+    from policy.simulation.folder import read_trace
+    from policy.simulation.many import Always, simulations
+    from policy.simulation.options import Durations
+
+    rule_sets = [rule_files.rule_set(name) for name in rules]
+    _require_different(rule_sets)
+    found = read_trace(trace, cluster=nodes, durations=Durations(durations))
+    for note in found.notes:
+        output.say(f"{found.name}: {note}")
+    chosen = _options(
+        restart=restart,
+        come_back=come_back,
+        bare_come_back=bare_come_back,
+        cycle_time=cycle_time,
+        durations=durations,
+        length=length,
+        scheduler=scheduler,
+    )
+    results = list(
+        output.watched(
+            simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs),
+            "simulating",
+        )
+    )
+    simulate_view.show(results, form, notes=found.notes)
+    return Exit.OK
+
+
+def _require_different(rule_sets: list[RuleSet]) -> None:
+    names = [rules.name for rules in rule_sets]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise options.Misused(
+            f"two of the rule sets are named `{twice}`",
+            help="give each a name of its own in `metadata.name`",
+        )
+
+
+def _options(
+    *,
+    restart: str,
+    come_back: int,
+    bare_come_back: int | None,
+    cycle_time: int,
+    durations: str,
+    length: int | None,
+    scheduler: str,
+) -> Options:
+    from policy.simulation.options import Durations, Options, Restart
+
+    return Options(
+        restart=Restart(restart),
+        return_ms=1000 * come_back,
+        bare_return_ms=None if bare_come_back is None else 1000 * bare_come_back,
+        cycle_ms=cycle_time,
+        durations=Durations(durations),
+        length_ms=None if length is None else 1000 * length,
+        scheduler=scheduler,
+    )

@@ -1,0 +1,201 @@
+"""`policy who`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import Store
+    from policy.store.read.hits import Hit, Named
+
+COLUMNS: Final = (
+    *("at", "victim", "owner", "preemptor", "node", "decision", "rule", "criterion"),
+    *("environment", "rule_set", "activated_by"),
+)
+
+
+@click.command("who")
+@click.argument("name", metavar="NAMESPACE/NAME|WORKLOAD")
+@click.option(
+    "--around",
+    metavar="TIME",
+    callback=options.instant,
+    help="Only evictions near this time: ISO 8601, `yesterday 14:02`, `14:05`, `2 hours ago`.",
+)
+@click.option(
+    "--within",
+    metavar="MINUTES",
+    type=click.IntRange(1, 1_000_000),
+    default=60,
+    show_default=True,
+    help="How far from `--around`, before and after.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.instant,
+    help="Only evictions of this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
+)
+@options.db_option
+@options.any_cluster_option
+@options.newest_option
+@options.output_option
+def command(
+    name: str,
+    around: datetime | None,
+    within: int,
+    since: datetime | None,
+    db: str,
+    cluster: str | None,
+    limit: int,
+    form: str,
+) -> int:
+    """List who evicted a pod, or the pods of a workload: for whom, by which rule, who answers.
+
+    A workload is `NAMESPACE/KIND/NAME`, `KIND/NAME`, or a name; where no pod and no owner has the
+    name, the pods and owners count whose name begins with it (`checkout` for
+    `checkout-7f9-x2k4p`). Decisions, batch sessions and what was observed of a real scheduler are
+    listed, the newest first. The exit status is 1 where nothing was found.
+
+    \b
+    Example:
+      policy who default/web-1
+      policy who checkout-7f9 --around "yesterday 14:02"
+    """
+    options.need("--around", around, "within")
+    options.refuse_beside("`--around`", around, "since")
+    if around is not None:
+        since, until = around - timedelta(minutes=within), around + timedelta(minutes=within)
+    else:
+        until = None
+    with session.open_store(db) as store:
+        meaning, found = _found(
+            store, name, cluster, options.millis(since), options.millis(until), limit
+        )
+    lines = [_line(hit) for hit in found]
+    if form != "table":
+        output.rows(lines, form, columns=COLUMNS)
+    else:
+        for hit in found:
+            for line in _sentences(hit):
+                output.line(line)
+    if not found:
+        output.say(f"no eviction of `{name}` is recorded" + (" for that time" if since else ""))
+        return Exit.ERROR
+    output.say(f"{output.number(len(found), 'eviction')} of {meaning}")
+    if len(found) == limit:
+        output.say(f"the newest {limit}; --limit shows more")
+    first = next((hit for hit in found if hit.decision_id is not None), None)
+    if first is not None:
+        output.say(
+            f"`policy explain {first.decision_id}` says why,"
+            f" `policy avoidable {first.decision_id}` what would have avoided it"
+        )
+    return Exit.OK
+
+
+def _found(
+    store: Store,
+    name: str,
+    cluster: str | None,
+    since_ms: int | None,
+    until_ms: int | None,
+    limit: int,
+) -> tuple[str, list[Hit]]:
+    """The evictions of the first reading of the name that has some, and that reading."""
+    for meaning, wanted in _readings(name):
+        found = store.read.hits(cluster, wanted, since_ms=since_ms, until_ms=until_ms, limit=limit)
+        if found:
+            return meaning, found
+    return "", []
+
+
+def _readings(name: str) -> Iterator[tuple[str, Named]]:
+    """What a name may mean, the most exact first."""
+    from policy.store.read.hits import Named
+
+    parts = name.split("/")
+    if len(parts) == 3:
+        namespace, owner = parts[0], f"{parts[1]}/{parts[2]}"
+        yield f"pods of {owner} in {namespace}", Named(owner=(namespace, owner))
+        return
+    if len(parts) == 2 and parts[0][:1].isupper():
+        yield f"pods of {name}", Named(owner=("", name))
+        return
+    namespace, own = ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+    where = f" in {namespace}" if namespace else ""
+    yield f"pod {name}", Named(pod=(namespace, own))
+    yield f"pods of a workload {own}{where}", Named(owner=(namespace, own))
+    yield f"pods whose name or owner begins with `{own}-`{where}", Named(beginning=(namespace, own))
+
+
+def _line(hit: Hit) -> dict[str, Any]:
+    decision, activation = hit.decision, hit.activation
+    return {
+        "at": session.instant(hit.now_ms),
+        "cluster": hit.cluster,
+        "victim": hit.victim,
+        "owner": hit.victim_owner,
+        "victim_priority": hit.victim_priority,
+        "preemptor": hit.preemptor,
+        "preemptor_priority": hit.preemptor_priority,
+        "node": hit.node,
+        "origin": hit.origin,
+        "confidence": hit.confidence,
+        "decision": hit.decision_id,
+        "session": hit.session_id,
+        "observation": hit.observation_id,
+        "rule": ", ".join(hit.allowed_by),
+        "filter": hit.filter,
+        "criterion": decision.decided_by if decision else "",
+        "pdb_violating": hit.pdb_violating,
+        "environment": decision.environment if decision else "",
+        "rule_set": decision.rule_set if decision else "",
+        "rule_set_digest": decision.rule_set_digest if decision else "",
+        "activated_by": activation.actor if activation else "",
+        "activated_at": session.instant(activation.at_ms) if activation else "",
+        "activation_reason": activation.reason if activation else "",
+    }
+
+
+def _sentences(hit: Hit) -> Iterator[str]:
+    """The eviction for people."""
+    owner = f" of {hit.victim_owner}" if hit.victim_owner else ""
+    yield (
+        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority}) left"
+        f" {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+    )
+    if hit.session_id is not None:
+        yield f"  batch session {hit.session_id} (`policy batch explain {hit.session_id}`)"
+    if hit.observation_id is not None:
+        number = hit.observation_id
+        yield f"  observed of the cluster's own scheduler, {hit.confidence}: observation {number}"
+    decision = hit.decision
+    if decision is None:
+        return
+    recorded = session.instant(decision.at_ms)
+    yield f"  decision {decision.id}, recorded {recorded} by {decision.actor}"
+    allowed = ", ".join(f"`{rule}`" for rule in hit.allowed_by) or "no rule"
+    yield f"  allowed by {allowed}; with it in place the preemptor fails `{hit.filter}`"
+    criterion = decision.decided_by
+    yield (
+        f"  {hit.node} was chosen of {decision.candidate_count} candidates by `{criterion}`"
+        if criterion
+        else f"  {hit.node} was the only candidate"
+    )
+    if hit.pdb_violating:
+        yield f"  it violated a disruption budget (`policy explain {decision.id}` names it)"
+    if not decision.environment:
+        yield f"  rule set {decision.rule_set}, in no environment"
+        return
+    yield f"  rule set {decision.rule_set}, in environment {decision.environment}"
+    if hit.activation is not None:
+        row = hit.activation
+        yield f"  activated {session.instant(row.at_ms)} by {session.writer(row)}: {row.reason}"

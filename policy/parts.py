@@ -1,0 +1,169 @@
+"""Map over parts: the same work on many independent pieces, here or in several processes.
+
+A part is whatever the work takes, and each gives one result. Results come in the order of the parts
+however many do the work. A process that is ended from outside is replaced, and its part done again;
+where the work raises, its error is raised here as it was there.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Final, Protocol, TypeVar
+
+from policy.workers import collect_seldom, without_interrupt
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+PartOf = TypeVar("PartOf", contravariant=True)
+ResultOf = TypeVar("ResultOf", covariant=True)
+
+_ATTEMPTS: Final = 3
+_AHEAD: Final = 3
+"""Parts per process that may be done before the one whose result is wanted next."""
+
+
+class Work(Protocol[PartOf, ResultOf]):
+    """Picklable; what it opens serves all parts that one process does."""
+
+    def open(self) -> AbstractContextManager[Callable[[PartOf], ResultOf]]: ...
+
+
+class WorkerLost(Exception):  # told to people in the words of its message
+    """A part was lost with the process that did it, again and again."""
+
+
+def map_parts(
+    work: Work[Part, Result], parts: Iterable[Part], *, jobs: int = 1
+) -> Iterator[Result]:
+    """One result per part, in the order of the parts.
+
+    jobs: how many processes do the work; 1: this one. Raises what the work raises; WorkerLost where
+    a part's process was ended from outside three times. Whoever stops iterating ends the processes.
+    """
+    if jobs <= 1:
+        with work.open() as do:
+            for part in parts:
+                yield do(part)
+        return
+    pool = _Pool(work, jobs)
+    try:
+        yield from pool.results(iter(parts))
+    finally:
+        pool.close()
+
+
+class _Worker:
+    """A process that does one part after the other."""
+
+    def __init__(self, work: Work[Any, Any]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        with without_interrupt():
+            self.process.start()
+        theirs.close()
+        self.number = -1  #: of the part that it does; -1: none
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.join()
+        self.pipe.close()
+
+
+class _Pool:
+    def __init__(self, work: Work[Any, Any], jobs: int) -> None:
+        self._work = work
+        self._jobs = jobs
+        self._workers: list[_Worker] = []
+        self._again: deque[int] = deque()
+        self._parts: dict[int, Any] = {}
+        self._attempts: dict[int, int] = {}
+        self._results: dict[int, Any] = {}
+        self._taken = 0
+
+    def results(self, parts: Iterator[Any]) -> Iterator[Any]:
+        wanted = 0
+        more = True
+        while True:
+            while wanted in self._results:
+                yield self._results.pop(wanted)
+                wanted += 1
+            while more and self._has_room(wanted):
+                try:
+                    self._parts[self._taken] = next(parts)
+                except StopIteration:
+                    more = False
+                    break
+                self._again.append(self._taken)
+                self._taken += 1
+                self._hand_out()
+            self._hand_out()
+            if not more and wanted == self._taken:
+                return
+            if wanted not in self._results:
+                self._receive()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+
+    def _has_room(self, wanted: int) -> bool:
+        return self._taken - wanted < self._jobs * _AHEAD
+
+    def _hand_out(self) -> None:
+        while self._again:
+            worker = next((w for w in self._workers if w.number < 0), None)
+            if worker is None:
+                if len(self._workers) == self._jobs:
+                    return
+                worker = _Worker(self._work)
+                self._workers.append(worker)
+            number = self._again.popleft()
+            worker.number = number
+            self._attempts[number] = self._attempts.get(number, 0) + 1
+            with suppress(BrokenPipeError, ConnectionResetError):  # the end is noticed below
+                worker.pipe.send(self._parts[number])
+
+    def _receive(self) -> None:
+        """Wait until a process has done its part, failed, or is gone."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.number >= 0}
+        for ready in wait(list(busy)):
+            worker = busy[ready]  # type: ignore[index]
+            try:
+                kind, content = worker.pipe.recv()
+            except (EOFError, ConnectionResetError):
+                self._lost(worker)
+                continue
+            if kind == "failed":
+                raise content
+            self._results[worker.number] = content
+            del self._parts[worker.number]
+            worker.number = -1
+
+    def _lost(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.end()
+        if self._attempts[worker.number] == _ATTEMPTS:
+            raise WorkerLost(
+                f"a process was ended from outside {_ATTEMPTS} times while it did the same part"
+            )
+        self._again.appendleft(worker.number)
+
+
+def _serve(pipe: Connection, work: Work[Any, Any]) -> None:
+    """What a process does: part after part, until nobody gives it any."""
+    collect_seldom()
+    try:
+        with work.open() as do:
+            while True:
+                pipe.send(("done", do(pipe.recv())))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # whoever wanted the results has ended
+    except Exception as exc:  # noqa: BLE001  # the outermost frame here; raised again over there
+        with suppress(BrokenPipeError):
+            pipe.send(("failed", exc))

@@ -1,0 +1,346 @@
+"""Cycles whose result is known before they are made, and changes nothing.
+
+A pod that failed is tried again whenever something happened that may help any pod. On a full
+cluster most of these tries fail as the one before did. Two kinds of them are certain beforehand:
+
+1. *Hopeless*: the pod has no nomination, and on every node it either fails a filter that looks at
+   nothing but the node itself, or asks for more than the node would have left if every pod of lower
+   priority went and those nominated to it that are not less important had come. The rules let no
+   other pod go, so neither a place nor a candidate can be found.
+2. *Still waiting*: the rules did not let the pod preempt, as they mostly do not while its victims
+   leave. It fits on no node as they are, and nothing that the rules looked at has changed.
+
+Who only wants to know where a run leads need not make them. `tests/property/test_foregone.py` makes
+them all the same and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.cluster.objects import Pod
+from policy.cluster.requests import RequestRules, pod_requests
+from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, PRIORITY, Bools, Ints, widen
+from policy.decision.model import Code, Decision, Outcome
+from policy.filters.resources import request_rules
+from policy.rules.expressions.implication import only_lower
+from policy.rules.ruleset import Rule, RuleSet, Verdict
+from policy.scheduling.state import Transition
+
+_STATIC: Final = frozenset({"node-unschedulable", "node-name", "taints", "node-affinity"})
+"""Filters that read the pod and the node, and no other pod."""
+
+_PRIORITIES: Final = frozenset({"victim.priority", "preemptor.priority"})
+
+_ANYTHING: Final = -(2**62)
+"""What is required of a resource that the pod does not request."""
+
+_EVERYONE: Final = -(2**63)
+"""Lowest priority: pods of it and above stay, so nothing is evicted."""
+
+_Level: TypeAlias = tuple[int, int]
+
+_MOST_KINDS: Final = 4096
+"""Kinds of pods that are kept; with more of them all are forgotten and met again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tried:
+    """What is known of a pod since its last cycle."""
+
+    uid: str
+    outcome: Outcome
+    evicting: int  #: its kind where pods of lower priority may go
+    as_it_is: int  #: its kind where all pods stay
+    nominated: str
+    seen: int  #: changes that the cycle saw
+    local: bool  #: what its filters say of a node depends on that node alone
+
+
+class Foregone:
+    """Follows a cluster and tells which pods would fail once more. It decides nothing itself."""
+
+    def __init__(self, rules: RuleSet, snapshot: Snapshot) -> None:
+        self._requests = _resource_rules(rules)
+        self._waits = _eligibility_stays(rules)
+        self._changes = 0
+        self._begin(snapshot)
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        """Forget everything, as nodes or resources are others now."""
+        self._tried: dict[str, _Tried] = {}
+        self._changed_at: dict[str, int] = {}  # node -> change that touched it last
+        self._others_changed = self._changes
+        self._anti_affinity = bool((snapshot.column(ANTI_AFFINITY) != NOWHERE).any())
+        if self._requests is not None:
+            self._kinds = _Kinds(snapshot, self._requests)
+
+    def follow(self, step: Transition) -> None:
+        """Take over a step of the cluster."""
+        self._changes += 1
+        if self._requests is None:
+            return
+        if not self._kinds.follows(step):
+            self._begin(step.after)
+            return
+        for kind, key in {(kind, key): None for kind, key, _ in step.changes}:
+            if kind != "Pod":
+                self._others_changed = self._changes
+                continue
+            before, after = step.before.pod(key), step.after.pod(key)
+            self._kinds.moved(step, key)
+            for pod in (before, after):
+                if pod is not None:
+                    self._touch(pod)
+            tried = self._tried.get(key)
+            if tried is not None and (after is None or _other_question(before, after)):
+                del self._tried[key]
+            if after is not None and _anti_affinity(after):
+                self._anti_affinity = True
+
+    def failed(self, decision: Decision, snapshot: Snapshot) -> None:
+        """A cycle was made and failed; `snapshot` is what it led to."""
+        self._tried.pop(decision.preemptor, None)
+        if self._requests is None:
+            return
+        if decision.outcome not in {Outcome.NO_CANDIDATE, Outcome.NOT_ELIGIBLE}:
+            return
+        pod = snapshot.pod(decision.preemptor)
+        if pod is None:
+            return
+        if len(self._kinds) > _MOST_KINDS:
+            self._begin(snapshot)
+        excluded = _excluded(decision, snapshot)
+        self._tried[decision.preemptor] = _Tried(
+            uid=pod.metadata.uid,
+            outcome=decision.outcome,
+            evicting=self._kinds.kind_of(pod, excluded, evicts=True),
+            as_it_is=self._kinds.kind_of(pod, excluded, evicts=False),
+            nominated=pod.status.nominated_node_name,
+            seen=self._changes,
+            local=_local(pod) and not self._anti_affinity,
+        )
+
+    def fails_again(self, key: str, pod: Pod) -> bool:
+        """Would a cycle of the pod now fail, and change nothing?"""
+        tried = self._tried.get(key)
+        if tried is None or tried.uid != pod.metadata.uid:
+            return False
+        if not tried.nominated and not self._kinds.somewhere(tried.evicting):
+            return True
+        return (
+            tried.outcome is Outcome.NOT_ELIGIBLE
+            and self._waits
+            and tried.local
+            and not self._anti_affinity
+            and self._others_changed <= tried.seen
+            and self._changed_at.get(tried.nominated, 0) <= tried.seen
+            and not self._kinds.somewhere(tried.as_it_is)
+        )
+
+    def _touch(self, pod: Pod) -> None:
+        for node in (pod.spec.node_name, pod.status.nominated_node_name):
+            if node:
+                self._changed_at[node] = self._changes
+
+
+class _Kinds:
+    """Kinds of pods (what they ask for, and at which priority) and the nodes with room for each.
+
+    A level is two priorities: pods on nodes count from the first one on, pods that are nominated
+    to nodes from the second one on. INVARIANT: `_room_for[n, k]` says whether node n has room for
+    kind k beside the pods that count at the kind's level; `_nodes[k]` counts these nodes.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: RequestRules) -> None:
+        self._rules = rules
+        self._table = snapshot.nodes
+        self._width = len(snapshot.pools.resources)
+        self._resources = snapshot.pools.resources.ids
+        nodes = len(snapshot.nodes)
+        self._total = np.column_stack([snapshot.allocatable, snapshot.nodes.allowed_pods])
+        self._snapshot = snapshot
+        self._ids: dict[tuple[bytes, _Level], int] = {}
+        self._level_of: dict[_Level, int] = {}
+        self._taken = np.zeros((0, nodes, self._width + 1), dtype=np.int64)  # by level
+        self._level = np.zeros(0, dtype=np.int64)
+        self._wanted: Ints = np.zeros((0, self._width + 1), dtype=np.int64)
+        self._excluded: Bools = np.zeros((nodes, 0), dtype=np.bool_)
+        self._room_for: Bools = np.zeros((nodes, 0), dtype=np.bool_)
+        self._nodes: Ints = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def follows(self, step: Transition) -> bool:
+        """Are nodes and resources still those that were counted?"""
+        self._snapshot = step.after
+        same = step.after.nodes is self._table
+        return same and len(step.after.pools.resources) == self._width
+
+    def somewhere(self, kind: int) -> bool:
+        """Has any node room for the kind?"""
+        return bool(self._nodes[kind])
+
+    def kind_of(self, pod: Pod, excluded: Bools, *, evicts: bool) -> int:
+        """The kind of the pod.
+
+        excluded: (nodes,) nodes that the pod fails on whatever leaves them. evicts: pods of lower
+        priority may go.
+        """
+        priority = pod.spec.priority or 0
+        level = (priority if evicts else _EVERYONE, priority)
+        key = (msgspec.json.encode(pod.spec), level)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._ids)
+            self._add(found, self._wants(pod), self._place_of(level), excluded)
+        return found
+
+    def moved(self, step: Transition, key: str) -> None:
+        """One pod came, went or changed: its node has more room now, or less."""
+        old, new = _occupied(step.before, key), _occupied(step.after, key)
+        touched = set()
+        for sign, place, snapshot in ((-1, old, step.before), (1, new, step.after)):
+            if place is None:
+                continue
+            row, node, priority, placed = place
+            load = self._load(snapshot, row)
+            for level, at in self._level_of.items():
+                if priority >= level[not placed]:
+                    self._taken[at, node] += sign * load
+            touched.add(node)
+        for node in touched:
+            self._count(node)
+
+    def _count(self, node: int) -> None:
+        left = self._total[node] - self._taken[:, node]
+        room = (left[self._level] >= self._wanted).all(axis=1) & ~self._excluded[node]
+        self._nodes += room.astype(np.int64) - self._room_for[node]
+        self._room_for[node] = room
+
+    def _add(self, kind: int, wanted: Ints, level: int, excluded: Bools) -> None:
+        if kind == len(self._level):
+            self._grow()
+        left = self._total - self._taken[level]
+        room = (left >= wanted).all(axis=1) & ~excluded
+        self._level[kind] = level
+        self._wanted[kind] = wanted
+        self._excluded[:, kind] = excluded
+        self._room_for[:, kind] = room
+        self._nodes[kind] = room.sum()
+
+    def _grow(self) -> None:
+        """Places for as many kinds again; one that is not taken has room nowhere."""
+        more = max(64, len(self._level))
+        self._level = np.pad(self._level, (0, more))
+        self._wanted = np.pad(self._wanted, ((0, more), (0, 0)))
+        self._excluded = np.pad(self._excluded, ((0, 0), (0, more)), constant_values=True)
+        self._room_for = np.pad(self._room_for, ((0, 0), (0, more)))
+        self._nodes = np.pad(self._nodes, (0, more))
+
+    def _place_of(self, level: _Level) -> int:
+        found = self._level_of.get(level)
+        if found is not None:
+            return found
+        snapshot = self._snapshot
+        priority = snapshot.column(PRIORITY)
+        taken = np.zeros((len(self._table), self._width + 1), dtype=np.int64)
+        for nodes, lowest in zip((snapshot.node, snapshot.nominated), level, strict=True):
+            rows = np.flatnonzero((nodes >= 0) & (priority >= lowest))
+            loads = widen(snapshot.requests(self._rules)[rows], self._width)
+            np.add.at(taken, nodes[rows], np.column_stack([loads, np.ones(rows.size, int)]))
+        found = self._level_of[level] = len(self._level_of)
+        self._taken = np.concatenate([self._taken, taken[None]])
+        return found
+
+    def _load(self, snapshot: Snapshot, row: int) -> Ints:
+        return np.append(snapshot.requests(self._rules)[row], 1)
+
+    def _wants(self, pod: Pod) -> Ints:
+        wanted = np.full(self._width + 1, _ANYTHING, dtype=np.int64)
+        wanted[-1] = 1
+        for name, amount in pod_requests(pod, on_node=False, rules=self._rules).items():
+            column = self._resources.get(name)
+            if column is not None and amount > 0:
+                wanted[column] = amount
+        return wanted
+
+
+def _occupied(snapshot: Snapshot, key: str) -> tuple[int, int, int, bool] | None:
+    """Row, node and priority of a pod that takes up room, and whether it is there already."""
+    row = snapshot.row(key)
+    if row is None:
+        return None
+    placed = snapshot.node[row] != NOWHERE
+    node = snapshot.node[row] if placed else snapshot.nominated[row]
+    if node == NOWHERE:
+        return None
+    return row, int(node), int(snapshot.column(PRIORITY)[row]), bool(placed)
+
+
+def _resource_rules(rules: RuleSet) -> RequestRules | None:
+    """How the rules count requests; None where no cycle is certain beforehand."""
+    allowing = [rule for rule in rules.victims.eligible if rule.verdict is Verdict.ALLOW]
+    if rules.extenders or not all(_allows_lower_only(rule) for rule in allowing):
+        return None
+    used = [use for use in rules.filters if use.name == "resources"]
+    return request_rules(used[0].parameters) if used else None
+
+
+def _allows_lower_only(rule: Rule) -> bool:
+    # A condition without a value may be taken as one that holds.
+    return rule.when is not None and rule.when.total and only_lower(rule.when)
+
+
+def _eligibility_stays(rules: RuleSet) -> bool:
+    """Does eligibility depend on nothing but the pod and the node that it is nominated to?"""
+    asked = [r.when for r in rules.eligibility if r.when is not None]
+    allowed = [r.when for r in rules.victims.eligible if r.when is not None]
+    return (
+        all(v.startswith(("preemptor.", "nominated.")) for e in asked for v in e.variables)
+        and all(
+            v in {"victim.priority", "preemptor.priority"} for e in allowed for v in e.variables
+        )
+        and not any(e.history_needs for e in (*asked, *allowed))
+    )
+
+
+def _excluded(decision: Decision, snapshot: Snapshot) -> Bools:
+    """Nodes that the pod fails on for what they are; shape (nodes,)."""
+    statuses = decision.trace.filter_statuses
+    static = np.array(
+        [s.code is Code.UNRESOLVABLE and s.filter in _STATIC for s in statuses.statuses], np.bool_
+    )
+    excluded = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+    if static.any():
+        index: NDArray[np.int64] = np.asarray(statuses.index, dtype=np.int64)
+        for i in np.flatnonzero(static[index]).tolist():
+            excluded[snapshot.nodes.index[statuses.nodes[i]]] = True
+    return excluded
+
+
+def _local(pod: Pod) -> bool:
+    spec = pod.spec
+    affinity = spec.affinity
+    between = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
+    return not (between or spec.topology_spread_constraints or spec.volumes)
+
+
+def _anti_affinity(pod: Pod) -> bool:
+    return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
+
+
+def _other_question(before: Pod | None, after: Pod) -> bool:
+    """Is a cycle of the pod a new question? Not for a condition that it got."""
+    return before is None or (
+        before.metadata != after.metadata
+        or before.spec != after.spec
+        or before.status.nominated_node_name != after.status.nominated_node_name
+    )

@@ -1,0 +1,74 @@
+"""The service as one ASGI application: configuration in, routes out, nothing global."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from policy.server import health
+from policy.server.config import LOOPBACK
+from policy.server.extender import routes as extender
+from policy.server.http import Failure, Surroundings, in_thread, problem
+from policy.server.security.access import Access
+from policy.server.service import Service
+from policy.store import NotFound, StoreError
+
+log = logging.getLogger("policy.server")
+
+
+def build(service: Service, access: Access) -> Starlette:
+    """The application over an open service, which it closes when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await in_thread(service.close)
+
+    hosts = LOOPBACK if access.open_to_all else None
+    return Starlette(
+        routes=[*health.routes(service, access), *extender.routes(service, access)],
+        middleware=[Middleware(Surroundings, metrics=service.metrics, hosts=hosts)],
+        exception_handlers={
+            Failure: _failed,
+            StoreError: _store_failed,
+            HTTPException: _refused,
+            Exception: _broken,
+        },
+        lifespan=lifespan,
+    )
+
+
+def _failed(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, Failure)
+    return problem(exc)
+
+
+def _store_failed(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, StoreError)
+    if isinstance(exc, NotFound):
+        return problem(Failure(404, "not-found", exc.message, help=exc.help))
+    return problem(Failure(503, "unavailable", exc.message, help=exc.help))
+
+
+def _refused(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    if exc.status_code == 405:
+        told = f"`{request.method}` is not possible here"
+        answer = problem(Failure(405, "bad-request", told))
+        answer.headers.update(exc.headers or {})
+        return answer
+    return problem(Failure(exc.status_code, "not-found", "there is no such page"))
+
+
+def _broken(_: Request, exc: Exception) -> Response:
+    log.error("a request failed", exc_info=exc)
+    return problem(Failure(500, "internal", "the service failed; its log says how"))

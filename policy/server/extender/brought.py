@@ -1,0 +1,76 @@
+"""Pods that a scheduler's request knows better than the recorded state does.
+
+The state may be older than the request: a pod that was made a second ago, or one that was bound
+since. Then the request's object counts, and is recorded as a revision of its own before the
+decision that reads it, so that the decision can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from policy.cluster.digest import Change
+from policy.cluster.objects import Pod
+from policy.cluster.snapshot import Snapshot
+from policy.manifests import ManifestError, read_dicts, resolve
+from policy.server.extender.wire import BadRequest, PreemptRequest
+
+
+def brought(snapshot: Snapshot, request: PreemptRequest) -> list[Change]:
+    """The pods to be taken over from the request. Raises BadRequest for a preemptor that is none.
+
+    A victim whose object cannot be read is not taken over; who is unknown is never evicted.
+    """
+    found: dict[str, Pod] = {}
+    preemptor = _read(request.preemptor, snapshot)
+    if isinstance(preemptor, str):
+        raise BadRequest(f"`Pod`: {preemptor}")
+    if _differs(snapshot.pod(request.head.key), preemptor):
+        found[request.head.key] = preemptor
+    for victim in request.victims:
+        head = victim.head
+        known = snapshot.pod(head.key)
+        if (
+            known is None
+            or known.metadata.uid != head.metadata.uid
+            or (known.spec.node_name != victim.node)
+        ):
+            pod = _read(victim.content, snapshot)
+            if isinstance(pod, Pod):
+                found[head.key] = pod
+    return [("Pod", key, pod) for key, pod in found.items()]
+
+
+def _differs(known: Pod | None, sent: Pod) -> bool:
+    """Is the pod that waits another one than the state has, or waits otherwise?
+
+    Conditions are not compared: every attempt writes them anew.
+    """
+    return known is None or _deciding(known) != _deciding(sent)
+
+
+def _deciding(pod: Pod) -> tuple[object, ...]:
+    meta, status = pod.metadata, pod.status
+    return meta.uid, meta.labels, pod.spec, status.nominated_node_name, status.phase
+
+
+def _read(content: bytes, snapshot: Snapshot) -> Pod | str:
+    """The pod as the API server has it, or what is wrong with it."""
+    try:
+        value = msgspec.json.decode(content)
+        read = read_dicts([{**value, "kind": "Pod", "apiVersion": "v1"}])
+        known = snapshot.priority_classes.values()
+        pods = list(_pods(resolve(read.objects, known_classes=known, places=read.places)))
+    except (msgspec.MsgspecError, RecursionError, TypeError) as exc:
+        return f"not a pod: {exc}"
+    except ManifestError as exc:
+        return str(exc).partition("\n")[0]
+    return pods[0] if pods else "not a pod"
+
+
+def _pods(objects: list[object] | object) -> Iterator[Pod]:
+    for obj in objects if isinstance(objects, list) else ():
+        if isinstance(obj, Pod):
+            yield obj

@@ -1,0 +1,78 @@
+"""One call of a scheduler on its way: who may still say what is answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+
+from policy.server.extender.wire import PreemptRequest
+from policy.store.model import CallMode
+
+
+class GivenUp(Exception):
+    """The call was answered without a decision; what was decided is not recorded as its answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a decision lets the scheduler be answered."""
+
+    body: bytes
+    outcome: str
+    decision_id: int
+
+
+class _Stage(Enum):
+    WAITING = 1  # nothing is committed; the deadline may give the call up
+    COMMITTING = 2  # all is written; what is answered is decided
+    GIVEN_UP = 3
+
+
+@dataclass(slots=True)
+class Call:
+    """A preempt call; its answer is in `said`, or why there is none."""
+
+    body: bytes
+    mode: CallMode
+    caller: str
+    arrived_ms: int  #: since 1970 UTC
+    started: float = field(default_factory=time.monotonic)
+    said: Future[Said] = field(default_factory=Future)
+    request: PreemptRequest | None = None  #: once it was read
+    _stage: _Stage = _Stage.WAITING
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def duration_us(self) -> int:
+        return int((time.monotonic() - self.started) * 1_000_000)
+
+    @property
+    def given_up(self) -> bool:
+        return self._stage is _Stage.GIVEN_UP
+
+    def claim(self) -> None:
+        """The last step before the commit: from here on the decision is the answer.
+
+        Raises GivenUp where another answer was given by then.
+        """
+        with self._lock:
+            if self._stage is _Stage.GIVEN_UP:
+                raise GivenUp
+            self._stage = _Stage.COMMITTING
+
+    def reopen(self) -> None:
+        """The commit failed: nothing was written."""
+        with self._lock:
+            if self._stage is _Stage.COMMITTING:
+                self._stage = _Stage.WAITING
+
+    def give_up(self) -> bool:
+        """Take the answer away from the decision; False where that is being committed."""
+        with self._lock:
+            if self._stage is _Stage.COMMITTING:
+                return False
+            self._stage = _Stage.GIVEN_UP
+            return True

@@ -1,0 +1,177 @@
+"""`POST /extender/{filter,prioritize,preempt}`, and the same below `/extender/ENVIRONMENT/`.
+
+Only a status of 200 is an answer to kube-scheduler; every other fails the call, with the text in
+the pod's condition. So a call that cannot be decided in time is answered all the same, by
+`--on-failure`, and a status of 4xx says that the call itself is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from policy.preemption.decide import DecisionError
+from policy.server.config import OnFailure
+from policy.server.extender import wire
+from policy.server.extender.call import Call, Said
+from policy.server.extender.desk import Desk, Overloaded
+from policy.server.extender.spool import SpooledCall, SpoolFull
+from policy.server.http import EXTENDER_BYTES, Failure, body_of, in_thread
+from policy.server.security.access import Access, Principal
+from policy.server.security.tokens import Role
+from policy.server.service import Service
+from policy.store import StoreError
+from policy.store.model import CallAnswer
+
+log = logging.getLogger("policy.server")
+
+_VERBS = ("filter", "prioritize", "preempt")
+
+
+def routes(service: Service, access: Access) -> list[Route]:
+    extender = Extender(service, access)
+    return [
+        *(Route(f"/extender/{v}", extender.serve, methods=["POST"], name=v) for v in _VERBS),
+        *(
+            Route(f"/extender/{{environment}}/{v}", extender.serve, methods=["POST"], name=v)
+            for v in _VERBS
+        ),
+    ]
+
+
+class Extender:
+    """Answers schedulers."""
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self._service = service
+        self._access = access
+
+    async def serve(self, request: Request) -> Response:
+        """One call of one of the verbs."""
+        verb = request.url.path.rpartition("/")[2]
+        metrics = self._service.metrics
+        mode = self._service.config.mode.value
+        started = time.monotonic()
+        outcome = "refused"
+        try:
+            caller = self._caller(request)
+            environment = await self._environment(request)
+            body = await body_of(request, limit=EXTENDER_BYTES)
+            if verb == "preempt":
+                answer, outcome = await self._preempt(environment, caller, body)
+            else:
+                answer, outcome = await in_thread(_about_nodes, verb, body), "passed"
+        except wire.BadRequest as exc:
+            raise Failure(400, "bad-request", str(exc)) from exc
+        finally:
+            metrics.calls.labels(verb, mode, outcome).inc()
+            metrics.seconds.labels(verb).observe(time.monotonic() - started)
+        return Response(answer, media_type="application/json")
+
+    def _caller(self, request: Request) -> Principal:
+        caller = self._access.caller(request)
+        if caller is None:
+            raise Failure(401, "not-authenticated", "the extender needs a token or a certificate")
+        if not caller.may(Role.EXTENDER):
+            raise Failure(
+                403, "not-allowed", f"a token of role `{caller.role}` may not call the extender"
+            )
+        return caller
+
+    async def _environment(self, request: Request) -> str:
+        named: str = request.path_params.get("environment", self._service.config.environment)
+        if not named:
+            raise Failure(
+                404,
+                "not-found",
+                "the path names no environment, and the service was started without one",
+                help="use /extender/ENVIRONMENT as `urlPrefix`, or start with --environment",
+            )
+        if named == self._service.config.environment:
+            return named
+        if not await in_thread(self._service.has_environment, named):
+            raise Failure(404, "not-found", f"there is no environment `{named[:80]}`")
+        return named
+
+    async def _preempt(self, environment: str, caller: Principal, body: bytes) -> tuple[bytes, str]:
+        call = Call(
+            body=body,
+            mode=self._service.config.mode,
+            caller="" if self._access.open_to_all else caller.name,
+            arrived_ms=self._service.clock(),
+        )
+        desk = self._service.desk(environment)
+        try:
+            said = await self._waited(desk, call)
+            return said.body, said.outcome
+        except DecisionError as exc:
+            raise wire.BadRequest(str(exc)) from exc
+        except (StoreError, Overloaded, TimeoutError, OSError) as exc:
+            reason, text = _reason(exc, self._service.config.deadline_ms)
+        return await self._way_out(environment, call, reason, text)
+
+    async def _waited(self, desk: Desk, call: Call) -> Said:
+        """The answer of the desk. Raises TimeoutError where the deadline passes before."""
+        seconds = self._service.config.deadline_ms / 1000
+        desk.submit(call)
+        said = asyncio.wrap_future(call.said)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(said)
+        except TimeoutError:
+            if call.give_up():
+                raise
+        # All is written and being committed; what was decided is the answer, if that succeeds.
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(said)
+
+    async def _way_out(
+        self, environment: str, call: Call, reason: str, text: str
+    ) -> tuple[bytes, str]:
+        """The answer of `--on-failure`, once the call is on the disk."""
+        way_out = self._service.config.way_out
+        offered = way_out is OnFailure.PASS_THROUGH
+        request = call.request
+        if request is None:
+            request = await in_thread(wire.read_preempt, call.body)
+        self._service.metrics.failures.labels(reason).inc()
+        log.warning("a call was answered by --on-failure %s: %s", way_out, text)
+        spooled = SpooledCall(
+            environment=environment,
+            mode=call.mode.value,
+            caller=call.caller,
+            answer=(CallAnswer.OFFERED if offered else CallAnswer.NONE).value,
+            failure=text,
+            arrived_ms=call.arrived_ms,
+            duration_us=call.duration_us,
+            body=call.body,
+        )
+        try:
+            await in_thread(self._service.spool.add, spooled)
+        except (OSError, SpoolFull) as exc:
+            self._service.metrics.unrecorded.inc()
+            log.error("a call is in no record: the spool: %s", exc)
+        return request.as_offered() if offered else wire.answer(()), way_out.value
+
+
+def _reason(exc: Exception, deadline_ms: int) -> tuple[str, str]:
+    """A word for the figures, and a sentence for the record."""
+    match exc:
+        case TimeoutError():
+            return "deadline", f"no decision was recorded within {deadline_ms} ms"
+        case Overloaded():
+            return "overload", str(exc)
+        case StoreError():
+            return "store", exc.message
+    return "internal", f"internal error ({type(exc).__name__})"
+
+
+def _about_nodes(verb: str, body: bytes) -> bytes:
+    """Filter and prioritize decide nothing here: every node passes, and none is preferred."""
+    request = wire.read_nodes(body)
+    return wire.all_pass(request) if verb == "filter" else wire.all_equal(request)

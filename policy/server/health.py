@@ -1,0 +1,46 @@
+"""Is the process alive, can it decide, and what has it done?"""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from policy.server.http import in_thread
+from policy.server.metrics import CONTENT_TYPE
+from policy.server.security.access import Access
+from policy.server.security.gate import viewer
+from policy.server.service import Service
+from policy.store import StoreError
+
+log = logging.getLogger("policy.server")
+
+
+def routes(service: Service, access: Access) -> list[Route]:
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        found = await in_thread(service.problem)
+        if found:
+            # Whoever looks from outside need not know the names of environments.
+            log.warning("not ready: %s", found)
+            return PlainTextResponse("not ready; the log says why\n", status_code=503)
+        return PlainTextResponse("ok\n")
+
+    async def metrics(request: Request) -> Response:
+        viewer(access, request, unlimited=True)
+        try:
+            await in_thread(service.measure)
+        except StoreError as exc:
+            # The counters are worth reading above all while the database is away.
+            log.warning("figures of the database are missing: %s", exc.message)
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    return [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]

@@ -1,0 +1,201 @@
+"""What every route shares: errors as problem+json, bodies with a limit, headers that protect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from policy.server.metrics import Metrics
+
+log = logging.getLogger("policy.server")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EXTENDER_BYTES: Final = 128 << 20
+"""A filter call in the full form holds every node of the cluster that passes."""
+BODY_BYTES: Final = 1 << 20
+_BODY_SECONDS: Final = 30.0
+
+_PROBLEMS: Final = "/api/v1/problems/"
+
+
+class Failure(Exception):
+    """What is answered in place of a result, as RFC 9457 has it."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, *, help: str = "", **more: Any
+    ) -> None:
+        """kind: last part of the `type`, a page of its own."""
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.message = message
+        self.help = help
+        self.more = more
+
+    def document(self) -> dict[str, Any]:
+        told = {
+            "type": _PROBLEMS + self.kind,
+            "title": TITLES[self.kind],
+            "status": self.status,
+            "detail": self.message,
+            **self.more,
+        }
+        return {**told, **({"help": self.help} if self.help else {})}
+
+
+TITLES: Final = {
+    "bad-request": "The request cannot be understood",
+    "invalid": "A parameter or the body is not valid",
+    "not-authenticated": "A token is needed",
+    "not-allowed": "The token does not allow this",
+    "not-found": "There is nothing under that name",
+    "conflict": "The request does not go with the present state",
+    "too-large": "The body is too large",
+    "too-slow": "The body did not arrive in time",
+    "unavailable": "The database or the service cannot answer now",
+    "internal": "The service failed",
+}
+"""Every kind of problem with its title."""
+
+
+def problem(failure: Failure) -> Response:
+    """The answer for a failure."""
+    headers = {}
+    if failure.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="policy"'
+    if failure.status == 503:
+        headers["Retry-After"] = "1"
+    return Response(
+        msgspec.json.encode(failure.document()),
+        status_code=failure.status,
+        media_type="application/problem+json",
+        headers=headers,
+    )
+
+
+def json_response(
+    value: Any, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(
+        msgspec.json.encode(value),
+        status_code=status,
+        media_type="application/json",
+        headers=headers,
+    )
+
+
+async def body_of(request: Request, *, limit: int = BODY_BYTES) -> bytes:
+    """The body. Raises Failure where it is larger than `limit` bytes or does not arrive."""
+    given = request.headers.get("content-length", "")
+    if given.isdigit() and int(given) > limit:
+        raise Failure(413, "too-large", f"the body has {given} bytes, {limit} are allowed")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise Failure(
+                        413, "too-large", f"the body is larger than the {limit} bytes allowed"
+                    )
+                parts.append(part)
+    except TimeoutError:
+        raise Failure(
+            408, "too-slow", f"the body did not arrive within {_BODY_SECONDS:.0f} seconds"
+        ) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_POOL: Final = anyio.CapacityLimiter(8)
+"""Decisions and SQL run in so many threads; the event loop only reads, writes and waits."""
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking work in the bounded pool."""
+    return await anyio.to_thread.run_sync(partial(work, *args, **kwargs), limiter=_POOL)
+
+
+# --- around every route ---------------------------------------------------------------------------
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+_HEADERS: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+_TLS: Final = (b"strict-transport-security", b"max-age=31536000")
+
+
+class Surroundings:
+    """Protecting headers on every answer, a count of it, and a refusal of foreign names.
+
+    A service without tokens trusts whoever reaches it. A page of another site could reach it
+    through a name that resolves to the loopback address, so only the machine's own names count.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, hosts: frozenset[str] | None) -> None:
+        """hosts: names that a request may be for; None for any."""
+        self._app = app
+        self._metrics = metrics
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        part = scope["path"].split("/", 2)[1]
+        part = part if part in _PARTS else "pages"
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.requests.labels(part, str(message["status"])).inc()
+                known = {name for name, _ in message["headers"]}
+                added = [*_HEADERS, *([_TLS] if scope["scheme"] == "https" else [])]
+                if b"cache-control" not in known:
+                    added.append((b"cache-control", b"no-store"))
+                message["headers"] = [
+                    *message["headers"],
+                    *(pair for pair in added if pair[0] not in known),
+                ]
+            await send(message)
+
+        if self._hosts is not None and _host(scope) not in self._hosts:
+            refused = Failure(
+                421, "bad-request", "a service without tokens answers to the loopback address only"
+            )
+            await problem(refused)(scope, receive, sending)
+            return
+        await self._app(scope, receive, sending)
+
+
+_PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "static"})
+
+
+def _host(scope: Scope) -> str:
+    given = next((v for k, v in scope["headers"] if k == b"host"), b"").decode("latin-1")
+    if given.startswith("["):
+        return given[1:].partition("]")[0]
+    return given.rpartition(":")[0] if ":" in given else given
+
+
+Handler = Callable[[Request], Awaitable[Response]]

@@ -1,0 +1,206 @@
+"""From a request to who makes it: a token, a session's cookie, a client certificate."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from starlette.requests import HTTPConnection
+
+from policy.server.config import Config
+from policy.server.security.tokens import Role, Token, TokenError, TokenFile, find
+
+log = logging.getLogger("policy.server")
+
+SESSION_SECONDS: Final = 12 * 3600
+PEER: Final = "policy.peer"
+"""Key of a connection's scope: the common name of its client certificate."""
+
+_REREAD_SECONDS: Final = 1.0
+_NOTE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who makes a request, and what they may do."""
+
+    name: str
+    role: Role
+    namespaces: frozenset[str] | None = None  #: that they may see; None for all
+    session: bool = False  #: by cookie, so that writes need a form's own token
+
+    @property
+    def limited(self) -> bool:
+        """May they see some namespaces only?"""
+        return self.namespaces is not None
+
+    def may(self, role: Role) -> bool:
+        """Is what needs that role allowed? Each of viewer, operator, admin may what the former may.
+
+        The role extender is apart: it reads nothing, and nobody but an admin has it besides.
+        """
+        if self.role is Role.ADMIN or self.role is role:
+            return True
+        return (self.role, role) == (Role.OPERATOR, Role.VIEWER)
+
+    def sees(self, namespace: str) -> bool:
+        return self.namespaces is None or namespace in self.namespaces
+
+
+LOCAL: Final = Principal(name="loopback", role=Role.ADMIN)
+"""Whoever calls a service without tokens, which listens on the machine itself only."""
+
+
+class Access:
+    """Knows the tokens; the file is read again where it changed."""
+
+    def __init__(self, config: Config, *, clock: Callable[[], int]) -> None:
+        self._file = TokenFile(config.tokens) if config.tokens else None
+        self._path = config.tokens
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens: list[Token] = []
+        self._key = b""
+        self._stamp: tuple[int, int] | None = None
+        self._looked = 0.0
+        self._noted = 0.0
+        self._used: dict[str, int] = {}
+        if self._file is not None:
+            self._tokens, self._key = self._file.read()
+
+    @property
+    def open_to_all(self) -> bool:
+        """Are there no tokens?"""
+        return self._file is None
+
+    def principal(self, request: HTTPConnection) -> Principal | None:
+        """Who makes the request; None where nothing says so, or nothing valid does."""
+        if self._file is None:
+            return LOCAL
+        self._reread()
+        secret = _secret(request)
+        if secret is not None:
+            return self.of_secret(secret)
+        cookie = request.cookies.get(self.cookie(request))
+        return self._of_session(cookie) if cookie else None
+
+    def caller(self, request: HTTPConnection) -> Principal | None:
+        """Who calls the extender: a client certificate counts there, a cookie does not."""
+        if self._file is None:
+            return LOCAL
+        peer = request.scope.get(PEER)
+        if peer:
+            return Principal(name=f"certificate {peer}", role=Role.EXTENDER)
+        self._reread()
+        secret = _secret(request)
+        return self.of_secret(secret) if secret is not None else None
+
+    def of_secret(self, secret: str) -> Principal | None:
+        """Who holds a token."""
+        token = find(self._tokens, secret)
+        if token is None:
+            return None
+        self._note(token)
+        return _principal(token)
+
+    # --- sessions ------------------------------------------------------------------------------
+
+    @staticmethod
+    def cookie(request: HTTPConnection) -> str:
+        """Name of the session's cookie; the prefix keeps others from setting it over TLS."""
+        return "__Host-policy" if request.url.scheme == "https" else "policy"
+
+    def session(self, secret: str) -> str | None:
+        """The value of a cookie for whoever holds the token; None where that is not valid."""
+        token = find(self._tokens, secret)
+        if token is None:
+            return None
+        self._note(token)
+        expires = self._clock() // 1000 + SESSION_SECONDS
+        told = f"{token.sha256[:32]}.{expires}"
+        return f"{told}.{self._signed('session', told)}"
+
+    def form_token(self, request: HTTPConnection) -> str:
+        """What a form of this session has to carry: other sites cannot know it."""
+        cookie = request.cookies.get(self.cookie(request), "")
+        return self._signed("form", cookie)
+
+    def is_own_form(self, request: HTTPConnection, given: str) -> bool:
+        """Does a form come from a page of this session?"""
+        return hmac.compare_digest(self.form_token(request).encode(), given.encode())
+
+    def _of_session(self, cookie: str) -> Principal | None:
+        told, _, signature = cookie.rpartition(".")
+        if not hmac.compare_digest(self._signed("session", told).encode(), signature.encode()):
+            return None
+        beginning, _, expires = told.partition(".")
+        if int(expires) * 1000 < self._clock():
+            return None
+        for token in self._tokens:
+            if token.sha256.startswith(beginning) and token.revoked_ms is None:
+                self._note(token)
+                return _principal(token, session=True)
+        return None
+
+    def _signed(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose} {text}".encode(), sha256).hexdigest()
+
+    # --- the file ------------------------------------------------------------------------------
+
+    def _reread(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _REREAD_SECONDS or self._file is None or self._path is None:
+            return
+        with self._lock:
+            self._looked = now
+            try:
+                status = self._path.stat()
+                stamp = (status.st_mtime_ns, status.st_ino)
+                if stamp != self._stamp:
+                    self._tokens, self._key = self._file.read()
+                    self._stamp = stamp
+            # A file that is gone or broken lets nobody in until it is mended.
+            except (OSError, TokenError, ValueError) as exc:
+                self._tokens = []
+                self._stamp = None
+                log.error("no token is accepted: %s", exc)
+
+    def _note(self, token: Token) -> None:
+        with self._lock:
+            self._used[token.sha256] = self._clock()
+            now = time.monotonic()
+            if self._file is None or now - self._noted < _NOTE_SECONDS:
+                return
+            self._noted = now
+            try:
+                self._file.note_use(self._used)
+            except OSError as exc:
+                log.warning("the last use of tokens cannot be noted: %s", exc.strerror)
+
+
+def _principal(token: Token, *, session: bool = False) -> Principal:
+    namespaces = None if token.namespaces is None else frozenset(token.namespaces)
+    return Principal(name=token.name, role=token.role, namespaces=namespaces, session=session)
+
+
+def _secret(request: HTTPConnection) -> str | None:
+    """The token of a request: as bearer, or as the password that a URL carries."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return given.strip()
+        case "basic":
+            # kube-scheduler can send nothing else: `urlPrefix: https://extender:TOKEN@host/...`
+            try:
+                return base64.b64decode(given, validate=True).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                return ""
+    return None

@@ -1,0 +1,193 @@
+"""The file of tokens: who may call, hashed; the token itself is shown once and kept nowhere."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_PREFIX: Final = "policy_"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Role(StrEnum):
+    """What a token may do. Values are stored and never renamed."""
+
+    VIEWER = "viewer"  # read
+    OPERATOR = "operator"  # read, activate rule sets and roll back
+    EXTENDER = "extender"  # call the extender, and nothing else
+    ADMIN = "admin"  # everything
+
+
+class TokenError(Exception):  # told to people in the words of its message
+    """The file of tokens cannot be read, or what is wanted of it cannot be done."""
+
+    def __init__(self, message: str, *, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token without its secret."""
+
+    name: str
+    role: Role
+    sha256: str  #: of the secret, hexadecimal
+    created_ms: int
+    namespaces: list[str] | None = None  #: that it may see; None for all
+    revoked_ms: int | None = None
+
+
+class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    version: int = 1
+    session_key: str = ""  #: signs the cookies of sessions, hexadecimal
+    tokens: list[Token] = []
+
+
+class TokenFile:
+    """A file of tokens. Every change is whole, and made by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def create(
+        self, name: str, role: Role, *, namespaces: Sequence[str] | None, now_ms: int
+    ) -> str:
+        """A new token's secret, which is kept nowhere. Raises TokenError."""
+        if not _NAME.fullmatch(name):
+            raise TokenError(
+                f"`{name[:80]}` cannot be the name of a token",
+                help="letters, digits and `.`, `_`, `@`, `-`, at most 63 of them",
+            )
+        for namespace in namespaces or ():
+            if not _NAMESPACE.fullmatch(namespace):
+                raise TokenError(f"`{namespace[:80]}` is not the name of a namespace")
+        if namespaces is not None and role is not Role.VIEWER:
+            raise TokenError(f"a token of role `{role}` cannot be limited to namespaces")
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        with self._changing() as file:
+            if any(token.name == name and token.revoked_ms is None for token in file.tokens):
+                raise TokenError(
+                    f"there is a token `{name}` already",
+                    help="revoke it first, or give the new one another name",
+                )
+            file.session_key = file.session_key or secrets.token_hex(32)
+            file.tokens.append(
+                Token(
+                    name=name,
+                    role=role,
+                    sha256=hashed(secret),
+                    created_ms=now_ms,
+                    namespaces=None if namespaces is None else sorted(set(namespaces)),
+                )
+            )
+        return secret
+
+    def revoke(self, name: str, *, now_ms: int) -> None:
+        """Raises TokenError where there is no such token."""
+        with self._changing() as file:
+            for i, token in enumerate(file.tokens):
+                if token.name == name and token.revoked_ms is None:
+                    file.tokens[i] = msgspec.structs.replace(token, revoked_ms=now_ms)
+                    return
+            raise TokenError(f"there is no token `{name[:80]}`", help="see `policy token list`")
+
+    def tokens(self) -> list[Token]:
+        """All of them, also the revoked ones. Raises TokenError."""
+        return self._read().tokens
+
+    def read(self) -> tuple[list[Token], bytes]:
+        """The tokens, and the key that signs sessions. Raises TokenError."""
+        file = self._read()
+        return file.tokens, bytes.fromhex(file.session_key)
+
+    def last_used(self) -> dict[str, int]:
+        """When each token was last seen, by hash, as far as services have noted."""
+        try:
+            return msgspec.json.decode(self._used.read_bytes(), type=dict[str, int])
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return {}
+
+    def note_use(self, used: dict[str, int]) -> None:
+        """Add when tokens were seen. Raises OSError where the folder cannot be written."""
+        before = self.last_used()
+        newest = {k: max(used.get(k, 0), before.get(k, 0)) for k in {*used, *before}}
+        _replace(self._used, msgspec.json.encode(newest))
+
+    @property
+    def _used(self) -> Path:
+        return self._path.with_name(self._path.name + ".used")
+
+    def _read(self, *, missing_ok: bool = False) -> _File:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_File)
+        except FileNotFoundError:
+            if missing_ok:
+                return _File()
+            raise TokenError(
+                f"there is no file of tokens at `{self._path}`",
+                help="`policy token create NAME --role admin --tokens FILE` makes it",
+            ) from None
+        except OSError as exc:
+            raise TokenError(f"{self._path}: {exc.strerror}") from exc
+        except msgspec.MsgspecError as exc:
+            raise TokenError(f"{self._path}: not a file of tokens: {exc}") from exc
+
+    @contextmanager
+    def _changing(self) -> Iterator[_File]:
+        folder = self._path.absolute().parent
+        if not folder.is_dir():
+            raise TokenError(f"there is no folder `{folder}` for the file of tokens")
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            file = self._read(missing_ok=True)
+            yield file
+            try:
+                _replace(self._path, msgspec.json.format(msgspec.json.encode(file)))
+            except OSError as exc:
+                raise TokenError(f"{self._path}: {exc.strerror}") from exc
+        finally:
+            os.close(handle)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """The whole file or what was there before; only its owner can read it."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def hashed(secret: str) -> str:
+    """SHA-256 of a secret: of 256 random bits, so that nothing slower is needed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def find(tokens: Sequence[Token], secret: str) -> Token | None:
+    """The valid token with that secret; as long for each, whichever it is."""
+    wanted = hashed(secret)
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.sha256, wanted) and token.revoked_ms is None:
+            found = token
+    return found

@@ -1,0 +1,100 @@
+"""What the parts of one process share: the store, the desks, the figures, who may do what."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from policy.server.config import Config
+from policy.server.extender.desk import Desk
+from policy.server.extender.spool import Spool
+from policy.server.metrics import Metrics
+from policy.store import Store, StoreError
+
+_CLOSING_SECONDS: Final = 8
+"""After SIGTERM a process is given ten seconds."""
+
+
+def clock_ms() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Service:
+    """One process of the service; `open` before it is used, `close` afterwards."""
+
+    def __init__(self, config: Config, *, clock: Callable[[], int] = clock_ms) -> None:
+        self.config = config
+        self.clock = clock
+        self.metrics = Metrics()
+        self.spool = Spool(config.spool)
+        self._store: Store | None = None
+        self._desks: dict[str, Desk] = {}
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Raises StoreError where the database cannot be opened."""
+        self._store = Store.open(self.config.db, create=False)
+        if self.config.environment:
+            self._store.read.environment(self.config.environment)
+            self.desk(self.config.environment)
+
+    def close(self) -> None:
+        """End the desks, each after the call that it holds."""
+        end = time.monotonic() + _CLOSING_SECONDS
+        for desk in self._desks.values():
+            desk.close(seconds=max(0.1, end - time.monotonic()))
+        if self._store is not None:
+            self._store.close()
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None  # requests come after `open`
+        return self._store
+
+    def desk(self, environment: str) -> Desk:
+        """The desk of an environment that exists."""
+        with self._lock:
+            desk = self._desks.get(environment)
+            if desk is None:
+                desk = self._desks[environment] = Desk(
+                    self.store,
+                    environment,
+                    clock=self.clock,
+                    spool=self.spool,
+                    poll_seconds=self.config.poll_seconds,
+                )
+                desk.open()
+            return desk
+
+    def has_environment(self, name: str) -> bool:
+        """Is there such an environment? One that has a desk is not looked up again."""
+        if name in self._desks:
+            return True
+        return any(row.name == name for row in self.store.read.environments())
+
+    def problem(self) -> str:
+        """Why the service cannot decide now; "" where it can."""
+        try:
+            self.store.read.environments()
+        except StoreError as exc:
+            return exc.message
+        problems = [f"{name}: {desk.problem}" for name, desk in self._desks.items() if desk.problem]
+        return "; ".join(problems)
+
+    def measure(self) -> None:
+        """Bring the figures up to date that are read and not counted."""
+        self.metrics.spool.set(self.spool.depth())
+        for head in self.store.ledger.heads():
+            self.metrics.ledger.labels(head.cluster).set(head.sequence)
+        now_ms = self.clock()
+        for name, desk in self._desks.items():
+            if desk.state is not None:
+                self.metrics.revision.labels(name).set(desk.state.revision)
+        for row in self.store.read.environments():
+            newest = self.store.state.revisions(row.cluster, limit=1)
+            if newest:
+                age = max(0, now_ms - newest[0].at_ms) / 1000
+                self.metrics.state_age.labels(row.name).set(age)

@@ -1,0 +1,166 @@
+"""One simulation: a trace under one rule set with one seed, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from policy.cluster.digest import Change, HistoryFigures
+from policy.cluster.objects import ClusterObject
+from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
+from policy.decision.model import ENGINE_VERSION, Decision
+from policy.rules.ruleset import RuleSet
+from policy.scheduling.cycle import GroupRecording, Journal, Recording, Scheduler
+from policy.scheduling.settle import VirtualClock
+from policy.scheduling.state import Position, State, StateDelta
+from policy.simulation import figures
+from policy.simulation.figures import Figures, Timeline
+from policy.simulation.options import Options
+from policy.simulation.simulator import Simulator
+from policy.simulation.trace import Trace, TraceError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a simulation came to; equal inputs give equal results."""
+
+    rules: str
+    rules_digest: str
+    trace: str
+    trace_digest: str
+    seed: int
+    options: Options
+    engine_version: str
+    start_ms: int
+    end_ms: int
+    everyone: Figures
+    by_priority: Mapping[int, Figures]  #: from the highest priority
+    timeline: Timeline
+    nominations: int
+    nominations_kept: int
+    nominations_broken: int
+    cycles: int  #: those that were certain to fail count like the others
+    outcomes: Mapping[str, int]  #: of the cycles that were made, by outcome
+    trail: str  #: digest of everything that happened, in order
+
+
+def simulate(
+    trace: Trace,
+    rules: RuleSet,
+    *,
+    seed: int = 0,
+    options: Options | None = None,
+    journal: Journal | None = None,
+    every_cycle: bool = False,
+    on_event: Callable[[int, str], None] | None = None,
+) -> Result:
+    """Go through the trace under the rules.
+
+    journal: keeps every decision and change; it holds the trace's cluster as it is at the start
+    (`objects_at_start`). None: nothing is kept. every_cycle: make also the cycles whose result is
+    certain; they change nothing but the time that it takes. on_event: called with the instant (ms)
+    and the words of everything that happens. Raises TraceError for rules that name
+    extenders, which answer for the cluster as it is, and for rules that schedule pod groups.
+    """
+    options = options or Options()
+    if rules.extenders:
+        raise TraceError(
+            f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
+            help="simulate with a rule set without `extenders`",
+        )
+    if rules.groups is not None:
+        raise TraceError(
+            f"rule set `{rules.name}` schedules pod groups, which a trace does not have",
+            help=f"simulate with `{rules.name}` without `groups`, or with `kube-1.36`",
+        )
+    clock = VirtualClock(trace.start_ms)
+    scheduler = Scheduler(
+        journal or Unrecorded(objects_at_start(trace)),
+        rules,
+        clock=clock,
+        seed=seed,
+        dry_run=journal is None,
+    )
+    simulator = Simulator(
+        scheduler,
+        rules,
+        clock,
+        trace,
+        options,
+        every_cycle=every_cycle or journal is not None,
+        on_event=on_event,
+    )
+    for _ in simulator:
+        pass
+    simulator.finish()
+    everyone, groups = figures.by_priority(simulator.lives)
+    nominations = simulator.nominations
+    return Result(
+        rules=rules.name,
+        rules_digest=rules.digest,
+        trace=trace.name,
+        trace_digest=trace.digest,
+        seed=seed,
+        options=options,
+        engine_version=ENGINE_VERSION,
+        start_ms=trace.start_ms,
+        end_ms=simulator.lives.end_ms,
+        everyone=everyone,
+        by_priority=groups,
+        timeline=figures.timeline(simulator.lives),
+        nominations=nominations.made,
+        nominations_kept=nominations.kept,
+        nominations_broken=nominations.broken,
+        cycles=simulator.cycles,
+        outcomes=dict(sorted(simulator.outcomes.items())),
+        trail=simulator.lives.trail,
+    )
+
+
+def objects_at_start(trace: Trace) -> list[ClusterObject]:
+    """The cluster as it is when the trace begins."""
+    return [*trace.objects, *(task.pod for task in trace.tasks if task.running)]
+
+
+class Unrecorded:
+    """A cluster of which nothing is kept: a dry run on objects in memory."""
+
+    def __init__(self, objects: Iterable[ClusterObject]) -> None:
+        self._objects = objects
+
+    def load(self, *, now_ms: int) -> State:
+        return State(snapshot=Snapshot.from_objects(self._objects, now_ms=now_ms), revision=0)
+
+    def active_rules(self) -> RuleSet | None:
+        return None
+
+    def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
+        return {} if rules.history_needs else None
+
+    def delta(self, revision: int) -> StateDelta:
+        raise AssertionError("a dry run follows nobody")
+
+    def change(
+        self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
+    ) -> Position:
+        raise AssertionError("a dry run writes nothing")
+
+    def record(
+        self,
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Sequence[Recording]:
+        raise AssertionError("a dry run records nothing")
+
+    def record_group(
+        self,
+        decision: GroupDecision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> GroupRecording:
+        raise AssertionError("a dry run records nothing")

@@ -1,0 +1,374 @@
+"""`policy serve` as the extender of recorded schedulers: nothing here is made up but the tests."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from policy.audit.inputs import ReplayVerdict
+from policy.audit.replay import replay_all
+from policy.store import Cause, Store
+from tests.support import serving
+from tests.support.serving import Serving, preempts, recorded_calls
+from tests.support.tried import Kind, Tried
+
+Start = Callable[..., Serving]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts services that are ready, and ends them after the test."""
+    running: list[Serving] = []
+
+    def begin(db: str, *options: object, ready: bool = True) -> Serving:
+        running.append(serving.serve(db, tmp_path, *options))
+        if ready:
+            running[-1].ready()
+        return running[-1]
+
+    yield begin
+    for one in running:
+        one.stop()
+
+
+def offered(request: dict[str, Any]) -> dict[str, list[str]]:
+    """Uids by node, of either form."""
+    full = request["NodeNameToVictims"]
+    if full is not None:
+        return {
+            node: [pod["metadata"]["uid"] for pod in victims["Pods"]]
+            for node, victims in full.items()
+        }
+    meta = request["NodeNameToMetaVictims"]
+    return {node: [pod["UID"] for pod in victims["Pods"]] for node, victims in meta.items()}
+
+
+@pytest.mark.parametrize("run", ["a", "b"])
+def test_shadow_leaves_every_recorded_call_as_it_is(
+    database_url: str, start: Start, run: str
+) -> None:
+    """The scheduler is answered what it offered; each call is a decision that replays."""
+    service = start(serving.filled(database_url, run=run))
+    calls = preempts(run)
+    for call in calls:
+        request = json.loads(call["request"])
+        assert service.preempt(call["request"]) == offered(request)
+    assert service.stop() == 0
+    with Store.open(database_url) as store:
+        rows = store.read.decisions("default", origin="extender")
+        stored = [store.read.decision(row.id) for row in rows]
+        told = {(s.served.mode.value, s.served.answer.value, s.served.failure) for s in stored}
+        replayed = [found.verdict for found in replay_all(store, sorted(row.id for row in rows))]
+        assert (len(rows), told) == (len(calls), {("shadow", "offered", "")})
+        assert set(replayed) == {ReplayVerdict.EQUAL}
+        assert {row.revision for row in rows} == {None}
+        assert store.ledger.verify().ok
+
+
+def test_enforce_ends_where_the_real_scheduler_ended(database_url: str, start: Start) -> None:
+    """With the rules of its generation: the same node for the shapes that the import knows."""
+    found = {}
+    nominated = recorded_calls()["a"]["nominated"]
+    shapes = ("01-many-candidates", "03-pdb-choice", "04-pdb-violating-only", "06-gpu-one")
+    service = start(serving.filled(database_url, run="a"), "--extender-mode", "enforce")
+    for call in preempts("a"):
+        if call["phase"] in shapes:
+            request = json.loads(call["request"])
+            answer = service.preempt(call["request"])
+            assert all(offered(request)[node] == uids for node, uids in answer.items())
+            found[call["phase"]] = list(answer)
+    assert found == {shape: [*nominated[shape].values()] for shape in shapes}
+
+
+@pytest.mark.parametrize("run", ["a", "b"])
+def test_what_the_rules_deny_is_never_answered(database_url: str, start: Start, run: str) -> None:
+    """Pods labelled `preemption=never` stay, whatever is offered, in both forms."""
+    service = start(
+        serving.filled(database_url, run=run, rules="protected"), "--extender-mode", "enforce"
+    )
+    with Store.open(database_url) as store:
+        changed = [
+            ("Pod", f"{o.metadata.namespace}/{o.metadata.name}", _never(o))
+            for o in store.state.load("default").objects
+            if type(o).__name__ == "Pod"
+        ]
+        store.record.change(
+            "default", changed, at_ms=serving.NOW_MS + 1, source="test", cause=Cause.LIVE
+        )
+    answers = []
+    for call in preempts(run):
+        request = json.loads(call["request"])
+        for victims in (request["NodeNameToVictims"] or {}).values():
+            for pod in victims["Pods"]:
+                pod["metadata"].setdefault("labels", {})["preemption"] = "never"
+        answers.append(service.preempt(json.dumps(request)))
+    assert answers == [{}] * len(answers)
+
+
+def _never(pod: Any) -> Any:
+    from msgspec.structs import replace
+
+    meta = replace(pod.metadata, labels={**(pod.metadata.labels or {}), "preemption": "never"})
+    return replace(pod, metadata=meta)
+
+
+def test_a_request_brings_what_the_state_does_not_know(database_url: str, start: Start) -> None:
+    """In the full form unknown victims count as they were sent, and the record says which."""
+    from tests.support.builders import a_node, objects
+
+    with Store.open(database_url) as store:
+        store.record.import_objects(
+            "default", objects(a_node("n1").cpu(2)), at_ms=serving.NOW_MS, source="test"
+        )
+        store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.35")
+    service = start(database_url, "--extender-mode", "enforce")
+    request = {
+        "Pod": a_pod("urgent", priority=100),
+        "NodeNameToVictims": {
+            "n1": {"Pods": [a_pod("low", priority=1, node="n1")], "NumPDBViolations": 0}
+        },
+        "NodeNameToMetaVictims": None,
+    }
+    assert service.preempt(request) == {"n1": ["uid-low"]}
+    service.stop()
+    with Store.open(database_url) as store:
+        (row,) = store.read.decisions("default")
+        stored = store.read.decision(row.id)
+        assert stored.served.from_request == ("shop/urgent", "shop/low")
+        assert [v.pod for v in stored.record.victims] == ["shop/low"]
+        assert [found.verdict for found in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
+        assert store.ledger.verify().ok
+
+
+def a_pod(name: str, *, priority: int, node: str = "", cpu: int = 2) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": {
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            **({"nodeName": node} if node else {}),
+        },
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+def meta_call(pod: dict[str, Any], **nodes: list[str]) -> dict[str, Any]:
+    return {
+        "Pod": pod,
+        "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": {
+            node: {"Pods": [{"UID": f"uid-{name}"} for name in names], "NumPDBViolations": 0}
+            for node, names in nodes.items()
+        },
+    }
+
+
+def a_cluster(url: str, *, nodes: int) -> str:
+    """Nodes n0, n1, ... with pod low-0, low-1, ... on each; environment `prod`."""
+    from policy.manifests import from_dicts
+
+    made = []
+    for i in range(nodes):
+        made.append(
+            {
+                "kind": "Node",
+                "metadata": {"name": f"n{i}"},
+                "status": {"allocatable": {"cpu": "2", "pods": "10"}},
+            }
+        )
+        made.append({"kind": "Pod", **a_pod(f"low-{i}", priority=1, node=f"n{i}")})
+    with Store.open(url) as store:
+        objects = from_dicts(made)
+        store.record.import_objects("default", objects, at_ms=serving.NOW_MS, source="test")
+        store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.35")
+    return url
+
+
+def test_two_processes_never_promise_the_same_room(
+    database_url: str, start: Start, tried: Tried
+) -> None:
+    """Sixteen preemptors at once, all offered all of eight nodes: each node is promised once."""
+    tried(Kind.CONCURRENT)
+    a_cluster(database_url, nodes=8)
+    services = [start(database_url, "--extender-mode", "enforce", "--deadline", 30) for _ in "12"]
+    everything = {f"n{i}": [f"low-{i}"] for i in range(8)}
+
+    def call(i: int) -> list[str]:
+        pod = a_pod(f"high-{i}", priority=100)
+        return list(services[i % 2].preempt(meta_call(pod, **everything)))
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(call, range(16)))
+    nodes = sorted(node for answer in answers for node in answer)
+    assert nodes == sorted(everything)
+    with Store.open(database_url) as store:
+        assert len(store.read.decisions("default")) == 16
+        assert store.ledger.verify().ok
+
+
+def test_an_activation_by_another_process_is_taken_over(database_url: str, start: Start) -> None:
+    """The next call after `policy env activate` is judged by the new rules."""
+    a_cluster(database_url, nodes=1)
+    service = start(database_url)
+    service.preempt(meta_call(a_pod("one", priority=9), n0=["low-0"]))
+    command = [sys.executable, "-m", "policy", "env", "activate", "prod", "max-victims"]
+    done = subprocess.run(
+        [*command, "--reason", "fewer", "--db", database_url], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    service.preempt(meta_call(a_pod("two", priority=9), n0=["low-0"]))
+    with Store.open(database_url) as store:
+        assert [row.rule_set for row in store.read.decisions("default")] == [
+            "max-victims",
+            "kube-1.35",
+        ]
+
+
+def test_no_answered_call_is_missing_after_a_kill(
+    database_url: str, start: Start, tried: Tried
+) -> None:
+    """SIGKILL under load in enforce mode: every answer that arrived is in the record."""
+    tried(Kind.KILL)
+    a_cluster(database_url, nodes=4)
+    service = start(database_url, "--extender-mode", "enforce", "--deadline", 30)
+    answered: list[str] = []
+
+    def calls(worker: int) -> None:
+        for i in range(1000):
+            name = f"high-{worker}-{i}"
+            try:
+                service.preempt(meta_call(a_pod(name, priority=9), n0=["low-0"], n1=["low-1"]))
+            except (httpx.HTTPError, RuntimeError):
+                return
+            answered.append(f"shop/{name}")
+
+    threads = [threading.Thread(target=calls, args=[n]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(answered) < 20:
+        threads[0].join(0.01)
+    service.kill()
+    for thread in threads:
+        thread.join()
+    with Store.open(database_url) as store:
+        recorded = {row.preemptor for row in store.read.decisions("default")}
+        assert set(answered) - recorded == set()
+        assert store.ledger.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "kept"),
+    [
+        (["--extender-mode", "shadow"], {"n0": ["uid-low-0"]}, "offered"),
+        (["--extender-mode", "enforce"], {}, "none"),
+        (
+            ["--extender-mode", "enforce", "--on-failure", "pass-through"],
+            {"n0": ["uid-low-0"]},
+            "offered",
+        ),
+    ],
+)
+def test_a_database_that_does_not_answer_is_no_excuse(
+    tmp_path: Path, sqlite_template: Path, start: Start, options: list[str], answer: Any, kept: str
+) -> None:
+    """Locked: the way out is answered in time, spooled, and recorded once the lock is gone."""
+    url = str(tmp_path / "policy.db")
+    Path(url).write_bytes(sqlite_template.read_bytes())
+    service = start(a_cluster(url, nodes=1), *options, "--deadline", 0.5)
+    lock = sqlite3.connect(url, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    assert service.preempt(meta_call(a_pod("high", priority=9), n0=["low-0"])) == answer
+    assert len(list((tmp_path / "policy-spool").iterdir())) == 1
+    lock.execute("ROLLBACK")
+    lock.close()
+    for _ in range(300):
+        if not list((tmp_path / "policy-spool").iterdir()):
+            break
+        threading.Event().wait(0.1)
+    service.stop()
+    with Store.open(url) as store:
+        (row,) = store.read.decisions("default")
+        stored = store.read.decision(row.id)
+        assert (stored.served.answer.value, stored.served.failure, row.revision) == (
+            kept,
+            "no decision was recorded within 500 ms",
+            None,
+        )
+        assert [found.verdict for found in replay_all(store, [row.id])] == [ReplayVerdict.EQUAL]
+
+
+def test_what_was_spooled_outlives_the_process(
+    tmp_path: Path, sqlite_template: Path, start: Start
+) -> None:
+    """Killed before the database came back: the next process records the call, once."""
+    url = str(tmp_path / "policy.db")
+    Path(url).write_bytes(sqlite_template.read_bytes())
+    service = start(a_cluster(url, nodes=1), "--deadline", 0.5)
+    lock = sqlite3.connect(url, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    service.preempt(meta_call(a_pod("high", priority=9), n0=["low-0"]))
+    service.kill()
+    lock.close()
+    spooled = list((tmp_path / "policy-spool").iterdir())
+    copies = [(file, file.read_bytes()) for file in spooled]
+    for _ in range(2):
+        for file, content in copies:  # as if the process had died before it removed the file
+            file.write_bytes(content)
+        again = start(url)
+        for _ in range(300):
+            if not list((tmp_path / "policy-spool").iterdir()):
+                break
+            threading.Event().wait(0.1)
+        again.stop()
+    with Store.open(url) as store:
+        assert [row.preemptor for row in store.read.decisions("default")] == ["shop/high"]
+
+
+def test_filter_and_prioritize_decide_nothing(database_url: str, start: Start) -> None:
+    """Every node passes, in the form that was asked for, and none is preferred."""
+    service = start(serving.filled(database_url, run="a"))
+    for run in "ab":
+        for call in recorded_calls()[run]["exchanges"]:
+            request = json.loads(call["request"])
+            names = request.get("NodeNames") or [
+                item["metadata"]["name"] for item in (request.get("Nodes") or {}).get("items", ())
+            ]
+            if call["verb"] == "filter":
+                assert service.post("/extender/filter", call["request"]).json() == {
+                    "Nodes": request["Nodes"],
+                    "NodeNames": request["NodeNames"],
+                    "FailedNodes": {},
+                    "FailedAndUnresolvableNodes": {},
+                    "Error": "",
+                }
+            elif call["verb"] == "prioritize":
+                answer = service.post("/extender/prod/prioritize", call["request"]).json()
+                assert answer == [{"Host": name, "Score": 0} for name in names]
+
+
+def test_sigterm_ends_it_after_what_it_holds(database_url: str, start: Start) -> None:
+    """A call that is under way when the signal comes is answered and recorded; status 0."""
+    service = start(a_cluster(database_url, nodes=1), "--deadline", 30)
+    with ThreadPoolExecutor(1) as pool:
+        call = meta_call(a_pod("high", priority=9), n0=["low-0"])
+        answer = pool.submit(service.preempt, call)
+        service.process.terminate()
+        try:
+            answered = answer.result() == {"n0": ["uid-low-0"]}
+        except httpx.HTTPError:  # the signal was faster than the connection
+            answered = False
+    assert service.process.wait(15) == 0
+    with Store.open(database_url) as store:
+        assert len(store.read.decisions("default")) >= int(answered)

@@ -1,0 +1,98 @@
+"""`policy simulate`: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.commands import Policy
+
+TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
+
+
+def test_the_table_shows_every_priority_and_no_difference_where_there_is_none(
+    policy: Policy,
+) -> None:
+    """Two generations of the scheduler do the same on the trace of the documentation."""
+    done = policy("simulate", TRACE, "--rules", "kube-1.36", "--rules", "kube-1.20", "--for", 200)
+    assert done.status == 0
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert "kube-1.36 1 2 2 0 0.005 s 20 s 20 s 50 s 1 0 0 9.995 s 0.01 cpu h" in lines
+    assert "kube-1.20 9 1 1 0 30 s 30 s 30 s 1 min 0 0 0 0 s 0 cpu h" in lines
+    assert "kube-1.36 7 1 0 0.4 3 cpu 67.5 %" in lines
+    assert lines[-1] == "no figure differs between the rule sets"
+
+
+def test_rule_sets_are_compared_seed_by_seed(policy: Policy, tmp_path: Path) -> None:
+    """A rule that forbids every preemption: nothing is lost, and the important pod waits."""
+    rules = tmp_path / "never.yaml"
+    rules.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: never}\n"
+        "extends: kube-1.36\nspec:\n  eligibility:\n    insert:\n"
+        "      - at: start\n        rule: {id: never, when: 'true', verdict: deny,"
+        " reason: nothing is preempted here, why: to see what preemption is worth}\n"
+    )
+    done = policy(
+        *("simulate", TRACE, "--rules", "kube-1.36", "--rules", rules, "--for", 200),
+        *("--seeds", 2, "--output", "json"),
+    )
+    told = json.loads(done.out)
+    found = {
+        d["figure"]: (d["mean"], d["low"], d["high"], d["seeds"])
+        for d in told["differences"]
+        if d["priority"] == 9
+    }
+    # web-1 comes at 10 s and starts at 100.010 s, when batch-1 is done, not at 40.005 s.
+    assert (done.status, [s["seed"] for s in told["simulations"]], found["wait p50"]) == (
+        0,
+        [0, 0, 1, 1],
+        (60_005, 60_005, 60_005, 2),
+    )
+    assert [s["everyone"]["lost_ms"] for s in told["simulations"]] == [9_995, 0, 9_995, 0]
+
+
+def test_processes_change_nothing(policy: Policy) -> None:
+    """The output is the same byte for byte, however many do the work."""
+    arguments = ["simulate", TRACE, "--rules", "kube-1.36", "--seeds", 2, "--output", "json"]
+    alone, together = policy(*arguments), policy(*arguments, "--jobs", 2)
+    assert (alone.status, alone.out) == (together.status, together.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing", "--rules", "kube-1.36"], "missing: no folder"),
+        ([".", "--rules", "kube-1.36"], ".: no `cluster.json` or `cluster.json.gz`"),
+        (
+            [".", "--rules", "kube-1.36", "--rules", "kube-1.36"],
+            "two of the rule sets are named `kube-1.36`",
+        ),
+        (
+            [".", "--rules", "kube-1.36", "--bare-come-back", "soon"],
+            "`soon` is neither a number of seconds nor `never`",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(
+    policy: Policy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    """The message says what is missing or wrong."""
+    monkeypatch.chdir(tmp_path)
+    done = policy("simulate", *arguments)
+    assert done.status != 0
+    assert message in done.err
+
+
+def test_a_damaged_gzip_file_is_said(policy: Policy, tmp_path: Path) -> None:
+    """Nothing is simulated on half a trace."""
+    shutil.copy(TRACE / "cluster.json", tmp_path)
+    (tmp_path / "events.jsonl.gz").write_bytes(b"\x1f\x8b\x08nonsense")
+    done = policy("simulate", tmp_path, "--rules", "kube-1.36")
+    assert (done.status, "events.jsonl.gz: not a whole gzip file" in done.err) == (1, True)

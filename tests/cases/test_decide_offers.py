@@ -1,0 +1,172 @@
+"""Candidates that a scheduler offers, judged by a rule set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from policy.decision.model import Decision, OfferedNode
+from policy.preemption.decide import decide
+from tests.support.builders import Builder, a_node, a_pdb, a_pod, rule_set, snapshot
+
+HIGH = a_pod("high").priority(100).cpu(2)
+
+
+def offered(
+    *objects: Builder,
+    offer: dict[str, Sequence[str]],
+    rules: str = "kube-1.36",
+    violations: dict[str, int] | None = None,
+) -> Decision:
+    nodes = [
+        OfferedNode(
+            node=node,
+            victims=tuple(f"default/{name}" for name in names),
+            pdb_violations=(violations or {}).get(node, 0),
+        )
+        for node, names in offer.items()
+    ]
+    return decide(snapshot(*objects), rule_set(rules), "default/high", seed=1, offer=nodes)
+
+
+def told(decision: Decision) -> tuple[str, str | None, list[str], dict[str, str]]:
+    """Outcome, node, victims, and why offered nodes are no candidates."""
+    statuses = decision.trace.dry_run_statuses
+    return (
+        decision.outcome.value,
+        decision.node,
+        [victim.pod.removeprefix("default/") for victim in decision.victims],
+        {node: statuses[node].reasons[0] for node in statuses},
+    )
+
+
+def low(name: str, *, cpu: int = 2, **labels: str):
+    return a_pod(name).priority(1).cpu(cpu).started(5).labelled(**labels)
+
+
+def test_victims_are_neither_added_nor_taken_away() -> None:
+    """One pod of four would be enough; two were offered, and two are the victims."""
+    node = a_node("n1").cpu(4).running(*(low(name, cpu=1) for name in "abcd"))
+    high = a_pod("high").priority(100).cpu(1)
+    found = offered(node, high, offer={"n1": ["b", "c"]})
+    assert told(found) == ("preempt", "n1", ["b", "c"], {})
+
+
+def test_the_rules_rank_what_was_offered() -> None:
+    """The lowest top priority wins among the offered nodes; a better one was not offered."""
+    nodes = [
+        a_node(name).cpu(2).running(a_pod(f"on-{name}").priority(priority).cpu(2))
+        for name, priority in (("n1", 9), ("n2", 5), ("n3", 1))
+    ]
+    found = offered(*nodes, HIGH, offer={"n1": ["on-n1"], "n2": ["on-n2"]})
+    assert told(found) == ("preempt", "n2", ["on-n2"], {})
+
+
+def test_a_denied_victim_rules_its_node_out() -> None:
+    nodes = (
+        a_node("n1").cpu(2).running(low("gold", preemption="never")),
+        a_node("n2").cpu(2).running(a_pod("dear").priority(50).cpu(2)),
+    )
+    found = offered(*nodes, HIGH, offer={"n1": ["gold"], "n2": ["dear"]}, rules="protected")
+    assert told(found) == (
+        "preempt",
+        "n2",
+        ["dear"],
+        {"n1": "a victim is denied by rule protected-label"},
+    )
+
+
+def test_nothing_is_left_where_every_candidate_is_denied() -> None:
+    node = a_node("n1").cpu(2).running(low("gold", preemption="never"))
+    found = offered(node, HIGH, offer={"n1": ["gold"]}, rules="protected")
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "a victim is denied by rule protected-label"},
+    )
+
+
+def test_a_victim_of_higher_priority_is_allowed_by_no_rule() -> None:
+    """Whatever a scheduler offers: who is no potential victim under the rules stays."""
+    node = a_node("n1").cpu(2).running(a_pod("boss").priority(1000).cpu(2))
+    found = offered(node, HIGH, offer={"n1": ["boss"]})
+    assert told(found) == ("no-candidate", None, [], {"n1": "a victim is allowed by no rule"})
+
+
+def test_budgets_that_are_hard_limits_forbid() -> None:
+    node = a_node("n1").cpu(2).running(low("web", app="web"))
+    budget = a_pdb("web").selecting(app="web").allowing(0)
+    found = offered(node, budget, HIGH, offer={"n1": ["web"]}, rules="pdb-hard-limit")
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "a victim is held back by victims.forbid"},
+    )
+
+
+def test_more_victims_than_the_rules_allow() -> None:
+    node = a_node("n1").cpu(8).running(*(low(f"p{i}", cpu=1) for i in range(8)))
+    names = [f"p{i}" for i in range(8)]
+    found = offered(node, HIGH, offer={"n1": names}, rules="max-victims")
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {"n1": "8 victims needed, maxVictims allows 5"},
+    )
+
+
+def test_what_is_not_in_the_state_is_not_judged() -> None:
+    """An unknown node, an unknown victim and an empty list are no candidates."""
+    nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
+    offer = {"n1": ["on-n1", "new"], "n2": [], "n9": ["on-n1"]}
+    found = offered(*nodes, HIGH, offer=offer)
+    assert told(found) == (
+        "no-candidate",
+        None,
+        [],
+        {
+            "n1": "a victim is not on the node in the recorded state",
+            "n2": "no victims were offered",
+            "n9": "the node is not in the recorded state",
+        },
+    )
+
+
+def test_room_is_promised_once() -> None:
+    """A pod as important is nominated to n1: what leaves there is for that one."""
+    nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
+    first = a_pod("first").priority(100).cpu(2).nominated_to("n1")
+    found = offered(*nodes, first, HIGH, offer={"n1": ["on-n1"], "n2": ["on-n2"]})
+    assert told(found) == (
+        "preempt",
+        "n2",
+        ["on-n2"],
+        {"n1": "the room is promised to a nominated pod"},
+    )
+
+
+def test_the_higher_count_of_violations_counts() -> None:
+    """The scheduler knows of a budget that the state does not have."""
+    nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
+    offer = {"n1": ["on-n1"], "n2": ["on-n2"]}
+    found = offered(*nodes, HIGH, offer=offer, violations={"n1": 1})
+    assert told(found) == ("preempt", "n2", ["on-n2"], {})
+    assert [(c.node, c.pdb_violations) for c in found.candidates] == [("n2", 0), ("n1", 1)]
+
+
+def test_a_pod_that_may_not_preempt_is_given_no_candidate() -> None:
+    node = a_node("n1").cpu(2).running(low("a"))
+    never = a_pod("high").priority(100).cpu(2).never_preempting()
+    found = offered(node, never, offer={"n1": ["a"]})
+    assert told(found) == ("not-eligible", None, [], {})
+    assert found.trace.eligible is False
+
+
+def test_the_offer_is_part_of_the_decision() -> None:
+    """Another count of violations on a node that loses is another digest; replay needs it."""
+    nodes = [a_node(name).cpu(2).running(low(f"on-{name}")) for name in ("n1", "n2")]
+    offer = {"n1": ["on-n1"], "n2": ["on-n2"]}
+    digests = {offered(*nodes, HIGH, offer=offer, violations={"n1": n}).digest for n in (1, 1, 2)}
+    assert len(digests) == 2

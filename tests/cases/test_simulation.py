@@ -1,0 +1,311 @@
+"""Simulations worked out by hand: every event and every figure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.simulation.figures import Spread
+from policy.simulation.folder import EPOCH_MS, read_trace
+from policy.simulation.options import Durations, Options, Restart
+from policy.simulation.run import Result, simulate
+from policy.simulation.series import Series
+from policy.simulation.trace import TraceError
+from tests.support.builders import rule_set
+
+TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
+LONG = Options(length_ms=200_000)
+
+
+def events(options: Options = LONG, trace: Path = TRACE) -> tuple[list[tuple[float, str]], Result]:
+    """What happens, in seconds after the start, and the result."""
+    told: list[tuple[float, str]] = []
+    result = simulate(
+        read_trace(trace),
+        rule_set("kube-1.36"),
+        options=options,
+        on_event=lambda at, what: told.append(((at - EPOCH_MS) / 1000, what)),
+    )
+    return told, result
+
+
+def test_every_event_of_the_trace_in_the_documentation() -> None:
+    """What docs/simulation.md works out by hand is what happens."""
+    told, _ = events()
+    assert told == [
+        (0.0, "default/batch-1 arrived"),
+        (0.005, "default/batch-1 started n1"),
+        (10.0, "default/web-1 arrived"),
+        (10.0, "default/batch-1 evicted for default/web-1"),
+        (20.0, "default/batch-2 arrived"),
+        (40.0, "default/batch-1 gone"),
+        (40.0, "default/batch-1 arrived"),
+        (40.005, "default/web-1 started n1"),
+        (40.01, "default/batch-2 started n1"),
+        (70.005, "default/web-1 done"),
+        (70.01, "default/batch-2 done"),
+        (70.01, "default/batch-1 started n1"),
+        (170.01, "default/batch-1 done"),
+    ]
+
+
+def test_every_figure_of_the_trace_in_the_documentation() -> None:
+    """Waits, lost work and turnarounds follow from the events."""
+    _, result = events()
+    found = result.everyone
+    assert (
+        (result.cycles, dict(result.outcomes)),
+        (result.nominations, result.nominations_kept, result.nominations_broken),
+        (found.pods, found.arrived, found.started, found.not_started, found.done),
+        (found.evictions, found.repeats, found.pdb_violations),
+        (found.run_ms, found.done_ms, found.lost_ms, found.lost_cpu_ms),
+        found.wait,
+        found.turnaround,
+        (result.timeline.waiting_highest, result.timeline.waiting_mean),
+        dict(result.timeline.used_mean),
+    ) == (
+        (7, {"bind": 4, "no-candidate": 2, "preempt": 1}),
+        (1, 1, 0),
+        (3, 3, 3, 0, 3),
+        (1, 0, 0),
+        (169_995, 160_000, 9_995, 29_985_000),
+        Spread(p50=20_010, p95=30_005, p99=30_005),
+        Spread(p50=60_005, p95=170_010, p99=170_010),
+        # batch-1 waits for 0.005 s and 30.010 s, web-1 for 30.005 s, batch-2 for 20.010 s.
+        (3, 0.4),
+        # 3 cpu from 0.005 to 170.010 but for 40.000 to 40.005, and 1 cpu for 30 s, of 4 cpu.
+        {"cpu": 0.674981},
+    )
+
+
+def test_a_pod_that_goes_on_where_it_was_loses_nothing() -> None:
+    """With `--restart remaining` the evicted pod has 90.005 s left of its 100 s."""
+    told, result = events(Options(length_ms=200_000, restart=Restart.REMAINING))
+    assert (told[-1], result.everyone.lost_ms, result.everyone.run_ms) == (
+        (160.015, "default/batch-1 done"),
+        0,
+        160_000,
+    )
+
+
+def test_a_bare_pod_may_be_gone_for_good() -> None:
+    """With `--bare-come-back never` nobody makes a pod without controller again."""
+    told, result = events(Options(length_ms=200_000, bare_return_ms=None))
+    about = [(at, what) for at, what in told if "batch-1" in what]
+    assert (about[-1], result.everyone.done) == ((40.0, "default/batch-1 gone"), 2)
+
+
+def test_a_pod_comes_back_after_a_delay() -> None:
+    """The queue sees it only then."""
+    told, _ = events(Options(length_ms=200_000, bare_return_ms=45_000))
+    about = [(at, what.removeprefix("default/batch-1 ")) for at, what in told if "batch-1" in what]
+    assert about[3:] == [
+        (40.0, "gone"),
+        (85.0, "arrived"),
+        (85.005, "started n1"),
+        (185.005, "done"),
+    ]
+
+
+def test_the_simulation_ends_with_the_trace() -> None:
+    """What runs then has done its work so far, and what waits has not started."""
+    _, result = events(Options())
+    found = result.everyone
+    assert (result.end_ms - result.start_ms, found.done, found.done_ms, found.lost_ms) == (
+        100_000,
+        2,
+        30_000 + 30_000 + 29_990,
+        9_995,
+    )
+
+
+# --- reading traces ------------------------------------------------------------------------------
+
+
+def a_pod(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}], **spec}}
+
+
+def written(folder: Path, *lines: Any, truth: list[Any] | None = None, pods: Any = ()) -> Path:
+    """A trace folder with one node and these events."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1"},
+        "status": {"allocatable": {"cpu": "4", "pods": "10"}},
+    }
+    there = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods]
+    cluster = {"apiVersion": "v1", "kind": "List", "items": [node, *there]}
+    (folder / "cluster.json").write_text(json.dumps(cluster))
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    if truth is not None:
+        (folder / "truth.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in truth))
+    return folder
+
+
+def create(at: float, pod: dict[str, Any]) -> dict[str, Any]:
+    return {"t": at, "op": "create", "pod": pod}
+
+
+def finish(at: float, name: str) -> dict[str, Any]:
+    return {"t": at, "op": "finish", "pod": {"metadata": {"name": name}}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([{"t": 0, "op": "creat"}], 'events.jsonl:1: unknown `op` "creat"'),
+        ([{"op": "create"}], "events.jsonl:1: `t` is not a number of seconds from the start"),
+        ([{"t": 1, "op": "create"}], "events.jsonl:1: `pod` is missing"),
+        ([create(2, a_pod("a")), finish(1, "a")], "events.jsonl:2: `t` is 1, after 2"),
+        (
+            [create(1, a_pod("a")), create(2, a_pod("a"))],
+            "events.jsonl:2: pod `default/a` was created before",
+        ),
+        ([finish(1, "a"), finish(2, "a")], "events.jsonl:2: pod `default/a` finished before"),
+        ([{"t": 1, "op": "remove", "kind": "Node"}], "`remove` needs `kind` and `name`"),
+    ],
+)
+def test_a_wrong_event_is_named_with_its_line(tmp_path: Path, lines: Any, message: str) -> None:
+    """Nothing of a trace is guessed: the file, the line and the field are said."""
+    with pytest.raises(TraceError) as caught:
+        read_trace(written(tmp_path, *lines))
+    assert message in str(caught.value)
+
+
+def test_an_end_of_a_pod_that_no_one_knows_is_an_error(tmp_path: Path) -> None:
+    """A finish names a pod that was there or was created."""
+    with pytest.raises(TraceError) as caught:
+        read_trace(written(tmp_path, finish(1, "ghost")))
+    assert "pod `default/ghost` finishes, and is neither in the cluster nor created" in str(
+        caught.value
+    )
+
+
+def test_work_is_the_last_run_that_the_truth_shows(tmp_path: Path) -> None:
+    """From the last bind to the end; a pod that never ran and ended was withdrawn."""
+    trace = read_trace(
+        written(
+            tmp_path,
+            create(0, a_pod("ran")),
+            create(0, a_pod("never")),
+            finish(60, "ran"),
+            finish(60, "never"),
+            truth=[
+                {"t": 5, "op": "bind", "pod": "default/ran", "node": "n1"},
+                {"t": 10, "op": "evict", "pod": "default/ran", "node": "n1"},
+                {"t": 20, "op": "bind", "pod": "default/ran", "node": "n1"},
+            ],
+        )
+    )
+    told = [(t.key, t.work_ms, t.withdrawn_ms and t.withdrawn_ms - EPOCH_MS) for t in trace.tasks]
+    assert told == [("default/ran", 40_000, None), ("default/never", None, 60_000)]
+
+
+def owned(name: str) -> dict[str, Any]:
+    """A pod of the job `j`."""
+    pod = a_pod(name)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def test_unknown_ends_are_estimated_from_siblings(tmp_path: Path) -> None:
+    """The lower median of the workload's pods that ended; the others work to the very end."""
+    lines = [create(0, owned(f"j-{i}")) for i in range(5)]
+    lines += [create(1, a_pod("alone"))]
+    lines += [finish(10 * i, f"j-{i}") for i in range(1, 4)]
+    trace = read_trace(written(tmp_path, *lines), durations=Durations.SIBLINGS)
+    assert ({t.key: t.work_ms for t in trace.tasks}, list(trace.notes)) == (
+        {
+            "default/j-0": 20_000,
+            "default/j-1": 10_000,
+            "default/j-2": 20_000,
+            "default/j-3": 30_000,
+            "default/j-4": 20_000,
+            "default/alone": None,
+        },
+        [
+            "the end of 3 pods is not known: 2 of them work as long as the median of the pods of"
+            " their workload, the others until the simulation ends"
+        ],
+    )
+
+
+def test_a_node_that_goes_takes_its_room_along(tmp_path: Path) -> None:
+    """`put` and `remove` change the cluster while the trace runs."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n2"},
+        "status": {"allocatable": {"cpu": "4", "pods": "10"}},
+    }
+    wants = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
+    trace = written(
+        tmp_path,
+        create(0, {"metadata": {"name": "a"}, "spec": wants}),
+        create(1, {"metadata": {"name": "b"}, "spec": wants}),
+        {"t": 5, "op": "put", "object": node},
+        {"t": 20, "op": "remove", "kind": "Node", "name": "n2"},
+        create(30, {"metadata": {"name": "c"}, "spec": wants}),
+    )
+    told, result = events(Options(), trace)
+    assert (told[3:], result.timeline.used_mean, result.everyone.lost_ms) == (
+        [
+            (5.0, "changed Node n2"),
+            (5.005, "default/b started n2"),
+            (20.0, "removed Node n2"),
+            (20.0, "default/b lost its node"),
+            (20.0, "default/b gone"),
+            (20.0, "default/b arrived"),
+        ],
+        # One pod of 4 cpu runs from 0.005 s, a second one from 5.005 to 20 s, where 8 cpu are there
+        # from 5 to 20 s and 4 otherwise.
+        {"cpu": round((29.995 + 14.995) / 45, 6)},
+        14_995,
+    )
+
+
+def test_a_budget_counts_what_was_evicted(tmp_path: Path) -> None:
+    """The disruption controller's figure follows the pods: the second eviction violates it."""
+    spec = {
+        "nodeName": "n1",
+        "priority": 0,
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}],
+    }
+    pods = [{"metadata": {"name": f"a{i}", "labels": {"app": "a"}}, "spec": spec} for i in range(2)]
+    wants = {**spec, "priority": 9}
+    del wants["nodeName"]
+    folder = written(
+        tmp_path,
+        create(0, {"metadata": {"name": "x"}, "spec": wants}),
+        create(1, {"metadata": {"name": "y"}, "spec": wants}),
+        finish(90, "x"),
+        pods=pods,
+    )
+    cluster = json.loads((folder / "cluster.json").read_text())
+    cluster["items"].append(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "a"},
+            "spec": {"selector": {"matchLabels": {"app": "a"}}, "minAvailable": 1},
+            "status": {"disruptionsAllowed": 1, "desiredHealthy": 1, "expectedPods": 2},
+        }
+    )
+    (folder / "cluster.json").write_text(json.dumps(cluster))
+    _, result = events(Options(), folder)
+    assert (result.everyone.evictions, result.everyone.pdb_violations) == (2, 1)
+
+
+def test_a_series_gives_exact_means() -> None:
+    """Parts that do not divide the time share nothing twice and lose nothing."""
+    series = Series(start_ms=0, end_ms=10, parts=3)
+    series.add(1, 4)
+    series.add(8, -3)
+    series.move(10)
+    # The parts are 0..4, 4..7 and 7..10.
+    assert (series.means(), series.total, series.highest) == ([3.0, 4.0, 2.0], 30, 4)
