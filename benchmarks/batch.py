@@ -1,6 +1,6 @@
 """How long a batch session takes, from the snapshot to the result with its digest.
 
-    python benchmarks/batch.py --output docs/benchmarks-batch.json
+    python -m benchmarks.batch --output FILE
 
 Generated clusters: every node runs ten pods of gangs of four and has room for one or two more, so
 that a part of the backlog is placed, a part preempts or reclaims, and a part finds nothing. Two
@@ -23,8 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clusters import Dice
-
+from benchmarks.clusters import Dice
 from policy.cluster.objects import (
     Affinity,
     ClusterObject,
@@ -273,7 +272,10 @@ def main() -> None:
     )
     for name in options.case or CASES:
         run = subprocess.run(
-            [sys.executable, __file__, "--one", name], check=True, capture_output=True, text=True
+            [sys.executable, "-m", "benchmarks.batch", "--one", name],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         figures = found[name] = json.loads(run.stdout)
         print(

@@ -1,6 +1,6 @@
 """What expression rules on victims cost: a decision with five of them against the default rules.
 
-    python benchmarks/expressions.py
+    python -m benchmarks.expressions
 
 The cluster of `clusters.py`, all potential nodes examined; each decision is made on the state that
 the one before it left, so what changed has to be evaluated again. Decisions of the rule sets take
@@ -15,8 +15,7 @@ import statistics
 import time
 from typing import Any
 
-from clusters import PODS_PER_NODE, cluster
-
+from benchmarks.clusters import PODS_PER_NODE, cluster
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.rules import RuleSet

@@ -1,6 +1,6 @@
 """How fast questions about a long record are answered: a million decisions in one SQLite file.
 
-    python benchmarks/history.py --output docs/benchmarks-history.json
+    python -m benchmarks.history --output FILE
 
 A generated record is written straight into the tables, one decision every 20 seconds: seven of ten
 preempt one to four pods, with ten candidates kept, the rules and filters that were asked, the
@@ -230,6 +230,7 @@ def _decision(number: int, node: str, victims: int) -> Row:
         "evaluate_all": False,
         "hypothetical": False,
         "engine_version": "1",
+        "origin": "decided",
     }
 
 

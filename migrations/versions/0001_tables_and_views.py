@@ -471,6 +471,31 @@ def create_decisions() -> None:
     )
 
 
+def create_simulations() -> None:
+    table(
+        "simulations",
+        identity(),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        millis("at_ms"),
+        text("actor"),
+        text("digest"),
+        text("trace"),
+        text("trace_digest"),
+        int64("rule_set_id", ForeignKey("rule_sets.id")),
+        int64("seed"),
+        millis("start_ms"),
+        millis("end_ms"),
+        text("engine_version"),
+        text("kept_in"),
+        json("options"),
+        json("result"),
+        *written_by(),
+        Index(None, "cluster_id", "id"),
+        Index(None, "rule_set_id"),
+        unique_for_ever=True,
+    )
+
+
 def create_observations() -> None:
     table(
         "observations",
@@ -679,6 +704,7 @@ def create_audit() -> None:
         int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
         int64("observation_id", ForeignKey("observations.id"), nullable=True),
         int64("gap_id", ForeignKey("gaps.id"), nullable=True),
+        int64("simulation_id", ForeignKey("simulations.id"), nullable=True),
         text("subject_digest"),
         text("rows_digest"),
         millis("at_ms"),
@@ -740,6 +766,7 @@ TABLES = (
     "observed_victims",
     "gaps",
     "follow_positions",
+    "simulations",
     "ledger",
 )
 
@@ -1115,6 +1142,7 @@ def upgrade() -> None:
     create_state()
     create_decisions()
     create_observations()
+    create_simulations()
     create_audit()
     words = SQLITE if op.get_bind().dialect.name == "sqlite" else POSTGRES
     for view in VIEWS:

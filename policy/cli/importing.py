@@ -42,6 +42,12 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     callback=options.instant,
     help="The time of which the dump is (ISO 8601, `yesterday 14:02`); the clock by default.",
 )
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Keep pods and nodes whole, so that extenders get all that kube-scheduler would send them;"
+    " give it with each import.",
+)
 @options.limit_options
 @options.output_option
 def command(
@@ -50,6 +56,7 @@ def command(
     cluster: str,
     prune: bool,
     of: datetime | None,
+    whole: bool,
     max_object_size: int,
     max_input_size: int,
     max_objects: int,
@@ -74,7 +81,7 @@ def command(
       kubectl get nodes,pods,pdb,priorityclasses,namespaces,services,rc,rs,sts -A -o json > c.json
       policy import c.json
       policy import --at 2026-11-21T08:00:00Z --cluster yesterday c.json
-      policy import --cluster staging --prune dumps/
+      policy import --cluster staging --prune --whole dumps/
       policy import --max-object-size 8Mi --max-input-size 16Gi cluster.json
     """
     from policy.cli import import_observed
@@ -82,7 +89,13 @@ def command(
 
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     with output.progress("reading") as progress:
-        found = read(paths, stdin=session.standard_input(), progress=progress, limits=limits)
+        found = read(
+            paths,
+            stdin=session.standard_input(),
+            progress=progress,
+            limits=limits,
+            whole=whole,
+        )
     _tell(found)
     if not found.objects and not found.changes and not found.claims:
         output.say("nothing to import: no object of a kind that decides anything")

@@ -82,6 +82,7 @@ def command(
             dry_run=dry_run,
             extenders=HttpExtenders(),
         )
+        session.tell_of_projections(chosen.rules, scheduler.state.snapshot)
         if as_group:
             return _group(scheduler, key, form)
         base = scheduler.state.revision

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from policy.cli import env, options, output, proofs, rule_files, rules_for, session
+from policy.cli import (
+    env,
+    options,
+    output,
+    proofs,
+    rule_files,
+    rules_for,
+    rules_from_config,
+    session,
+)
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -58,6 +67,7 @@ def group() -> None:
 
 
 group.add_command(rules_for.command)
+group.add_command(rules_from_config.command)
 
 
 @group.command("list")

@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     "--paranoid",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Make every N-th decision again on the state put together anew, and stop with an error "
-    "where the two differ. Each takes as long as to load the cluster.",
+    help="Make every N-th decision again on the state put together anew, without anything that is "
+    "kept for equal pods, and stop with an error where the two differ. Each takes as long as to "
+    "load the cluster.",
 )
 @options.output_option
 def command(
@@ -88,9 +89,10 @@ def command(
 
     Higher priority first, then the earlier arrival. Each decision sees what the ones before it
     changed: placed pods take room, nominated pods hold theirs, evicted pods are leaving. Every
-    decision is recorded as soon as it is made. A pod that cannot be decided is recorded with
-    outcome `error` and its reason, the others go on, and the exit status is 3. With --settle the
-    time that passes is simulated, and every departure and return is recorded like the decisions.
+    decision is recorded before it is printed, up to 64 of them in one transaction. A pod that
+    cannot be decided is recorded with outcome `error` and its reason, the others go on, and the
+    exit status is 3. With --settle the time that passes is simulated, and every departure and
+    return is recorded like the decisions.
 
     With --watch the command stays and decides pods as they appear; failed ones are tried again when
     a change of the cluster may help them, after the backoff that the rule file's `queue` names.
@@ -167,6 +169,7 @@ def command(
                 extenders=HttpExtenders(),
                 paranoid=paranoid,
             )
+            session.tell_of_projections(rule_set, cycle.state.snapshot)
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"

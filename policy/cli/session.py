@@ -6,10 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
-from policy.cli import options
+from policy.cli import options, output
 from policy.cluster import times
 
 if TYPE_CHECKING:
+    from policy.cluster.snapshot import Snapshot
+    from policy.rules import RuleSet
     from policy.store import Store
 
 
@@ -93,3 +95,13 @@ def instant(millis: int | None) -> str:
     if millis is None:
         return ""
     return times.to_text(millis) or ""
+
+
+def tell_of_projections(rules: RuleSet, snapshot: Snapshot) -> None:
+    """Say that extenders get less than kube-scheduler would send, where the state has no more."""
+    asked = [extender for extender in rules.extenders if not extender.node_cache_capable]
+    if asked and any(node.rest is None for node in snapshot.nodes.nodes):
+        output.say(
+            "extenders are sent only the fields of pods and nodes that decide something;"
+            " `policy import --whole` keeps the others"
+        )

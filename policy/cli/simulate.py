@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, output, rule_files
+from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from policy.rules import RuleSet
     from policy.simulation.options import Options
+    from policy.simulation.run import Result
+    from policy.simulation.trace import Trace
+    from policy.store import Store
 
 
 class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
@@ -111,6 +116,21 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     show_default=True,
     help="Only pods that name this scheduler are scheduled.",
 )
+@options.db_option
+@click.option(
+    "--into",
+    metavar="CLUSTER",
+    default="simulations",
+    show_default=True,
+    help="Record each simulation under this cluster's name, as a row of `simulations`.",
+)
+@click.option(
+    "--keep",
+    metavar="NAME",
+    help="Record every decision and state too, each simulation in a cluster of its own: "
+    "NAME-RULES-SEED. Every cycle is made then, and one process does it.",
+)
+@click.option("--dry-run", is_flag=True, help="Record nothing.")
 @options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
     trace: Path,
@@ -125,6 +145,10 @@ def command(
     durations: str,
     length: int | None,
     scheduler: str,
+    db: str,
+    into: str,
+    keep: str | None,
+    dry_run: bool,
     form: str,
 ) -> int:
     """Simulate a trace under one or several rule sets, and compare what becomes of its pods.
@@ -133,7 +157,8 @@ def command(
     come and end. Queue, scheduling cycles, nominations, grace periods and effects are those of
     `policy run`, on a virtual clock. Counted are waiting times, evictions, lost work, violated
     budgets and broken nominations, by priority. The same trace, rules, options and seed give the
-    same result. With several rule sets each is compared with the first one, seed by seed.
+    same result. With several rule sets each is compared with the first one, seed by seed. Each
+    simulation is recorded as a row of the table `simulations`.
 
     \b
     Example:
@@ -146,6 +171,8 @@ def command(
     from policy.simulation.many import Always, simulations
     from policy.simulation.options import Durations
 
+    options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
+    options.refuse_beside("`--keep`", keep is not None, "jobs")
     rule_sets = [rule_files.rule_set(name) for name in rules]
     _require_different(rule_sets)
     found = read_trace(trace, cluster=nodes, durations=Durations(durations))
@@ -160,14 +187,75 @@ def command(
         length=length,
         scheduler=scheduler,
     )
-    results = list(
-        output.watched(
-            simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs),
-            "simulating",
-        )
-    )
+    if dry_run:
+        made = simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+        results = list(output.watched(made, "simulating"))
+    else:
+        # Before the work: what cannot be recorded need not be simulated.
+        with session.open_store(db, write=True, create=True) as store:
+            if keep is None:
+                made = simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+            else:
+                made = _kept(store, keep, found, rule_sets, seeds=seeds, chosen=chosen)
+            results = _recorded(store, output.watched(made, "simulating"), rule_sets, into, keep)
     simulate_view.show(results, form, notes=found.notes)
     return Exit.OK
+
+
+def _kept(
+    store: Store,
+    keep: str,
+    trace: Trace,
+    rule_sets: list[RuleSet],
+    *,
+    seeds: int,
+    chosen: Options,
+) -> Iterator[Result]:
+    from policy.simulation.keeping import simulate_and_keep
+
+    for seed in range(seeds):
+        for rules in rule_sets:
+            yield simulate_and_keep(
+                store,
+                _home(keep, rules.name, seed),
+                trace,
+                rules,
+                seed=seed,
+                options=chosen,
+                actor=session.actor(),
+                clock=session.clock_ms,
+            )
+
+
+def _home(keep: str, rules: str, seed: int) -> str:
+    return f"{keep}-{rules}-{seed}"
+
+
+def _recorded(
+    store: Store,
+    results: Iterable[Result],
+    rule_sets: list[RuleSet],
+    into: str,
+    keep: str | None,
+) -> list[Result]:
+    """The results, each recorded as soon as it is there."""
+    from policy.simulation.keeping import keep as record
+
+    by_name = {rules.name: rules for rules in rule_sets}
+    found = []
+    for result in results:
+        number = record(
+            store,
+            into,
+            result,
+            by_name[result.rules],
+            at_ms=session.clock_ms(),
+            actor=session.actor(),
+            kept_in="" if keep is None else _home(keep, result.rules, result.seed),
+        )
+        output.say(f"simulation {number}: {result.rules}, seed {result.seed}")
+        found.append(result)
+    return found
 
 
 def _require_different(rule_sets: list[RuleSet]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from policy.cli import output, session
+from policy.simulation.keeping import document as plain
 from policy.simulation.paired import differences
 from policy.simulation.run import Result
 from policy.simulation.words import difference_line, figure_line, names, of_rules, whole_line
@@ -70,11 +71,9 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _result(result: Result) -> dict[str, Any]:
-    told = asdict(result)
+    told = plain(result)
     told["start"] = session.instant(told.pop("start_ms"))
     told["end"] = session.instant(told.pop("end_ms"))
-    told["by_priority"] = {str(p): f for p, f in told["by_priority"].items()}
-    told["outcomes"] = {str(o): n for o, n in told["outcomes"].items()}
     return told
 
 

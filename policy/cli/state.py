@@ -239,9 +239,14 @@ def _manifest(obj: ClusterObject) -> dict[str, Any]:
     """The object as kubectl would print it."""
     import msgspec
 
+    from policy.cluster.objects import Node, Pod
+    from policy.cluster.whole import whole
+
     kind = type(obj).__name__
     head = {"apiVersion": _api_version(obj), "kind": _KUBERNETES_KINDS.get(kind, kind)}
-    content: dict[str, Any] = msgspec.to_builtins(obj)
+    content: dict[str, Any] = (
+        whole(obj) if isinstance(obj, Pod | Node) else msgspec.to_builtins(obj)
+    )
     return {**head, **content}
 
 

@@ -190,13 +190,23 @@ def violations(snapshot: Snapshot, use: BudgetUse, potential: Bools, *, decremen
     counted = potential[use.rows]
     allowed = BudgetIndex.of(snapshot).allowed[use.budgets]
     if decrement:
-        total = np.zeros(use.rows.size + 1, dtype=np.int64)
-        np.cumsum(counted, out=total[1:])
+        total = _used_up(snapshot, use, potential)
         broken = counted & (total[1:] - total[use.first] > allowed)
     else:
         broken = counted & (allowed <= 0)
     flags[use.rows[broken]] = True
     return flags
+
+
+def _used_up(snapshot: Snapshot, use: BudgetUse, potential: Bools) -> Ints:
+    """Pairs of potential victims before each pair, and all of them; shape (pairs + 1,)."""
+
+    def build() -> Ints:
+        total = np.zeros(use.rows.size + 1, dtype=np.int64)
+        np.cumsum(potential[use.rows], out=total[1:])
+        return total
+
+    return snapshot.remembered("budget-totals", (use, potential), build)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -216,15 +226,15 @@ def counted(
     snapshot: Snapshot, use: BudgetUse, potential: Bools, rows: Rows, *, decrement: bool
 ) -> BudgetCounts:
     """How `violations` counts the pods `rows` (distinct, all of them potential victims)."""
-    place = np.full(len(snapshot.pods), -1, dtype=np.int64)
-    place[rows] = np.arange(rows.size)
-    pairs = np.flatnonzero(place[use.rows] >= 0)
-    pairs = pairs[np.lexsort((use.budgets[pairs], place[use.rows[pairs]]))]
+    by_row = snapshot.remembered("budget-pairs", (use,), lambda: np.argsort(use.rows))
+    ordered = use.rows[by_row]
+    ends = np.searchsorted(ordered, rows, side="right")
+    own = [by_row[a:b] for a, b in zip(np.searchsorted(ordered, rows), ends, strict=True)]
+    pairs = np.concatenate([by_row[:0], *(some[np.argsort(use.budgets[some])] for some in own)])
     allowed = BudgetIndex.of(snapshot).allowed[use.budgets[pairs]]
     used = np.ones(pairs.size, dtype=np.int64)
     if decrement and pairs.size:
-        total = np.zeros(use.rows.size + 1, dtype=np.int64)
-        np.cumsum(potential[use.rows], out=total[1:])
+        total = _used_up(snapshot, use, potential)
         used = total[pairs + 1] - total[use.first[pairs]]
     return BudgetCounts(
         rows=use.rows[pairs],

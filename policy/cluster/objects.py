@@ -296,10 +296,15 @@ class PodStatus(_Object, frozen=True):
     allocated_resources: dict[str, Quantity] | None = None
 
 
+REST: Final = "$rest"
+"""Where a pod or node keeps what else its manifest holds (`policy.cluster.whole`)."""
+
+
 class Pod(_Object, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+    rest: str | None = msgspec.field(default=None, name=REST)
 
 
 # --- node --------------------------------------------------------------------------------------
@@ -338,6 +343,7 @@ class Node(_Object, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+    rest: str | None = msgspec.field(default=None, name=REST)
 
 
 # --- policy and scheduling ---------------------------------------------------------------------

@@ -50,7 +50,8 @@ def parse(text: str) -> int:
     """
     if _USUAL.fullmatch(text):
         try:
-            return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+            since = datetime.fromisoformat(text) - _EPOCH
+            return since.days * _DAY_MS + since.seconds * 1000
         except ValueError:
             pass  # below it is a leap second, out of range, or refused
     found = _RFC_3339.fullmatch(text)

@@ -3,7 +3,8 @@
 Keys are the field names of untagged Go structs: capitalised, nothing left out. Answers are read
 as Go reads them: keys in any case, the first JSON value only, null for anything absent.
 
-Pods and nodes are sent with the fields that the engine knows (`policy.cluster.objects`).
+Pods and nodes are sent whole where they were imported so (`policy.cluster.whole`), otherwise with
+the fields that the engine knows (`policy.cluster.objects`).
 
 Source: k8s.io/kube-scheduler/extender/v1, pkg/scheduler/extender.go (1.35).
 """
@@ -14,12 +15,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
 from policy.cluster import canonical
 from policy.cluster.objects import Node, Pod
+from policy.cluster.whole import whole
 from policy.rules.ruleset import Extender
 
 
@@ -68,15 +70,19 @@ def verb_of(extender: Extender, kind: Kind) -> str:
 # --- requests ------------------------------------------------------------------------------------
 
 
+Object: TypeAlias = dict[str, Any]
+"""A pod or node as the API has it, without kind and apiVersion."""
+
+
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str]
-    items: list[Node]
+    items: list[Object]
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """Question of filter and prioritize: which of these nodes?"""
 
-    pod: Pod
+    pod: Object
     nodes: NodeList | None
     node_names: list[str] | None
 
@@ -86,7 +92,7 @@ class MetaPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
-    pods: list[Pod] = msgspec.field(name="Pods")
+    pods: list[Object] = msgspec.field(name="Pods")
     pdb_violations: int = msgspec.field(name="NumPDBViolations")
 
 
@@ -98,7 +104,7 @@ class MetaVictims(msgspec.Struct, frozen=True, kw_only=True):
 class ExtenderPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """Question of preempt: which of these nodes, and whose pods?"""
 
-    pod: Pod
+    pod: Object
     node_name_to_victims: dict[str, Victims] | None
     node_name_to_meta_victims: dict[str, MetaVictims] | None
 
@@ -114,8 +120,10 @@ def nodes_request(pod: Pod, nodes: Iterable[Node], *, names_only: bool) -> bytes
     listed = list(nodes)
     return canonical.encode(
         ExtenderArgs(
-            pod=pod,
-            nodes=None if names_only else NodeList(metadata={}, items=listed),
+            pod=whole(pod),
+            nodes=None
+            if names_only
+            else NodeList(metadata={}, items=[whole(node) for node in listed]),
             node_names=[n.metadata.name for n in listed] if names_only else None,
         )
     )
@@ -132,10 +140,10 @@ def victims_request(
             uids = [MetaPod(uid=uid_of(p)) for p in pods]
             meta[node] = MetaVictims(pods=uids, pdb_violations=violations)
         else:
-            full[node] = Victims(pods=pods, pdb_violations=violations)
+            full[node] = Victims(pods=[whole(p) for p in pods], pdb_violations=violations)
     return canonical.encode(
         ExtenderPreemptionArgs(
-            pod=pod,
+            pod=whole(pod),
             node_name_to_victims=None if names_only else full,
             node_name_to_meta_victims=meta if names_only else None,
         )

@@ -45,6 +45,9 @@ class Judged:
 
 
 _PASSED = (SUCCESS, "", ())
+_NONE = Judged(
+    codes=np.zeros(0, dtype=np.int8), index=np.zeros(0, dtype=np.int64), statuses=(_PASSED,)
+)
 
 
 class Pipeline:
@@ -185,6 +188,8 @@ class Pipeline:
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
+        if not nodes.size:
+            return _NONE
         if self.nominated is None or not self.has_nominated.take(nodes).any():
             return self._judge(load, nodes)
         found = self._judge(load + taken(self.nominated, nodes), nodes)

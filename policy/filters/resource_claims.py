@@ -36,6 +36,12 @@ IN_USE: Final = "resourceclaim in use"
 _MOST_CONSUMERS: Final = 256
 
 
+class _Devices(StaticFilter):
+    """Pods of one class may have claims of their own, which other objects hold."""
+
+    local = False
+
+
 def _names(incoming: Incoming) -> Iterator[tuple[str, str, bool]]:
     """Name in the pod, name of the claim ("": not made yet), and whether it was made for the pod.
 
@@ -108,7 +114,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     if usable.all():
         return None
     codes = np.where(usable, 0, UNRESOLVABLE).astype(np.int8)
-    return StaticFilter(Verdicts.single(codes, NOT_THERE))
+    return _Devices(Verdicts.single(codes, NOT_THERE))
 
 
 INFO = FilterInfo(

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from policy.cluster import collector, times
-from policy.cluster.objects import KINDS, ClusterObject, key_of
+from policy.cluster.objects import KINDS, ClusterObject, Node, Pod, key_of
+from policy.cluster.whole import rest_of
 from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
 from policy.manifests.collected import Collected, Place, SeenClaim, Stop, StreamEntry
 from policy.manifests.json_texts import EndOfList, JsonError, Part, Parts, TooLarge
@@ -56,6 +58,7 @@ def read(
     stdin: IO[bytes] | None = None,
     progress: Progress | None = None,
     limits: Limits = limits.DEFAULT,
+    whole: bool = False,
 ) -> ManifestSet:
     """Read files, folders (recursively) and standard input (`-`).
 
@@ -64,8 +67,10 @@ def read(
     engine does not use are counted and skipped. Files are read piece by piece: what exceeds
     `limits` is refused before it takes memory. Raises ManifestError with every problem of every
     file; then nothing of the manifests may be used.
+
+    whole: pods and nodes keep what else their manifests hold (`policy.cluster.whole`).
     """
-    reader = _Reader(progress, limits)
+    reader = _Reader(progress, limits, whole=whole)
     with collector.paused():
         reader.read(sources.find(paths), stdin)
     return reader.result()
@@ -76,6 +81,7 @@ def read_dicts(
     *,
     admission: bool = True,
     limits: Limits = limits.DEFAULT,
+    whole: bool = False,
 ) -> ManifestSet:
     """Read objects that are already decoded, as in the `items` of a kubectl List.
 
@@ -83,7 +89,7 @@ def read_dicts(
     that an API server would have refused are taken as they are: what was recorded of a scheduler
     alone never passed one. Raises ManifestError.
     """
-    reader = _Reader(None, limits, admission=admission)
+    reader = _Reader(None, limits, admission=admission, whole=whole)
     with collector.paused():
         reader.read_dicts(objects)
     return reader.result()
@@ -99,7 +105,12 @@ class _Reader:
     """Walks through sources, documents and lists, and gives their objects to `Collected`."""
 
     def __init__(
-        self, progress: Progress | None, limits: Limits, *, admission: bool = True
+        self,
+        progress: Progress | None,
+        limits: Limits,
+        *,
+        admission: bool = True,
+        whole: bool = False,
     ) -> None:
         self._progress = progress
         self._limits = limits
@@ -113,6 +124,7 @@ class _Reader:
         self._decoded_here = False  # whether the values at hand come from a checked JSON text
         self._replaces = False  # whether the values at hand are news of a watch
         self._yaml = False
+        self._whole = whole
         self._collected = Collected(limits, admission=admission)
 
     def read(self, found: sources.FoundFiles, stdin: IO[bytes] | None) -> None:
@@ -473,6 +485,11 @@ class _Reader:
             if obj is not None and mismatches:
                 self._collected.check(obj, nameless=self._nameless)
                 return
+        if isinstance(obj, Pod | Node) and (self._whole or obj.rest is not None):
+            # What a manifest itself holds under that name is none of ours.
+            obj = replace(obj, rest=None)
+            if self._whole:
+                obj = replace(obj, rest=rest_of(value, obj))
         if obj is not None:
             self._collected.add(
                 obj, nameless=self._nameless, version=_version(value), replaces=self._replaces

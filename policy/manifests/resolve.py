@@ -90,10 +90,10 @@ def _in_default(meta: ObjectMeta) -> ObjectMeta:
 
 
 def from_dicts(
-    objects: Iterable[Mapping[str, Any]], *, admission: bool = True
+    objects: Iterable[Mapping[str, Any]], *, admission: bool = True, whole: bool = False
 ) -> list[ClusterObject]:
     """Decoded objects as `read_dicts` reads them, resolved. Raises ManifestError."""
-    found = read_dicts(objects, admission=admission)
+    found = read_dicts(objects, admission=admission, whole=whole)
     return resolve(found.objects, places=found.places)
 
 

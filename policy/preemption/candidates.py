@@ -173,7 +173,8 @@ def best_of(
 def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     snapshot, keys = context.snapshot, context.snapshot.keys
     violating = {a.row: a.violating for a in told}
-    used = context.budget_counts(np.array([a.row for a in told], dtype=np.int64))
+    rows = np.array([a.row for a in told], dtype=np.int64)
+    used = context.budget_counts(rows)
     budgets: dict[int, list[BudgetCount]] = {}
     for row, count in used:
         budgets.setdefault(row, []).append(count)
@@ -190,8 +191,8 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     return tuple(
         PodCheck(
             pod=keys[a.row],
-            priority=int(snapshot.column(PRIORITY)[a.row]),
-            start_ms=int(snapshot.column(START)[a.row]),
+            priority=priority,
+            start_ms=start_ms,
             pdb_violating=a.violating,
             budgets=tuple(budgets.get(a.row, ())),
             reprieved=a.reprieved,
@@ -200,7 +201,12 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
             filter=a.filter,
             reasons=a.reasons,
         )
-        for a in told
+        for a, priority, start_ms in zip(
+            told,
+            snapshot.column(PRIORITY)[rows].tolist(),
+            snapshot.column(START)[rows].tolist(),
+            strict=True,
+        )
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -475,25 +476,20 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     judged = pipeline.judge((before + demand)[failing], node[failing])
     why = dict(zip(failing.tolist(), judged.index.tolist(), strict=True))
     told = []
-    behind = dict(zip(failing.tolist(), potential.reprieved[failing].tolist(), strict=True))
-    for i, (row, violating) in enumerate(
-        zip(
-            potential.reprieved.tolist(),
-            potential.violating[potential.reprieve_order].tolist(),
-            strict=True,
-        )
-    ):
-        _, name, reasons = judged.statuses[why[i]] if i in why else (0, "", ())
+    behind = NOWHERE
+    rows, violating = potential.reprieved.tolist(), potential.violating[potential.reprieve_order]
+    for i, row, violates in reversed(list(zip(count(), rows, violating.tolist(), strict=False))):
+        reprieved = i not in why
+        _, name, reasons = (0, "", ()) if reprieved else judged.statuses[why[i]]
         told.append(
             Attempt(
                 row=row,
-                violating=violating,
-                reprieved=i not in why,
-                ahead_of=next((r for at, r in behind.items() if at > i), NOWHERE)
-                if i not in why
-                else NOWHERE,
+                violating=violates,
+                reprieved=reprieved,
+                ahead_of=behind if reprieved else NOWHERE,
                 filter=name,
                 reasons=reasons,
             )
         )
-    return told
+        behind = behind if reprieved else row
+    return told[::-1]

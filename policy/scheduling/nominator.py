@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 
 class Nominator:
-    """Node -> nominated pods, and pod -> node.
+    """Pod -> the node that it is nominated to.
 
     The memory of the scheduler is ahead of the API server: a nomination stands here as soon as it
     is decided, and an update that does not mention it does not take it away.
     """
 
     def __init__(self) -> None:
-        self._pods: dict[str, list[str]] = {}
         self._node: dict[str, str] = {}
 
     def add(self, pod: str, *, node: str = "", status_node: str = "") -> None:
@@ -22,14 +21,9 @@ class Nominator:
         chosen = node or status_node
         if chosen:
             self._node[pod] = chosen
-            self._pods.setdefault(chosen, []).append(pod)
 
     def delete(self, pod: str) -> None:
-        node = self._node.pop(pod, None)
-        if node is not None:
-            self._pods[node].remove(pod)
-            if not self._pods[node]:
-                del self._pods[node]
+        self._node.pop(pod, None)
 
     def update(self, pod: str, *, status_node: str, was_status_node: str) -> None:
         """The pod changed.
@@ -43,10 +37,6 @@ class Nominator:
     def node_of(self, pod: str) -> str:
         """The node the pod is nominated to, "" without one."""
         return self._node.get(pod, "")
-
-    def pods_on(self, node: str) -> tuple[str, ...]:
-        """Pods nominated to the node, in the order in which they were."""
-        return tuple(self._pods.get(node, ()))
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """(pod, node) pairs."""

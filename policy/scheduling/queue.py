@@ -105,13 +105,6 @@ class SchedulingQueue:
         self._activate(_Entry(pod=pod, priority=priority, queued_ms=now_ms))
         self.nominator.add(pod, status_node=nominated)
 
-    def add_if_not_present(
-        self, pod: str, *, priority: int, now_ms: int, nominated: str = ""
-    ) -> None:
-        """`add`, but a pod that is in the queue already stays as it is."""
-        if pod not in self:
-            self.add(pod, priority=priority, now_ms=now_ms, nominated=nominated)
-
     def update(
         self,
         pod: str,

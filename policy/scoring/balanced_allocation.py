@@ -16,7 +16,7 @@ from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, Scope, ScorerInfo
-from policy.scoring.resource_use import Use, use_of
+from policy.scoring.resource_use import ResourceWeight, Use, further, use_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -24,7 +24,9 @@ HALF: Final = MAX // 2
 
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
-    uses = [use_of(incoming, name, nodes, assume=False) for name in (CPU, MEMORY)]
+    counted = [name for name in (CPU, MEMORY) if parameters[name]]
+    uses = [use_of(incoming, name, nodes, assume=False) for name in counted]
+    uses += [use for use, _ in further(incoming, parameters["resources"], nodes).values()]
     after = balance(uses)
     if after is None or parameters["measure"] == "after":
         return after
@@ -77,6 +79,14 @@ INFO = ScorerInfo(
             default="after",
             choices=("after", "change"),
             before="after",
+        ),
+        CPU: Parameter(doc="cpu counts", default=True, before=True),
+        MEMORY: Parameter(doc="memory counts", default=True, before=True),
+        "resources": Parameter(
+            doc="further resources, which count for pods that ask for them; weights mean nothing",
+            default=(),
+            entry=ResourceWeight,
+            before=(),
         ),
     },
 )

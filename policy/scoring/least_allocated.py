@@ -14,11 +14,17 @@ from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, Scope, ScorerInfo
-from policy.scoring.resource_use import Use, use_of
+from policy.scoring.resource_use import ResourceWeight, Use, weighed
 
 WEIGHTS: Final = {
     CPU: Parameter(doc="weight of cpu in the mean; 0 leaves it out", default=1),
     MEMORY: Parameter(doc="weight of memory in the mean; 0 leaves it out", default=1),
+    "resources": Parameter(
+        doc="further resources with their weights, which count for pods that ask for them",
+        default=(),
+        entry=ResourceWeight,
+        before=(),
+    ),
 }
 
 
@@ -27,8 +33,8 @@ def weighted_mean(incoming: Incoming, parameters: Parameters, nodes: Nodes, *, m
 
     A resource of which a node has nothing is left out there.
     """
-    uses = {name: use_of(incoming, name, nodes, assume=True) for name in (CPU, MEMORY)}
-    return mean_part(uses, {name: max(0, parameters[name]) for name in uses}, most=most)
+    uses, weights = weighed(incoming, parameters, nodes)
+    return mean_part(uses, weights, most=most)
 
 
 def mean_part(uses: Mapping[str, Use], weights: Mapping[str, int], *, most: bool) -> Ints:

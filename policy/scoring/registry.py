@@ -13,6 +13,7 @@ from policy.scoring import (
     most_allocated,
     node_affinity,
     pod_affinity,
+    requested_to_capacity_ratio,
     taints,
     topology_spread,
 )
@@ -28,6 +29,7 @@ SCORERS: Final[Mapping[str, ScorerInfo]] = MappingProxyType(
             pod_affinity,
             least_allocated,
             most_allocated,
+            requested_to_capacity_ratio,
             balanced_allocation,
             image_locality,
         )

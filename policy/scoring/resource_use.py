@@ -8,19 +8,21 @@ Source: NodeInfo's NonZeroRequested, PodRequests with NonMissingContainerRequest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from policy.cluster.objects import Container, Pod, ResourceRequirements
 from policy.cluster.occupancy import Occupancy
-from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
+from policy.cluster.requests import CPU, CURRENT, EPHEMERAL, MEMORY, pod_requests
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Column, Ints, Pools
-from policy.filters.base import Incoming, Nodes, NodeUse
+from policy.filters.base import Incoming, Nodes, NodeUse, Parameters
 
 ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 """Milli cpu and bytes that a container without a request counts for."""
@@ -119,6 +121,13 @@ class _AssumedSums:
         return _AssumedSums(name=self.name, sums=sums)
 
 
+class ResourceWeight(msgspec.Struct, frozen=True):
+    """A resource, and how much it counts."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    weight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Use:
     """One resource on some nodes, the incoming pod included."""
@@ -138,11 +147,36 @@ def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
     if column is None:
         nothing = np.zeros(nodes.size, dtype=np.int64)
         return Use(room=nothing, used=nothing, asked=asked)
-    use = node_use(snapshot, name) if incoming.node_use is None else incoming.node_use[name]
-    used = use.requested[nodes] + asked
+    given = None if incoming.node_use is None else incoming.node_use.get(name)
+    if given is not None or assume:
+        use = node_use(snapshot, name) if given is None else given
+        used = use.requested[nodes] + asked
+    else:
+        used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
     if assume:
         used = used + use.assumed[nodes]
     return Use(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
+
+
+def weighed(
+    incoming: Incoming, parameters: Parameters, nodes: Nodes
+) -> tuple[dict[str, Use], dict[str, int]]:
+    """Use and weight of the resources of a strategy, by name; cpu and memory first."""
+    uses = {name: use_of(incoming, name, nodes, assume=True) for name in ASSUMED}
+    weights = {name: max(0, parameters[name]) for name in uses}
+    for name, (use, weight) in further(incoming, parameters["resources"], nodes).items():
+        uses[name], weights[name] = use, weight
+    return uses, weights
+
+
+def further(incoming: Incoming, entries: Sequence[Any], nodes: Nodes) -> dict[str, tuple[Use, int]]:
+    """Use and weight of listed resources, of devices and the like where the pod asks for them."""
+    found = {}
+    for entry in msgspec.convert(entries, list[ResourceWeight]):
+        use = use_of(incoming, entry.name, nodes, assume=False)
+        if use.asked or entry.name == EPHEMERAL:
+            found[entry.name] = use, entry.weight
+    return found
 
 
 def node_use(snapshot: Snapshot, name: str) -> NodeUse:

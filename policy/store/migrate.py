@@ -166,7 +166,7 @@ def upgrade(text_url: str) -> Schema:
 
 
 def downgrade(text_url: str, revision: str) -> Schema:
-    """Bring a database to an older schema, `base` for none; what the older one lacks is lost."""
+    """Bring a database to an older schema (`base`: none); what that has no place for is lost."""
     url = parse_url(text_url)
     if revision not in {"base", *REVISIONS}:
         raise StoreError(
@@ -228,7 +228,7 @@ def check(text_url: str) -> Check:
                 problem = f"the database has {have}, this version needs {HEAD}"
                 return Check(schema=schema, problems=(problem,))
             problems = [_difference(found) for found in differences(connection)]
-            problems += sorted(f"view {v} lacks" for v in VIEWS - _table_names(connection))
+            problems += sorted(f"view {v} is missing" for v in VIEWS - _table_names(connection))
             if connection.dialect.name == "sqlite":
                 problems += _damage(connection)
             return Check(schema=schema, problems=tuple(problems))

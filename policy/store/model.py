@@ -46,7 +46,7 @@ class NominationEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneScope:
-    """What an import is complete for: stored objects within it that the import lacks go.
+    """What an import is complete for: stored objects within it that are not in the import go.
 
     The defaults are kubectl's convention: the kinds that occur in the import, and for namespaced
     kinds the namespaces in which any object of the import lies.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from policy.store import announcing, migrate
 from policy.store.connection import Database, parse_url
-from policy.store.errors import shown
 from policy.store.faces import OneView, Transactions
 from policy.store.read import sql
 from policy.store.read.sql import SqlResult
@@ -81,11 +80,6 @@ class Store(Rooms):
             database.close()
             raise
         return cls(database)
-
-    @property
-    def location(self) -> str:
-        """The database as it may be printed: without password."""
-        return shown(self._database.url)
 
     def close(self) -> None:
         """Release every connection and file."""

@@ -441,7 +441,7 @@ def test_an_old_database_is_upgraded_on_request_only(
     done = policy("db", "check", "--db", database)
     assert (done.status, done.err) == (
         1,
-        "add index ix_pods_cluster_id_valid_from\nview v_victims lacks\n",
+        "add index ix_pods_cluster_id_valid_from\nview v_victims is missing\n",
     )
 
 

@@ -89,6 +89,8 @@ def workplace(tmp_path: Path) -> Path:
     (tmp_path / "cluster.json").write_text(_as_json(CLUSTER))
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "all.yaml").write_text(CLUSTER)
+    configs = ROOT / "tests" / "data" / "scheduler-config"
+    shutil.copy(configs / "extender" / "tidb-scheduler-config.yaml", tmp_path / "scheduler.yaml")
     recordings = ROOT / "tests" / "data" / "conformance"
     (tmp_path / "tests" / "data").mkdir(parents=True)
     (tmp_path / "tests" / "data" / "conformance").symlink_to(recordings)

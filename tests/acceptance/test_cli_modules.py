@@ -37,6 +37,7 @@ LOADED = COMMANDS | {
     "policy.cli.proofs",
     "policy.cli.rule_files",
     "policy.cli.rules_for",
+    "policy.cli.rules_from_config",
     "policy.cli.session",
     "policy.cli.streams",
     "policy.cluster",

@@ -79,6 +79,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy rules test": [["EVIL.yaml"], ["BAD.yaml"]],
     "policy rules diff": [["kube-1.35", "EVIL.yaml"]],
     "policy rules for": [["1.30.8"], [EVIL], ["--cluster", EVIL]],
+    "policy rules from-config": [["EVIL.yaml"], [EVIL], ["EVIL.json", "--profile", EVIL]],
     "policy rules prove": [["EVIL.yaml"], ["kube-1.35", "--never", EVIL]],
     "policy rules coverage": [["--cluster", EVIL], [EVIL]],
     "policy rules schema": [[]],

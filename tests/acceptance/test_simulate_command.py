@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.commands import Policy
 
+pytestmark = pytest.mark.usefixtures("own_database")
 TRACE = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
+
+
+@pytest.fixture
+def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLICY_DB", str(tmp_path / "own.db"))
 
 
 def test_the_table_shows_every_priority_and_no_difference_where_there_is_none(
@@ -96,3 +103,51 @@ def test_a_damaged_gzip_file_is_said(policy: Policy, tmp_path: Path) -> None:
     (tmp_path / "events.jsonl.gz").write_bytes(b"\x1f\x8b\x08nonsense")
     done = policy("simulate", tmp_path, "--rules", "kube-1.36")
     assert (done.status, "events.jsonl.gz: not a whole gzip file" in done.err) == (1, True)
+
+
+def test_a_simulation_is_a_row_and_its_decisions_can_be_kept(
+    policy: Policy, database_url: str
+) -> None:
+    """The rows are in the ledger, the decisions are of origin `simulated`, and replay."""
+    db = ("--db", database_url)
+    arguments = ["simulate", TRACE, "--rules", "kube-1.36", "--for", 200, *db, "-o", "json"]
+    plain, kept = policy(*arguments), policy(*arguments, "--keep", "case")
+    assert (plain.status, kept.status) == (0, 0)
+    # Nothing depends on whether it is kept: not the events, and not the figures.
+    assert plain.out == kept.out
+    rows = json.loads(
+        policy(
+            *("sql", "SELECT digest, kept_in, seed FROM simulations ORDER BY id", *db),
+            *("-o", "json", "--trust-connection"),
+        ).out
+    )
+    assert [(row["kept_in"], row["seed"]) for row in rows] == [("", 0), ("case-kube-1.36-0", 0)]
+    assert rows[0]["digest"] == rows[1]["digest"]
+    told = json.loads(
+        policy("decisions", "--cluster", "case-kube-1.36-0", *db, "--output", "json").out
+    )
+    decisions = [(d["preemptor"], d["outcome"]) for d in reversed(told)]
+    assert decisions == [
+        ("default/batch-1", "bind"),
+        ("default/web-1", "preempt"),
+        ("default/batch-2", "no-candidate"),
+        ("default/web-1", "bind"),
+        ("default/batch-2", "bind"),
+        ("default/batch-1", "no-candidate"),
+        ("default/batch-1", "bind"),
+    ]
+    assert policy("decisions", "--origin", "simulated", *db).out.count("default/batch-1") == 3
+    assert policy("replay", "--all", "--cluster", "case-kube-1.36-0", *db).status == 0
+    assert policy("audit", "verify", *db).status == 0
+    again = policy(*arguments, "--keep", "case")
+    assert (again.status, "there is a cluster `case-kube-1.36-0` already" in again.err) == (1, True)
+
+
+def test_a_changed_result_is_found(policy: Policy, tmp_path: Path) -> None:
+    """The ledger covers every column of the row."""
+    db = tmp_path / "policy.db"
+    assert policy("simulate", TRACE, "--rules", "kube-1.36", "--db", db).status == 0
+    with sqlite3.connect(db) as connection:
+        connection.execute("UPDATE simulations SET result = '{}'")
+    done = policy("audit", "verify", "--db", db)
+    assert (done.status, "simulation 1" in done.out + done.err) == (6, True)

@@ -15,7 +15,7 @@ import pytest
 from policy.extenders import client
 from policy.extenders.client import HttpExtenders
 from policy.extenders.protocol import Answer, BadAnswer, Kind, content_of
-from policy.rules.ruleset import Extender
+from policy.rules.ruleset import Extender, UnmentionedNodes
 from tests.support.extenders import Server
 
 
@@ -37,6 +37,7 @@ def extender(url: str, *, seconds: int = 5) -> Extender:
         node_cache_capable=True,
         ignorable=False,
         managed_resources=(),
+        unmentioned_nodes=UnmentionedNodes.UNRESOLVABLE,
     )
 
 

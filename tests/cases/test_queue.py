@@ -144,17 +144,6 @@ def test_adding_a_pod_that_is_unschedulable_makes_it_active_only() -> None:
     assert (popped(queue), queue.waiting()) == (["d/p"], ())
 
 
-def test_add_if_not_present_leaves_a_waiting_pod_alone() -> None:
-    """A pod that is in any part stays there."""
-    queue = a_queue()
-    queue.add("d/p", priority=1, now_ms=0)
-    queue.pop()
-    queue.failed("d/p", priority=1, now_ms=0)
-    queue.add_if_not_present("d/p", priority=1, now_ms=1)
-    queue.add_if_not_present("d/new", priority=1, now_ms=1)
-    assert (popped(queue), queue.waiting()) == (["d/new"], ("d/p",))
-
-
 def test_an_update_moves_an_unschedulable_pod_only_where_it_may_help() -> None:
     """A changed label of no consequence does not bring the pod back."""
     queue = a_queue(backoff=0)
@@ -195,7 +184,7 @@ def test_a_nomination_survives_the_return_to_the_queue() -> None:
     queue.pop()
     queue.failed("d/p", priority=1, now_ms=0, nominated="n1")
     queue.move_all(now_ms=0)
-    assert queue.nominator.pods_on("n1") == ("d/p",)
+    assert list(queue.nominator) == [("d/p", "n1")]
 
 
 def test_nominating_again_replaces_the_old_node() -> None:
@@ -203,11 +192,7 @@ def test_nominating_again_replaces_the_old_node() -> None:
     nominator = Nominator()
     nominator.add("d/p", node="n1")
     nominator.add("d/p", node="n2", status_node="n3")
-    assert (nominator.pods_on("n1"), nominator.pods_on("n2"), nominator.node_of("d/p")) == (
-        (),
-        ("d/p",),
-        "n2",
-    )
+    assert (list(nominator), nominator.node_of("d/p")) == ([("d/p", "n2")], "n2")
 
 
 def test_a_pod_without_any_node_is_not_nominated() -> None:

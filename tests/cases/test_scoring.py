@@ -116,6 +116,67 @@ def test_resources_may_weigh_differently():
     ] == [{"n1": (50 * 3 + 75) // 4}, {"n1": 75}, {"n1": 0}]
 
 
+GPU = "nvidia.com/gpu"
+
+
+def devices(name: str, *, on: str = "", count: int = 1) -> Manifest:
+    made = pod(name, on=on)
+    made["spec"]["containers"][0]["resources"]["requests"][GPU] = str(count)
+    return made
+
+
+def test_devices_weigh_for_pods_that_ask_for_them():
+    """Packing by devices: 3 of 4 are in use on n1, one on n2; other pods look at cpu alone."""
+    objects = (
+        *(node(n, allocatable={"cpu": "8", "memory": "16Gi", GPU: "4"}) for n in ("n1", "n2")),
+        devices("a", on="n1", count=2),
+        pod("b", on="n2"),
+    )
+    weights = {"cpu": 1, "memory": 0, "resources": [{"name": GPU, "weight": 3}]}
+    assert [
+        scored("most-allocated", *objects, devices("new"), **weights),
+        scored("most-allocated", *objects, pod("new"), **weights),
+    ] == [
+        {"n1": (25 + 3 * 75) // 4, "n2": (25 + 3 * 25) // 4},
+        {"n1": 25, "n2": 25},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ([(0, 0), (100, 10)], {"n1": 75, "n2": 25}),
+        ([(0, 10), (100, 0)], {"n1": 25, "n2": 75}),
+        ([(0, 0), (50, 10), (100, 0)], {"n1": 50, "n2": 50}),
+        ([(40, 3), (60, 7)], {"n1": 70, "n2": 30}),
+        ([(0, 0), (30, 0), (75, 7)], {"n1": 70, "n2": 0}),
+    ],
+)
+def test_scores_along_a_line_of_one_s_own(shape: list[tuple[int, int]], expected: dict[str, int]):
+    """75 % of cpu is in use on n1 with the pod, 25 % on n2; beyond the ends the line is level."""
+    objects = (node("n1"), node("n2"), pod("a", on="n1", cpu="5"), pod("b", on="n2"), pod("new"))
+    points = [{"utilization": u, "score": s} for u, s in shape]
+    found = scored("requested-to-capacity-ratio", *objects, memory=0, shape=points)
+    assert found == expected
+
+
+def test_balance_may_look_at_devices_too():
+    """cpu 25 %, memory 12.5 %, devices 75 %: the deviation of three values counts."""
+    objects = (
+        node("n1", allocatable={"cpu": "8", "memory": "16Gi", GPU: "4"}),
+        devices("a", on="n1", count=2),
+        devices("new"),
+    )
+    parts = [2 / 8, 2 / 16, 3 / 4]
+    mean = sum(parts) / 3
+    deviation = math.sqrt(sum((p - mean) ** 2 for p in parts) / 3)
+    listed = {"resources": [{"name": GPU, "weight": 1}]}
+    assert [
+        scored("balanced-allocation", *objects, **listed),
+        scored("balanced-allocation", *objects, memory=False, **listed),
+    ] == [{"n1": int((1 - deviation) * 100)}, {"n1": int((1 - 0.25) * 100)}]
+
+
 def test_a_container_without_requests_counts_for_a_little():
     """100m and 200Mi per container that names nothing, init containers at their peak."""
     silent = pod("new", cpu=None, memory=None)

@@ -22,6 +22,7 @@ ABOUT = {
 ABOUT_SINCE_2 = {
     "observation_id": {"observations": "id", "observed_victims": "observation_id"},
     "gap_id": {"gaps": "id"},
+    "simulation_id": {"simulations": "id"},
 }
 ENVELOPE = ["subject_digest", "rows_digest", "at_ms", "actor", "environment"]
 HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOPE]
@@ -85,7 +86,7 @@ def covered(db, entry):
         for table, key in tables.items() if entry[column] is not None else ():
             for row in db.execute(f"SELECT * FROM {table} WHERE {key} = ?", [entry[column]]):
                 yield table, row
-                if table in ("decisions", "sessions", "activations"):
+                if table in ("decisions", "sessions", "activations", "simulations"):
                     one = "SELECT * FROM rule_sets WHERE id = ?"
                     yield from (("rule_sets", r) for r in db.execute(one, [row["rule_set_id"]]))
     versions = versioned(db)

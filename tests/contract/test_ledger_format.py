@@ -49,6 +49,10 @@ COVERED = {
         "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "
         "revision process_uid process_user database_user"
     ),
+    "simulations": (
+        "id cluster_id at_ms actor digest trace trace_digest rule_set_id seed start_ms end_ms "
+        "engine_version kept_in options result process_uid process_user database_user"
+    ),
     "observations": (
         "id cluster_id at_ms actor source now_ms preemptor preemptor_namespace preemptor_uid "
         "preemptor_kind preemptor_priority node scheduler confidence victim_count base_revision "
@@ -68,7 +72,8 @@ COVERED = {
     ),
     "ledger": (
         "cluster_id sequence format kind revision decision_id session_id environment_id "
-        "activation_id pruning_id observation_id gap_id subject_digest rows_digest at_ms actor "
+        "activation_id pruning_id observation_id gap_id simulation_id subject_digest rows_digest "
+        "at_ms actor "
         "environment previous hash process_uid process_user database_user"
     ),
     "namespaces": "cluster_id key valid_from name digest",
@@ -178,7 +183,7 @@ def test_a_line_of_the_first_format_has_no_later_columns() -> None:
 
 def an_entry(**values: object) -> dict[str, object]:
     ids = ("decision_id", "session_id", "environment_id", "activation_id", "pruning_id")
-    ids += ("observation_id", "gap_id")
+    ids += ("observation_id", "gap_id", "simulation_id")
     return {
         "format": 2,
         "revision": None,
@@ -224,7 +229,7 @@ def test_a_small_chain_keeps_its_hashes() -> None:
     assert found == [
         "sha256:5792407a534d6daaa26b8dd2fd379025c913dc2f7ef27bd43535c24404b1dee6",
         "sha256:9a9f3138ccf72b0a6c998da73643364afb1a0b913e874aee7286a02f567f005e",
-        "sha256:7d05f188526923e1757297866a0b47021d487cedf534879696d710a24b71d92c",
+        "sha256:8e7374b82b72ded35a2b5908dbaa9cebca4fec0a6cd98060531d2e9e7f181c7b",
         "sha256:d6da8ad702b30686f4f7ec78418be5985e346e007c820c37d09ab68c04453377",
     ]
 

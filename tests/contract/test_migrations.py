@@ -156,7 +156,7 @@ def test_check_names_what_lacks_and_what_is_too_much(database_url):
         "add index ix_victims_pdb_violating",
         "add table candidates",
         "remove column cycles.remark",
-        "view v_victims lacks",
+        "view v_victims is missing",
     ]
 
 

@@ -84,16 +84,16 @@ def test_an_imported_cluster_is_loaded_as_it_was(store):
     )
 
 
-def who_wrote(store) -> dict[str, object]:
+def who_wrote(database_url) -> dict[str, object]:
     """The process's user, and the database's where there is one."""
     uid = os.getuid()
-    user = parse_url(store.location).username or ""
+    user = parse_url(database_url).username or ""
     names = {"process_user": pwd.getpwuid(uid).pw_name, "database_user": user}
     return {"process_uid": uid, **names}
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_a_recorded_decision_comes_back_whole(store, name):
+def test_a_recorded_decision_comes_back_whole(store, database_url, name):
     """Every field of what is kept of a decision is read back as it was, and so is its line."""
     figures = {"preemptedCount/3600": {"shop/ReplicaSet/web": 2}}
     decision = replace(
@@ -118,7 +118,7 @@ def test_a_recorded_decision_comes_back_whole(store, name):
         hypothetical=False,
         attempt=3,
         queued_ms=NOW - 50,
-        **who_wrote(store),
+        **who_wrote(database_url),
     )
     assert store.read.decision(recorded.decision_id) == StoredDecision(row=row, record=whole)
     assert store.read.decisions() == [row]

@@ -69,6 +69,20 @@ class Plain:
     def most_allocated(self) -> list[int]:
         return [self.mean(n, lambda used, room: used * 100 // room) for n in self.nodes]
 
+    def requested_to_capacity_ratio(self) -> list[int]:
+        """Along a line from 0 at 0 % to 100 at 100 %; what gives nothing does not count."""
+        found = []
+        for node in self.nodes:
+            parts = []
+            for resource, assumed in (("cpu", 100), ("memory", 200 * MIB)):
+                room = amount(node["status"]["allocatable"].get(resource, "0"))
+                if room:
+                    used = min(self.used(node, resource, assumed=assumed), room)
+                    parts.append(used * 100 // room)
+            parts = [part for part in parts if part > 0]
+            found.append(math.floor(sum(parts) / len(parts) + 0.5) if parts else 0)
+        return found
+
     def balanced_allocation(self) -> list[int] | None:
         if not asked(self.new, "cpu", 0) and not asked(self.new, "memory", 0):
             return None

@@ -45,7 +45,7 @@ class Principal:
     def may(self, role: Role) -> bool:
         """Is what needs that role allowed? Each of viewer, operator, admin may what the former may.
 
-        The role extender is apart: it reads nothing, and nobody but an admin has it besides.
+        The role extender is apart: it reads nothing, and only an admin has it as well.
         """
         if self.role is Role.ADMIN or self.role is role:
             return True
@@ -167,7 +167,7 @@ class Access:
                 if stamp != self._stamp:
                     self._tokens, self._key = self._file.read()
                     self._stamp = stamp
-            # A file that is gone or broken lets nobody in until it is mended.
+            # A file that is gone or broken lets no request in until it is mended.
             except (OSError, TokenError, ValueError) as exc:
                 self._tokens = []
                 self._stamp = None

@@ -27,6 +27,7 @@ from policy.store.tables import (
     RULE_SETS,
     SESSION_STEPS,
     SESSIONS,
+    SIMULATIONS,
     VERSIONS,
 )
 from policy.store.tables.base import LEDGER_FORMAT
@@ -93,6 +94,7 @@ OWNERS: Final = (
     "pruning_id",
     "observation_id",
     "gap_id",
+    "simulation_id",
     "revision",
 )
 
@@ -125,6 +127,7 @@ def read(
     reader.prunings(_ids(entries, "pruning_id"))
     reader.observations(_ids(entries, "observation_id"))
     reader.gaps(_ids(entries, "gap_id"))
+    reader.simulations(_ids(entries, "simulation_id"))
     reader.revisions(_ids(entries, "revision"))
     return covered
 
@@ -205,6 +208,13 @@ class _Reader:
     def gaps(self, ids: Sequence[int]) -> None:
         for row in self._rows(GAPS, GAPS.c.id.in_(ids)) if ids else ():
             self._add(("gap_id", row["id"]), GAPS, row)
+
+    def simulations(self, ids: Sequence[int]) -> None:
+        for row in self._rows(SIMULATIONS, SIMULATIONS.c.id.in_(ids)) if ids else ():
+            owner = ("simulation_id", row["id"])
+            self._add(owner, SIMULATIONS, row)
+            self.covered.digests[owner] = row["digest"]
+            self._add_rule_set(owner, row["rule_set_id"])
 
     def revisions(self, numbers: Sequence[int]) -> None:
         """Revision rows, versions that begin or end, nominations that begin or end."""

@@ -50,6 +50,7 @@ _HASHED_SINCE_2: Final = (
     "database_user",
     "observation_id",
     "gap_id",
+    "simulation_id",
 )
 
 
@@ -65,6 +66,7 @@ _SUBJECTS: Final = (
     "pruning_id",
     "observation_id",
     "gap_id",
+    "simulation_id",
 )
 """Columns for what an entry is about, null where it is about something else."""
 
@@ -81,6 +83,7 @@ class EntryKind(StrEnum):
     PRUNING = "pruning"
     OBSERVATION = "observation"  # a preemption that a real scheduler made
     GAP = "gap"  # a time in which a followed cluster was not seen
+    SIMULATION = "simulation"
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:

@@ -96,6 +96,7 @@ _SUBJECTS: Final = (
     "pruning",
     "observation",
     "gap",
+    "simulation",
 )
 
 

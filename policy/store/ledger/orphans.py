@@ -37,6 +37,7 @@ from policy.store.tables import (
     RULE_SETS,
     SESSION_STEPS,
     SESSIONS,
+    SIMULATIONS,
     VERSIONS,
 )
 
@@ -144,7 +145,11 @@ def _others() -> Iterator[tuple[str, Select[Any]]]:
         .select_from(SESSION_STEPS)
         .where(~select(literal(1)).where(SESSIONS.c.id == SESSION_STEPS.c.session_id).exists()),
     )
-    for table, column in ((OBSERVATIONS, "observation_id"), (GAPS, "gap_id")):
+    for table, column in (
+        (OBSERVATIONS, "observation_id"),
+        (GAPS, "gap_id"),
+        (SIMULATIONS, "simulation_id"),
+    ):
         yield (
             f"a row of {table.name} without ledger entry",
             _select(cluster=table.c.cluster_id).where(_lacks(table, column)),
@@ -189,6 +194,7 @@ def _others() -> Iterator[tuple[str, Select[Any]]]:
             (DECISIONS, "rule_set_id"),
             (SESSIONS, "rule_set_id"),
             (ACTIVATIONS, "rule_set_id"),
+            (SIMULATIONS, "rule_set_id"),
         )
     ]
     yield "a rule set that nothing used", _select().select_from(RULE_SETS).where(*unused)

@@ -33,6 +33,7 @@ from policy.store.tables import (
     RULE_SETS,
     SESSION_STEPS,
     SESSIONS,
+    SIMULATIONS,
     VERSIONS,
 )
 from policy.store.tables.base import LEDGER_FORMAT
@@ -207,7 +208,7 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         )
         .scalars()
         .all()
-        for column in ("decision_id", "session_id", "observation_id", "gap_id")
+        for column in ("decision_id", "session_id", "observation_id", "gap_id", "simulation_id")
     }
     connection.execute(delete(LEDGER).where(gone))
     for table in DECISION_CHILDREN:
@@ -219,6 +220,7 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     _delete(connection, OBSERVED_VICTIMS, "observation_id", named["observation_id"])
     _delete(connection, OBSERVATIONS, "id", named["observation_id"])
     _delete(connection, GAPS, "id", named["gap_id"])
+    _delete(connection, SIMULATIONS, "id", named["simulation_id"])
     revision = taken.last_revision
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))
@@ -258,6 +260,7 @@ def _drop_unused_rule_sets(connection: Connection) -> None:
             (SESSIONS, "rule_set_id"),
             (ACTIVATIONS, "rule_set_id"),
             (ACTIVATIONS, "previous_rule_set_id"),
+            (SIMULATIONS, "rule_set_id"),
         )
     ]
     connection.execute(delete(RULE_SETS).where(*(RULE_SETS.c.id.not_in(one) for one in used)))

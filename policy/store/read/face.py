@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from policy.store.faces import Face, reads, streams
 from policy.store.read import evictions, hits, observed, queries, reports, tables
-from policy.store.record import environments, sessions
+from policy.store.record import environments, sessions, simulating
 
 if TYPE_CHECKING:
     from policy.store.read.history import Moment
@@ -27,6 +27,7 @@ class ReadFace(Face):
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
     sessions = reads(sessions.sessions)
+    simulations = reads(simulating.simulations)
     environment = reads(environments.environment)
     active_rule_set = reads(environments.active)
     activations = reads(environments.activations)

@@ -84,7 +84,7 @@ def _base() -> Select[Any]:
         )
         .join(CLUSTERS, CLUSTERS.c.id == DECISIONS.c.cluster_id)
         .join(CYCLES, CYCLES.c.id == DECISIONS.c.id)
-        # A rule set that somebody removed lacks; the decisions that it made are still there.
+        # A rule set may have been removed; the decisions that it made are still there.
         .outerjoin(RULE_SETS, RULE_SETS.c.id == DECISIONS.c.rule_set_id)
     )
 

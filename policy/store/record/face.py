@@ -17,6 +17,7 @@ from policy.store.record import (
     importing,
     observing,
     sessions,
+    simulating,
 )
 
 
@@ -30,6 +31,7 @@ class RecordFace(Face):
     change = writes(changing.change)
     follow = writes(following.follow)
     observations = writes(observing.record)
+    simulation = writes(simulating.record)
     create_environment = writes(environments.create)
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
@@ -51,7 +53,7 @@ class RecordFace(Face):
         """Make the stored objects equal to the given ones: all of it or nothing of it.
 
         of_ms: the time of which they are, `at_ms` by default; never before the newest revision.
-        Objects that the import lacks stay, unless `prune` covers them. segments: what recorded
+        Objects that are not in the import stay, unless `prune` covers them. segments: what recorded
         watches change of that, each a revision of its own. Raises ImportConflict where it holds
         two different objects under one key, StoreError for values that are none.
         """

@@ -78,7 +78,7 @@ def as_record(result: SessionResult, queues: Mapping[str, str], *, now_ms: int) 
 
 
 def _reason(step: Step) -> str:
-    """Why the step had no effect: what most nodes lack, a refusal, or what became of it."""
+    """Why the step had no effect: what most nodes are short of, a refusal, or what became of it."""
     if step.rejection is not None and step.rejection.nodes:
         return next(iter(step.rejection.nodes))
     if step.refusal is not None:

@@ -77,7 +77,7 @@ def write_revision(
     """
     pending = bulk.PendingRows()
     revisions = Revisions(connection, head, pending, live=live)
-    written = revisions.add(puts, deletes, at_ms=at_ms, source=source, cause=cause)
+    written = revisions.add(puts, deletes, at_ms=at_ms, source=source, cause=cause, last=True)
     revisions.write()
     pending.write(connection)
     return written
@@ -151,11 +151,13 @@ class Revisions:
         cause: Cause,
         decision_id: int | None = None,
         taken_away: Collection[str] = (),
+        last: bool = False,
     ) -> Written:
         """The revision after `head`, which is the head then.
 
         puts, deletes: (kind, key) pairs are unique over both. taken_away: pods whose nomination
-        another pod's preemption clears. Raises StoreError for an object that cannot be removed.
+        another pod's preemption clears. last: none follows, and nothing is kept for another one.
+        Raises StoreError for an object that cannot be removed.
         """
         self.look_up([*((p.kind, p.key) for p in puts), *deletes])
         number = self.head.number + 1
@@ -187,7 +189,7 @@ class Revisions:
             if kind == "Pod":
                 moves = _Moves(at_ms=at_ms, decision_id=decision_id, taken_away=taken_away)
                 lines += self._follow_nominations(new, removed, number, moves)
-            lines += self._change(kind, new, removed, number)
+            lines += self._change(kind, new, removed, number, last=last)
         self.head = Head(
             cluster_id=self.head.cluster_id,
             name=self.head.name,
@@ -207,7 +209,7 @@ class Revisions:
             )
 
     def _change(
-        self, kind: str, new: Sequence[Put], removed: Sequence[str], number: int
+        self, kind: str, new: Sequence[Put], removed: Sequence[str], number: int, *, last: bool
     ) -> Iterator[bytes]:
         """End the old versions and begin the new ones; the lines of both."""
         of_kind, table = self._kinds[kind], VERSIONS[kind]
@@ -229,8 +231,9 @@ class Revisions:
             values = (self.head.cluster_id, one.key, number, *own, one.digest)
             version = _Version(values, one.manifest)
             of_kind.made.append(version)
-            of_kind.newest[one.key] = version
-            live[one.key] = _live(number, one)
+            if not last:
+                of_kind.newest[one.key] = version
+                live[one.key] = _live(number, one)
             yield rows.line_of(table, values)
 
     # --- nominations -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from policy.store.tables.observing import (
     OBSERVATIONS,
     OBSERVED_VICTIMS,
 )
+from policy.store.tables.simulating import SIMULATIONS
 from policy.store.tables.state import (
     CLUSTERS,
     NOMINATION_ENDS,
@@ -67,6 +68,7 @@ __all__ = [
     "RULE_SETS",
     "SESSIONS",
     "SESSION_STEPS",
+    "SIMULATIONS",
     "STEP_EVICTED",
     "VERSIONS",
     "VICTIMS",

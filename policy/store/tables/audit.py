@@ -140,6 +140,7 @@ LEDGER: Final = table(
     int64("pruning_id", ForeignKey("prunings.id"), nullable=True),
     int64("observation_id", ForeignKey("observations.id"), nullable=True),
     int64("gap_id", ForeignKey("gaps.id"), nullable=True),
+    int64("simulation_id", ForeignKey("simulations.id"), nullable=True),
     text("subject_digest"),
     text("rows_digest"),
     millis("at_ms"),

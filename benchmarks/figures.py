@@ -1,0 +1,260 @@
+"""Every figure of docs/performance.md: how it is measured, its first mark and its goal.
+
+A measurement runs in a process of its own and gives several figures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the page."""
+
+    what: str
+    unit: str  #: `ms`, `s`, `MiB`, `/s` or `times`; of the last but one less is better
+    mark: float | None = None
+    goal: float | None = None
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.unit == "/s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one process measures: as many values as figures, in their order."""
+
+    figures: tuple[Figure, ...]
+    run: Callable[[], Sequence[float]]
+    long: bool = False  #: takes more than a few minutes
+
+
+def _decide(nodes: int) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import decide
+
+        found = decide.measure(nodes)
+        return found["full_ms"], found["class_ms"], found["peak_mib"]
+
+    return run
+
+
+def _decide_figures(
+    nodes: int, marks: tuple[float, float], shared: tuple[float, float] | None = None
+) -> tuple[Figure, ...]:
+    mark, goal = shared or (None, None)
+    return (
+        Figure(what=f"one decision, {nodes:,} x 30", unit="ms", mark=marks[0], goal=marks[1]),
+        Figure(what=f"the same by class, {nodes:,} x 30", unit="ms", mark=mark, goal=goal),
+        Figure(what=f"peak memory of both, {nodes:,} x 30", unit="MiB"),
+    )
+
+
+def _stream(
+    shape: str, *, one_by_one: bool = False, postgres: bool = False
+) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import postgres as server
+        from benchmarks import stream
+
+        with ExitStack() as stack:
+            if postgres:
+                url = stack.enter_context(server.database())
+            else:
+                url = stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
+            found = stream.measure(
+                shape,
+                url=url,
+                nodes=stream.SHAPES[shape][1],
+                decisions=1000,
+                one_by_one=one_by_one,
+            )
+        return found["per_second"], found["cpu_ms"]
+
+    return run
+
+
+def _stream_figures(what: str, mark: float, goal: float) -> tuple[Figure, ...]:
+    return (
+        Figure(what=what, unit="/s", mark=mark, goal=goal),
+        Figure(what=f"CPU of a decision: {what}", unit="ms"),
+    )
+
+
+def _importing(nodes: int) -> Sequence[float]:
+    from benchmarks import importing
+
+    rows = {row["row"]: row for row in importing.run(nodes, 0, None)}
+    names = ("import", "newer", "load")
+    return [rows[n]["cpu_seconds"] for n in names]
+
+
+def _memory() -> Sequence[float]:
+    from benchmarks import importing
+
+    return [row["peak_mib"] for row in importing.run(0, 15_000, None) if row["row"] == "load"]
+
+
+def _audit() -> Sequence[float]:
+    from benchmarks import audit
+    from policy.store import Store
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "audit.db")
+        with Store.open(path) as store:
+            audit.make(store, nodes=100, decisions=10_000)
+        times = audit.timings(path, jobs=2)
+    return [10_000 / times["replay, 2 processes"], 10_000 / times["compare, 2 processes"]]
+
+
+def _expressions() -> Sequence[float]:
+    import statistics
+
+    from benchmarks import expressions
+
+    taken = {n: statistics.median(t[5:]) for n, t in expressions.measure(5000, 40).items()}
+    base = taken.pop("kube-1.35")
+    return [taken["five rules"] / base, taken["environments/prod"] / base]
+
+
+def _batch(case: str) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import batch
+
+        return [batch.measure(batch.CASES[case])["session_seconds"]]
+
+    return run
+
+
+def _startup() -> Sequence[float]:
+    from benchmarks import startup
+
+    with tempfile.TemporaryDirectory() as folder:
+        url = str(Path(folder) / "policy.db")
+        startup.fill(url)
+        found = startup.measure(url, str(Path(folder) / "compiled"), runs=5)
+    return [found["--help"], found["decisions"], found["explain 1"]]
+
+
+def _churn() -> Sequence[float]:
+    from benchmarks import churn
+
+    rows = churn.run(nodes=5000, pods=150_000, changes=100_000)
+    first, last = rows[0], rows[-1]
+    return [
+        first["median_ms"],
+        last["median_ms"] / first["median_ms"],
+        last["resident_mib"] / first["resident_mib"],
+    ]
+
+
+def _history() -> Sequence[float]:
+    from benchmarks import history
+
+    with tempfile.TemporaryDirectory() as folder:
+        rows = history.run(Path(folder) / "policy.db", 1_000_000)["results"]
+    saved = [row["median_ms"] for row in rows if row["group"] == "saved"]
+    return [max(saved) / 1000, sorted(saved)[len(saved) // 2] / 1000]
+
+
+MEASUREMENTS: Final[dict[str, Measurement]] = {
+    "decide-500": Measurement(figures=_decide_figures(500, (1, 0.6)), run=_decide(500)),
+    "decide-5000": Measurement(figures=_decide_figures(5000, (3, 2), (1, 0.5)), run=_decide(5000)),
+    "decide-15000": Measurement(figures=_decide_figures(15_000, (8, 5)), run=_decide(15_000)),
+    "stream": Measurement(
+        figures=_stream_figures("PreemptionAsync shape, SQLite", 500, 900), run=_stream("async")
+    ),
+    "stream-one-by-one": Measurement(
+        figures=_stream_figures("the same, a commit for each decision", 300, 500),
+        run=_stream("async", one_by_one=True),
+    ),
+    "stream-postgres": Measurement(
+        figures=_stream_figures("the same on Postgres", 300, 900),
+        run=_stream("async", postgres=True),
+    ),
+    "stream-kinds": Measurement(
+        figures=_stream_figures("18 kinds of pods, 1,000 nodes x 30, 40 budgets", 300, 570),
+        run=_stream("kinds"),
+    ),
+    "expressions": Measurement(
+        figures=(
+            Figure(what="five expression rules to the default", unit="times", mark=2, goal=1.5),
+            Figure(what="environments/prod to the default", unit="times", mark=2, goal=1.5),
+        ),
+        run=_expressions,
+    ),
+    "importing": Measurement(
+        figures=(
+            Figure(what="import of 150,000 pods from a JSON dump, CPU", unit="s", mark=5, goal=4),
+            Figure(what="a newer dump of the same, 1 % changed, CPU", unit="s", mark=4, goal=2),
+            Figure(what="load of that state, CPU", unit="s", mark=1.5, goal=1),
+        ),
+        run=lambda: _importing(5000),
+    ),
+    "memory": Measurement(
+        figures=(
+            Figure(what="peak memory, 15,000 x 30 from the store", unit="MiB", mark=900, goal=500),
+        ),
+        run=_memory,
+        long=True,
+    ),
+    "audit": Measurement(
+        figures=(
+            Figure(what="`replay --all --jobs 2`, of 10,000", unit="/s", mark=400, goal=1000),
+            Figure(what="`compare`, the same", unit="/s", mark=400, goal=1000),
+        ),
+        run=_audit,
+        long=True,
+    ),
+    "startup": Measurement(
+        figures=(
+            Figure(what="`policy --help`, CPU of the process", unit="ms", mark=90, goal=70),
+            Figure(what="`policy decisions`", unit="ms", mark=400, goal=250),
+            Figure(what="`policy explain`", unit="ms", mark=500, goal=350),
+        ),
+        run=_startup,
+    ),
+    "batch-1000": Measurement(
+        figures=(
+            Figure(what="batch session, 1,000 nodes, 500 pending", unit="s", mark=0.25, goal=0.15),
+        ),
+        run=_batch("allocate and preempt"),
+    ),
+    "batch-5000": Measurement(
+        figures=(
+            Figure(what="batch session, 5,000 nodes, 5,000 pending", unit="s", mark=3, goal=1.5),
+        ),
+        run=_batch("large, allocate and preempt"),
+    ),
+    "batch-15000": Measurement(
+        figures=(
+            Figure(what="batch session, 15,000 nodes, 20,000 pending", unit="s", mark=20, goal=10),
+        ),
+        run=_batch("largest, allocate and preempt"),
+        long=True,
+    ),
+    "churn": Measurement(
+        figures=(
+            Figure(what="a change of 150,000 pods followed, first tenth of 200,000", unit="ms"),
+            Figure(what="the last tenth against the first", unit="times"),
+            Figure(what="memory then against the first tenth", unit="times"),
+        ),
+        run=_churn,
+        long=True,
+    ),
+    "history": Measurement(
+        figures=(
+            Figure(what="slowest saved query, a million decisions", unit="s", mark=2, goal=0.5),
+            Figure(what="median saved query", unit="s"),
+        ),
+        run=_history,
+        long=True,
+    ),
+}
