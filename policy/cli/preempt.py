@@ -83,7 +83,7 @@ def command(
             extenders=HttpExtenders(),
         )
         session.tell_of_projections(chosen.rules, scheduler.state.snapshot)
-        if as_group:
+        if as_group or (chosen.rules.groups is not None and _group_of(scheduler, key)):
             return _group(scheduler, key, form)
         base = scheduler.state.revision
         step = scheduler.decide(key)
@@ -113,14 +113,20 @@ def command(
     return Exit.OK
 
 
+def _group_of(scheduler: Scheduler, key: str) -> str:
+    """The pod group of a pod; "" without one. Members are never scheduled by themselves."""
+    from policy.cluster.pod_groups import group_key
+
+    pod = scheduler.snapshot.pod(key)
+    return "" if pod is None else group_key(pod)
+
+
 def _group(scheduler: Scheduler, key: str, form: str) -> int:
     """Run the cycle of a pod group, which a member may stand for."""
     from policy.cli import groups_view
     from policy.cluster import canonical
-    from policy.cluster.pod_groups import group_key
 
-    pod = scheduler.snapshot.pod(key)
-    step = scheduler.decide_group((group_key(pod) if pod is not None else "") or key)
+    step = scheduler.decide_group(_group_of(scheduler, key) or key)
     number = None if step.recording is None else step.recording.session_id
     parsed = canonical.parse(step.decision.canonical.decode())
     if form == "table":
