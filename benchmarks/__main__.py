@@ -128,9 +128,9 @@ def main() -> None:
         for figure, value in zip(MEASUREMENTS[name].figures, values, strict=True):
             line = f"{figure.what:58} {page.shown(value, figure.unit):>12}"
             print(f"{line}  {page.reached(figure, value)}", flush=True)
+        page.write(found)  # whoever interrupts the rest keeps what was measured
     for line in ratios(found):
         print(line)
-    page.write(found)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

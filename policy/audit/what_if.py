@@ -21,6 +21,7 @@ from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules import RuleSet
 from policy.scheduling.consequences import departures, next_life
+from policy.scheduling.disruption import with_budgets
 from policy.scheduling.effects import changes_of
 from policy.scheduling.order import arrival_ms
 from policy.scheduling.queue import SchedulingQueue
@@ -57,6 +58,15 @@ class Supposed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetMove:
+    """A disruption budget that allows another number of disruptions than before."""
+
+    budget: str  #: namespace/name
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One pod that looks for a node, in the order in which the scheduler would take them."""
 
@@ -69,6 +79,7 @@ class Step:
     decision: Decision | None  #: None beyond the depth that was asked for
     #: what had been changed since the decision before, one change after the other
     supposed: tuple[tuple[Change, ...], ...] = ()
+    budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
@@ -86,7 +97,8 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
             current = changed.get(key, pod)
             assert isinstance(current, Pod)
             changes.append(("Pod", key, None))
-            if not owner_of(pod).startswith(_NOT_REPLACED) and not _leaving(pod):
+            owner = owner_of(pod)
+            if owner and not owner.startswith(_NOT_REPLACED) and not _leaving(pod):
                 again = next_life(current)
                 changes.append(("Pod", key_of(again), again))
                 waiting.append(key_of(again))
@@ -106,6 +118,7 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
             pod = replace(pod, spec=replace(pod.spec, priority=priority))
         changes.append(("Pod", key, pod))
         waiting.append(key)
+    changes = list(with_budgets(snapshot, changes))
     return Supposed(
         snapshot=snapshot.apply(changes), changes=tuple(changes), waiting=tuple(waiting)
     )
@@ -205,11 +218,17 @@ class _Cascade:
         number = len(self._steps) + 1
         decision = None
         supposed: tuple[tuple[Change, ...], ...] = ()
+        budgets: tuple[BudgetMove, ...] = ()
         if place.depth <= self._depth:
             self._look_back()
             decision = decide(self._snapshot, self._rules, key, seed=self._seed)
             self._tally.note(decision)
             supposed, self._supposed = tuple(self._supposed), []
+            before = self._snapshot
+            self._suppose(changes_of(before, decision))
+            if decision.outcome is Outcome.PREEMPT:
+                self._follow(decision, depth=place.depth + 1, cause=number)
+            budgets = _moves(before, self._snapshot)
         self._steps.append(
             Step(
                 number=number,
@@ -220,12 +239,9 @@ class _Cascade:
                 was=place.was,
                 decision=decision,
                 supposed=supposed,
+                budgets=budgets,
             )
         )
-        if decision is not None:
-            self._suppose(changes_of(self._snapshot, decision))
-            if decision.outcome is Outcome.PREEMPT:
-                self._follow(decision, depth=place.depth + 1, cause=number)
 
     def _look_back(self) -> None:
         """History figures count what happened in the cascade as well."""
@@ -235,8 +251,9 @@ class _Cascade:
             self._snapshot = self._snapshot.at(now_ms, history=history)
 
     def _suppose(self, changes: Sequence[Change]) -> None:
-        self._supposed.append(tuple(changes))
-        self._snapshot = self._snapshot.apply(changes)
+        every = with_budgets(self._snapshot, changes)
+        self._supposed.append(every)
+        self._snapshot = self._snapshot.apply(every)
 
     def _follow(self, decision: Decision, *, depth: int, cause: int) -> None:
         """The victims' grace periods are over: they come back, and the preemptor is placed."""
@@ -256,3 +273,12 @@ class _Cascade:
         self._suppose((*gone.changes, ("Pod", decision.preemptor, placed)))
         for key, was in sorted(gone.returned):
             self.enqueue(key, _Place(depth=depth, cause=cause, was=was))
+
+
+def _moves(before: Snapshot, after: Snapshot) -> tuple[BudgetMove, ...]:
+    known = {key_of(budget): budget.status.disruptions_allowed for budget in before.budgets}
+    return tuple(
+        BudgetMove(budget=key, before=known[key], after=budget.status.disruptions_allowed)
+        for budget in sorted(after.budgets, key=key_of)
+        if known.get(key := key_of(budget)) not in (None, budget.status.disruptions_allowed)
+    )

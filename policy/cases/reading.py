@@ -217,6 +217,9 @@ def _pod(text: str, entry: Fields, now_ms: int, priorities: Mapping[str, int]) -
         if amount is not None:
             requests[resource] = amount
     requests |= entry.quantities("requests")
+    limits = entry.quantities("limits")
+    resources = ResourceRequirements(requests=requests or None, limits=limits or None)
+    qos = entry.word("qosClass", ("", "Guaranteed", "Burstable", "BestEffort"))
     leaving = entry.word("terminating", ("true", "false", "by-preemption"))
     created = entry.ago("created")
     started = _started(entry, now_ms)
@@ -241,13 +244,12 @@ def _pod(text: str, entry: Fields, now_ms: int, priorities: Mapping[str, int]) -
             priority=_priority(entry, priorities),
             priority_class_name=entry.text("class"),
             preemption_policy=entry.word("preemptionPolicy", _POLICIES) or None,
-            containers=[
-                Container(name="main", resources=ResourceRequirements(requests=requests or None))
-            ],
+            containers=[Container(name="main", resources=resources)],
             tolerations=tolerations or None,
         ),
         status=PodStatus(
             phase="Running" if node else "Pending",
+            qos_class=qos,
             start_time=started if node else None,
             nominated_node_name=entry.text("nominated"),
             conditions=conditions if leaving == "by-preemption" else None,

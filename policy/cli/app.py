@@ -240,7 +240,7 @@ _KNOWN: Final = (
     ("policy.preemption.decide", "DecisionError"),
     ("policy.scheduling.second_look", "DecisionsDiffer"),
     ("policy.scheduling.state", "Contended"),
-    ("policy.cli.why_not", "WhyNotError"),
+    ("policy.audit.why_not", "WhyNotError"),
     ("policy.cli.proofs", "ProofsMissing"),
     ("policy.proving.questions", "ProvingError"),
     ("policy.audit.processes", "WorkerLost"),

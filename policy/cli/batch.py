@@ -88,7 +88,7 @@ def run(
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 
-    found = rule_files.batch_rules(rules)
+    found = rule_files.batch_rules(rules, db=db)
     for notice in found.notices:
         output.block(str(notice), err=True)
     clock = session.deciding_at(now)

@@ -58,7 +58,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     with session.open_store(db) as store:
         stored = store.read.decision(options.decision_id(id))
         if why_not is not None:
-            from policy.cli.why_not import why_not_chosen
+            from policy.audit.why_not import why_not_chosen
 
             answer = why_not_chosen(store, stored, why_not)
             _print_answer(answer, form)
@@ -205,7 +205,7 @@ def _print_filters(stored: StoredDecision) -> None:
 
 
 def _print_causes(stored: StoredDecision) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
 
     trace = stored.record.trace
     for title, lines in (
@@ -223,7 +223,7 @@ def _print_causes(stored: StoredDecision) -> None:
 
 
 def _print_candidates(stored: StoredDecision, rules: str) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
     from policy.rules.criteria import first_listed_criteria, instant_criteria
 
     found = stored.record.candidates
@@ -276,7 +276,7 @@ def _first_listed(stored: StoredDecision, criterion: str) -> str:
 
 
 def _print_victims(stored: StoredDecision) -> None:
-    from policy.cli import sentences
+    from policy.audit import sentences
     from policy.cli.view import victim_rows
 
     victims = stored.record.victims

@@ -11,6 +11,7 @@ from policy.cli import output, session
 from policy.cluster.objects import ClusterObject, Node, Pod, PriorityClass
 from policy.manifests import ManifestSet, default_classes, resolve
 from policy.manifests.collected import StreamEntry
+from policy.manifests.filled import filled_in
 from policy.manifests.problems import shown
 from policy.store import ImportResult, NotFound, PruneScope, Store
 
@@ -19,19 +20,31 @@ _NAMED: Final = 3
 
 
 def store(
-    store: Store, cluster: str, found: ManifestSet, *, prune: bool, of_ms: int | None
+    store: Store,
+    cluster: str,
+    found: ManifestSet,
+    *,
+    prune: bool,
+    of_ms: int | None,
+    as_is: bool,
 ) -> tuple[ImportResult, list[int]]:
     """Import what was read; with it the numbers of the preemptions that were observed.
 
-    of_ms: the time of which the listed objects are; the clock's where it is None.
+    of_ms: the time of which the listed objects are; the clock's where it is None. as_is: nothing
+    that an API server would have filled in is filled in.
     """
     known = _known_classes(store, cluster, found.objects)
-    if found.changes:
+    read = found.listed if found.changes else found.objects
+    entries: list[StreamEntry] = []
+    if as_is:
+        listed, entries = list(read), list(found.changes)
+    elif found.changes:
         listed = resolve(found.listed, known_classes=known)
         entries = _resolved(found.changes, [*listed, *known])
     else:
         listed = resolve(found.objects, known_classes=known, places=found.places)
-        entries = []
+    for sentence in filled_in(read, listed).sentences():
+        output.say(sentence)
     _warn_of_defaults(default_classes(found.objects, known))
     seen = Seen(listed=listed, entries=entries, claims=found.claims)
     observed = Observed()

@@ -36,6 +36,11 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     " are removed.",
 )
 @click.option(
+    "--as-is",
+    is_flag=True,
+    help="Fill in nothing: a missing priority stays missing, and requests are those written down.",
+)
+@click.option(
     "--at",
     "of",
     metavar="TIME",
@@ -55,6 +60,7 @@ def command(
     db: str,
     cluster: str,
     prune: bool,
+    as_is: bool,
     of: datetime | None,
     whole: bool,
     max_object_size: int,
@@ -66,7 +72,8 @@ def command(
 
     Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
     also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
-    that an API server would have filled in (priorities, requests from limits) are filled in.
+    that an API server would have filled in (priorities, requests from limits) are filled in, and it
+    is said how many; `--as-is` fills in nothing.
     What an API server would refuse is refused (names, label syntax, operators, ranges, a key that
     stands twice), and so is what exceeds the limits; files are read piece by piece. Either
     everything is imported or, where anything is wrong, nothing. Importing the same again changes
@@ -103,7 +110,7 @@ def command(
         return Exit.ERROR
     with session.open_store(db, write=True, create=True) as store:
         result, observed = import_observed.store(
-            store, cluster, found, prune=prune, of_ms=options.millis(of)
+            store, cluster, found, prune=prune, of_ms=options.millis(of), as_is=as_is
         )
     _print(result, form, observed)
     _warn_of_strays(result.stray)

@@ -15,6 +15,7 @@ from policy.cli import options
 from policy.cli.streams import Sink, sink
 from policy.text.csv_cells import csv_cell
 from policy.text.printable import is_printable, json_escaped, printable, yaml_escaped
+from policy.text.words import number as number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,11 +65,6 @@ def data(text: str) -> None:
 def out() -> Sink:
     """Where data goes; `unread` is true once it is not read any more."""
     return sink(sys.stdout)
-
-
-def number(count: int, what: str) -> str:
-    """`1 pod`, `2 pods`"""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def rows(
@@ -156,8 +152,8 @@ def _table(
 def _print_lists(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     """Every row as lines of column and value; rows are a blank line apart."""
     longest = max(len(_heading(column)) for column in columns)
-    for number, row in enumerate(cells):
-        if number:
+    for place, row in enumerate(cells):
+        if place:
             line()
         for column, content in zip(columns, row, strict=True):
             if content:

@@ -193,11 +193,16 @@ def _settled(result: Settled, *, since_ms: int) -> str:
 
 def _counted(steps: Iterable[Step | GroupStep], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
     """The lines of the list, counting outcomes on the way."""
+    from policy.cli import groups_view
     from policy.cli.view import step_summary
+    from policy.scheduling.cycle import GroupStep
 
     for step in steps:
         outcomes[step.decision.outcome.value] += 1
-        yield step_summary(step)
+        if isinstance(step, GroupStep):
+            yield groups_view.step_summary(step)
+        else:
+            yield step_summary(step)
 
 
 def _print_as_they_come(lines: Iterator[dict[str, Any]], form: str) -> None:

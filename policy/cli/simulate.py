@@ -11,8 +11,10 @@ from policy.cli import options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
 
+    from policy.cluster.objects import ClusterObject
     from policy.rules import RuleSet
     from policy.simulation.options import Options
     from policy.simulation.run import Result
@@ -38,7 +40,30 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
 
 
 @click.command("simulate")
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--workload",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Instead of a trace: generate one from the distributions in this file, for each seed.",
+)
+@click.option(
+    "--from-record",
+    is_flag=True,
+    help="Instead of a trace: what came to the cluster (`--cluster`) as it is recorded.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.instant,
+    help="With --from-record: from this time on. ISO 8601, or `7d`, `2h` before now.",
+)
+@options.cluster_option
+@click.option(
+    "--truth",
+    is_flag=True,
+    help="Show what really happened beside the simulations, from the trace's `truth.jsonl`.",
+)
 @click.option(
     "--rules",
     metavar="NAME|PATH",
@@ -133,7 +158,12 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
 @click.option("--dry-run", is_flag=True, help="Record nothing.")
 @options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
-    trace: Path,
+    trace: Path | None,
+    workload: Path | None,
+    from_record: bool,
+    since: datetime | None,
+    cluster: str,
+    truth: bool,
     rules: tuple[str, ...],
     nodes: Path | None,
     seeds: int,
@@ -154,7 +184,8 @@ def command(
     """Simulate a trace under one or several rule sets, and compare what becomes of its pods.
 
     A trace is a folder: `cluster.json`, the cluster at the start, and `events.jsonl`, the pods that
-    come and end. Queue, scheduling cycles, nominations, grace periods and effects are those of
+    come and end. With --workload it is generated, with --from-record it is taken from the record of
+    a cluster. Queue, scheduling cycles, nominations, grace periods and effects are those of
     `policy run`, on a virtual clock. Counted are waiting times, evictions, lost work, violated
     budgets and broken nominations, by priority. The same trace, rules, options and seed give the
     same result. With several rule sets each is compared with the first one, seed by seed. Each
@@ -165,6 +196,7 @@ def command(
       policy simulate examples/simulation/trace --rules kube-1.36
       policy simulate examples/simulation/trace --rules kube-1.36 --rules kube-1.20 --seeds 3
       policy simulate examples/simulation/trace --rules kube-1.36 --output html > simulation.html
+      policy simulate --workload examples/simulation/workload.yaml --rules kube-1.36 --for 7200
     """
     from policy.cli import simulate_view
     from policy.simulation.folder import read_trace
@@ -173,11 +205,10 @@ def command(
 
     options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
     options.refuse_beside("`--keep`", keep is not None, "jobs")
+    _require_one_source(trace, workload, from_record, truth)
+    options.need("--from-record", from_record, "since", "cluster")
     rule_sets = [rule_files.rule_set(name) for name in rules]
     _require_different(rule_sets)
-    found = read_trace(trace, cluster=nodes, durations=Durations(durations))
-    for note in found.notes:
-        output.say(f"{found.name}: {note}")
     chosen = _options(
         restart=restart,
         come_back=come_back,
@@ -187,25 +218,88 @@ def command(
         length=length,
         scheduler=scheduler,
     )
+    if from_record:
+        from policy.simulation.recorded import from_record as recorded
+
+        with session.open_store(db) as store:
+            found = recorded(
+                store, cluster, since_ms=options.millis(since), durations=Durations(durations)
+            )
+        trace_of: Callable[[int], Trace] = Always(_with_objects(found, nodes))
+    elif workload is not None:
+        from policy.simulation.workload import Generated, read_workload
+
+        trace_of = Generated(read_workload(workload), _objects(nodes))
+    else:
+        assert trace is not None  # one source was given
+        found = read_trace(trace, cluster=nodes, durations=Durations(durations))
+        trace_of = Always(found)
+    first = trace_of(0)
+    for note in first.notes:
+        output.say(f"{first.name}: {note}")
     if dry_run:
-        made = simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+        made = simulations(trace_of, rule_sets, seeds=seeds, options=chosen, jobs=jobs)
         results = list(output.watched(made, "simulating"))
     else:
         # Before the work: what cannot be recorded need not be simulated.
         with session.open_store(db, write=True, create=True) as store:
             if keep is None:
-                made = simulations(Always(found), rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+                made = simulations(trace_of, rule_sets, seeds=seeds, options=chosen, jobs=jobs)
             else:
-                made = _kept(store, keep, found, rule_sets, seeds=seeds, chosen=chosen)
+                made = _kept(store, keep, trace_of, rule_sets, seeds=seeds, chosen=chosen)
             results = _recorded(store, output.watched(made, "simulating"), rule_sets, into, keep)
-    simulate_view.show(results, form, notes=found.notes)
+    if truth:
+        from dataclasses import replace
+
+        from policy.simulation.truth import what_happened
+
+        assert trace is not None  # that has been checked
+        real = what_happened(first, trace, chosen)
+        results += [replace(real, seed=seed) for seed in range(seeds)]
+    simulate_view.show(results, form, notes=first.notes)
     return Exit.OK
+
+
+def _require_one_source(
+    trace: Path | None, workload: Path | None, from_record: bool, truth: bool
+) -> None:
+    given = [trace is not None, workload is not None, from_record]
+    if sum(given) != 1:
+        raise options.Misused(
+            "give one of a trace folder, `--workload` and `--from-record`",
+            help="`policy simulate --help` says what each of them is",
+        )
+    if truth and trace is None:
+        raise options.Misused("`--truth` goes with a trace folder, which holds `truth.jsonl`")
+
+
+def _objects(nodes: Path | None) -> tuple[ClusterObject, ...]:
+    """What `--nodes` holds, without pods."""
+    if nodes is None:
+        return ()
+    from policy.cluster.objects import Pod
+    from policy.manifests import read, resolve
+
+    found = read([nodes])
+    return tuple(o for o in resolve(found.objects, places=found.places) if not isinstance(o, Pod))
+
+
+def _with_objects(trace: Trace, nodes: Path | None) -> Trace:
+    """The trace with the objects of `--nodes` in place of those of their kinds."""
+    from dataclasses import replace
+
+    others = _objects(nodes)
+    kinds = {type(o) for o in others}
+    if not others:
+        return trace
+    kept = [o for o in trace.objects if type(o) not in kinds]
+    return replace(trace, objects=[*kept, *others])
 
 
 def _kept(
     store: Store,
     keep: str,
-    trace: Trace,
+    trace_of: Callable[[int], Trace],
     rule_sets: list[RuleSet],
     *,
     seeds: int,
@@ -218,7 +312,7 @@ def _kept(
             yield simulate_and_keep(
                 store,
                 _home(keep, rules.name, seed),
-                trace,
+                trace_of(seed),
                 rules,
                 seed=seed,
                 options=chosen,

@@ -1,145 +1,39 @@
-"""A decision as people and programs see it, recorded or not."""
+"""A decision as the command line prints it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
-
-from policy.cli import output, sentences, session
-from policy.cluster import times
-from policy.decision.record import line_of, record_of, values_of
+from policy.audit.documents import (
+    SUMMARY,
+    SUMMARY_RIGHT,
+    because,
+    causes,
+    document,
+    step_summary,
+    summary,
+    verdict,
+)
+from policy.cli import output, session
 
 if TYPE_CHECKING:
-    from policy.decision.model import StatusCount, Victim
-    from policy.scheduling.cycle import GroupStep, Step
-    from policy.store import DecisionRow, StoredDecision
+    from policy.decision.model import Victim
+    from policy.store import StoredDecision
 
-SUMMARY: Final = (
-    "id",
-    "now",
-    "preemptor",
-    "priority",
-    "outcome",
-    "node",
-    "victims",
-    "pdb_violations",
-    "rule_set",
-)
-"""Columns of a list of decisions."""
-
-SUMMARY_RIGHT: Final = ("id", "priority", "victims", "pdb_violations")
-
-
-def summary(row: DecisionRow) -> dict[str, Any]:
-    """One line of a list of decisions; id 0 means that it was not recorded."""
-    return _summary({**values_of(row), "id": row.id or None})
-
-
-def _summary(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": line["id"],
-        "now": session.instant(line["now_ms"]),
-        "preemptor": line["preemptor"],
-        "priority": line["preemptor_priority"],
-        "outcome": line["outcome"],
-        "node": line["node"],
-        "victims": line["victim_count"],
-        "pdb_violations": line["pdb_violations"],
-        "rule_set": line["rule_set"],
-    }
-
-
-def step_summary(step: Step | GroupStep) -> dict[str, Any]:
-    """The same line for a decision that was just made."""
-    from policy.scheduling.cycle import GroupStep
-
-    if isinstance(step, GroupStep):
-        from policy.cli import groups_view
-
-        return groups_view.step_summary(step)
-    line = line_of(record_of(step.decision, keep="chosen"))
-    number = None if step.recording is None else step.recording.decision_id
-    return _summary({**line, "id": number})
-
-
-def document(stored: StoredDecision) -> dict[str, Any]:
-    """Everything that is known of a decision, with the names of the tables' columns."""
-    row, record = stored.row, stored.record
-    trace = record.trace
-    line = {**values_of(row), "id": row.id or None}
-    for name in ("at_ms", "now_ms", "queued_ms"):
-        line[name.removesuffix("_ms")] = session.instant(line.pop(name)) or None
-    watched = row.origin == "extender" and row.revision is None
-    evicted = record.evicted(hypothetical=row.hypothetical or watched)
-    whole = {
-        **values_of(record),
-        **values_of(trace),
-        **line,
-        "criteria": record.candidates.criteria,
-        "candidates": record.candidates.best,
-        "candidate_violations": record.candidates.violations,
-        "filters": [
-            *_statuses("filter", trace.filter_statuses),
-            *_statuses("dry-run", trace.dry_run_statuses),
-        ],
-        "victims": [
-            {
-                "position": position,
-                **values_of(victim),
-                "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
-                "started": session.instant(victim.start_ms) or None,
-                "evicted": victim.pod in evicted,
-            }
-            for position, victim in enumerate(record.victims)
-        ],
-    }
-    plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
-    return plain
-
-
-_IN_OTHER_FORM: Final = ("now_ms", "trace", "filter_statuses", "dry_run_statuses")
-
-
-def _statuses(phase: str, statuses: Iterable[StatusCount]) -> Iterator[dict[str, Any]]:
-    for status in statuses:
-        yield {
-            "phase": phase,
-            "filter": status.filter,
-            "code": status.code.label,
-            "reasons": status.reasons,
-            "node_count": status.nodes,
-        }
-
-
-# --- for people --------------------------------------------------------------------------------
-
-
-def verdict(stored: StoredDecision) -> str:
-    """The decision in one sentence."""
-    row = stored.row
-    return {
-        "bind": f"fits on {row.node} without preemption",
-        "preempt": sentences.preempts(stored.record.victims, row.node),
-        "not-eligible": "may not preempt",
-        "no-candidate": "fits nowhere, and no preemption would help",
-        "rejected": "is rejected for all nodes at once",
-        "error": "cannot be scheduled",
-    }[row.outcome]
-
-
-def causes(stored: StoredDecision) -> Iterator[str]:
-    """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
-    row, trace = stored.row, stored.record.trace
-    yield from (sentences.waiting(pod) for pod in trace.waits_for)
-    yield from sentences.by_node(trace.obstacles, priority=row.preemptor_priority)
-    if row.outcome == "preempt":
-        yield from (
-            sentences.violation(broken)
-            for broken in stored.record.candidates.violations
-            if broken.node == row.node
-        )
+__all__ = [
+    "SUMMARY",
+    "SUMMARY_RIGHT",
+    "because",
+    "causes",
+    "document",
+    "inputs",
+    "print_short",
+    "step_summary",
+    "summary",
+    "verdict",
+    "victim_rows",
+]
 
 
 def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
@@ -165,12 +59,6 @@ def _violated(stored: StoredDecision, victim: Victim) -> str:
         for broken in stored.record.candidates.violations
         if (broken.pod, broken.node) == (victim.pod, victim.node)
     )
-
-
-def because(filter_name: str, reasons: Iterable[str]) -> str:
-    """`resources: Insufficient cpu`"""
-    text = ", ".join(reasons)
-    return f"{filter_name}: {text}" if filter_name and text else filter_name or text
 
 
 def print_short(stored: StoredDecision) -> None:

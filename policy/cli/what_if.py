@@ -111,9 +111,10 @@ def command(
     """Show which decisions would follow from a change, down to the victims of the victims.
 
     Decides the named pods, those of `--pod`, and those of a removed node; without any of them all
-    pending pods. An evicted pod leaves at once and comes back as a new pending pod of the
-    same priority and age (`web-1~2` is the second life of `web-1`). Nothing is recorded or
-    changed unless `--record` is given.
+    pending pods. An evicted pod leaves at once; one that has an owner comes back as a new
+    pending pod of the same priority and age (`web-1~2` is the second life of `web-1`). Budgets
+    follow as the disruption controller would set them. Nothing is recorded or changed unless
+    `--record` is given.
 
     \b
     Example:
@@ -302,6 +303,8 @@ def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
 
 
 def _line(step: Step, ids: Mapping[int, int]) -> dict[str, Any]:
+    from msgspec import to_builtins
+
     decision = step.decision
     return {
         "step": step.number,
@@ -315,6 +318,7 @@ def _line(step: Step, ids: Mapping[int, int]) -> dict[str, Any]:
         "victims": [v.pod for v in decision.victims] if decision and decision.node else [],
         "decision": ids.get(step.number),
         "digest": decision.digest if decision else None,
+        "budgets": to_builtins(step.budgets),
     }
 
 
@@ -326,6 +330,8 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
     def walk(step: Step, first: str, rest: str) -> Iterator[str]:
         yield first + _sentence(step)
+        for move in step.budgets:
+            yield f"{rest}   budget {move.budget} then allows {move.after} (was {move.before})"
         inner = below.get(step.number, [])
         for i, child in enumerate(inner):
             last = i == len(inner) - 1
@@ -337,7 +343,7 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _sentence(step: Step) -> str:
-    from policy.cli import sentences
+    from policy.audit import sentences
 
     who = f"{step.pod} (priority {step.priority})"
     if step.was:

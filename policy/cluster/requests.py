@@ -12,7 +12,13 @@ from functools import lru_cache
 from typing import Final
 
 from policy.cluster import quantities
-from policy.cluster.objects import Container, ContainerStatus, Pod, Quantity
+from policy.cluster.objects import (
+    Container,
+    ContainerStatus,
+    Pod,
+    Quantity,
+    ResourceRequirements,
+)
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -195,3 +201,52 @@ def amounts(resources: Mapping[str, Quantity] | None) -> Requests:
         for name, q in (resources or {}).items()
         if counted(name) or name == PODS
     }
+
+
+def pod_limits(pod: Pod) -> Requests:
+    """The limits of a pod in base units.
+
+    The sum of its containers', or the largest of one init container; pod-level limits replace it.
+    """
+    total: dict[str, int] = {}
+    for container in pod.spec.containers or ():
+        _add(total, _nano(container.resources.limits) if container.resources else {})
+    for container in pod.spec.init_containers or ():
+        limits = _nano(container.resources.limits) if container.resources else {}
+        if container.restart_policy == "Always":
+            _add(total, limits)
+        else:
+            _raise_to(total, limits)
+    if pod.spec.resources is not None:
+        total.update(_nano(pod.spec.resources.limits))
+    return {name: to_base_units(name=name, nano=nano) for name, nano in total.items()}
+
+
+def qos_class(pod: Pod) -> str:
+    """The pod's QoS class: what its status says, else as an API server computes it.
+
+    Only cpu and memory count. Guaranteed: every container, init containers included, has limits
+    for both and requests equal to them; BestEffort: none has a request or a limit. Where the pod
+    has resources of its own (pod-level), these stand for its containers'.
+    """
+    if pod.status.qos_class:
+        return pod.status.qos_class
+    if pod.spec.resources is not None:
+        parts = [pod.spec.resources]
+    else:
+        every = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
+        parts = [c.resources or ResourceRequirements() for c in every]
+    guaranteed, some = True, False
+    for part in parts:
+        limits = {n: q for n, q in _nano(part.limits).items() if n in _OF_QOS and q}
+        requests = {n: q for n, q in _nano(part.requests).items() if n in _OF_QOS and q}
+        some = some or bool(limits or requests)
+        # Where only a limit is given, the request equals it.
+        if limits.keys() != _OF_QOS or any(limits.get(n) != q for n, q in requests.items()):
+            guaranteed = False
+    if not some:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+_OF_QOS: Final = frozenset({CPU, MEMORY})

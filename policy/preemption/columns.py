@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from policy.cluster import times
 from policy.cluster.budgets import BudgetIndex
 from policy.cluster.digest import HistoryFigures
+from policy.cluster.leaving import leaving_since_ms
 from policy.cluster.objects import Pod, key_of, workload_key
 from policy.cluster.occupancy import Occupancy
-from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_requests
+from policy.cluster.requests import CPU, CURRENT, MEMORY, pod_limits, pod_requests, qos_class
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import (
     LABELS,
@@ -40,6 +41,7 @@ from policy.rules.expressions import (
     ValueTable,
 )
 from policy.rules.expressions import Column as Values
+from policy.rules.expressions.variables import EMPTY_NODE
 
 Provider = Callable[[], Values]
 
@@ -146,12 +148,13 @@ _TEXTS: Final[Mapping[str, Callable[[Pod], str]]] = {
     "schedulerName": lambda p: p.spec.scheduler_name or "default-scheduler",
     "node": lambda p: p.spec.node_name,
     "phase": lambda p: p.status.phase,
-    "qosClass": lambda p: p.status.qos_class,
+    "qosClass": qos_class,
 }
 _MAPS: Final[Mapping[str, Callable[[Pod], Mapping[str, Any]]]] = {
     "labels": lambda p: p.metadata.labels or {},
     "annotations": lambda p: p.metadata.annotations or {},
     "requests": lambda p: pod_requests(p, on_node=True),
+    "limits": pod_limits,
 }
 
 
@@ -180,6 +183,9 @@ _CREATED: Final = Column(
     np.int64,
     lambda p, _: times.parse_optional(p.metadata.creation_timestamp),
     gone=times.MISSING,
+)
+_LEAVING_SINCE: Final = Column(
+    "leaving-since", np.int64, lambda p, _: leaving_since_ms(p), gone=times.MISSING
 )
 _TEXT_COLUMNS: Final = {field: _text_column(field) for field in _TEXTS}
 _MAP_COLUMNS: Final = {field: _map_column(field) for field in _MAPS}
@@ -282,6 +288,13 @@ def run_seconds(snapshot: Snapshot, rows: Rows | None = None) -> NDArray[np.int6
     return np.maximum(0, (snapshot.now_ms - starts_or_now(snapshot, rows)) // 1000)
 
 
+def leaving_seconds(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Seconds since each pod was asked to go, 0 for one that is not leaving."""
+    since = snapshot.column(_LEAVING_SINCE)
+    seconds = (snapshot.now_ms - np.where(since == times.MISSING, snapshot.now_ms, since)) // 1000
+    return np.asarray(np.maximum(0, seconds))
+
+
 def victim_variables(snapshot: Snapshot) -> tuple[Source, Source]:
     """victim.* and node.* (the node that the pod is on), one row per pod of the snapshot."""
     nodes = cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
@@ -340,6 +353,7 @@ _VICTIM: Final[Mapping[str, Callable[[Snapshot], Values]]] = {
     "victim.started": lambda s: BoolColumn(s.column(START) != times.MISSING),
     "victim.runtimeSeconds": lambda s: IntColumn(run_seconds(s)),
     "victim.terminating": lambda s: BoolColumn(s.column(TERMINATING)),
+    "victim.terminatingSeconds": lambda s: IntColumn(leaving_seconds(s)),
     "victim.terminatingByPreemption": lambda s: BoolColumn(
         s.column(TERMINATING) & s.column(PREEMPTED)
     ),
@@ -454,6 +468,14 @@ def _pod_counts(rows: _NodeRows) -> Values:
     return IntColumn(counts[at] if counts.size else np.zeros(at.size, dtype=np.int64))
 
 
+def _lowest_priorities(rows: _NodeRows) -> Values:
+    snapshot = rows.snapshot
+    lowest = np.full(len(snapshot.nodes) + 1, EMPTY_NODE, dtype=np.int64)
+    here = np.flatnonzero(snapshot.node >= 0)
+    np.minimum.at(lowest, snapshot.node[here], snapshot.column(PRIORITY)[here])
+    return IntColumn(lowest[rows.nodes()])
+
+
 _NODE: Final[Mapping[str, Callable[[_NodeRows], Values]]] = {
     "node.name": lambda r: InternedColumn(r.nodes(), r.snapshot.nodes.names or ("",)),
     "node.labels": _node_labels,
@@ -461,4 +483,5 @@ _NODE: Final[Mapping[str, Callable[[_NodeRows], Values]]] = {
     "node.cpuMilli": lambda r: _amount(r, CPU),
     "node.memoryBytes": lambda r: _amount(r, MEMORY),
     "node.podCount": _pod_counts,
+    "node.lowestPriority": _lowest_priorities,
 }

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes
-from policy.rules.ruleset import ScorerUse
+from policy.rules.ruleset import RuleSet, ScorerUse
 from policy.scoring.registry import SCORERS
 
 
@@ -59,3 +60,41 @@ def place(
             if of_scorer is not None
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What one scorer gives two nodes on which a pod fits."""
+
+    scorer: str
+    weight: int
+    value: int  #: of the node that is asked about
+    best_value: int  #: of the one that was taken
+
+
+def compared(
+    snapshot: Snapshot,
+    rules: RuleSet,
+    preemptor: str,
+    passing: Sequence[str],
+    *,
+    node: str,
+    taken: str,
+) -> list[Score]:
+    """The scores of two of the nodes that pass, in the rule file's order; without extenders'.
+
+    passing: names of all nodes that pass, on which the values depend. Raises KeyError for a pod or
+    node that is unknown.
+    """
+    row, pod = snapshot.row(preemptor), snapshot.pod(preemptor)
+    if row is None or pod is None:
+        raise KeyError(preemptor)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row)
+    index = snapshot.nodes.index
+    nodes = np.array(sorted(index[name] for name in passing), dtype=np.int64)
+    own, best = (int(np.searchsorted(nodes, index[name])) for name in (node, taken))
+    return [
+        Score(scorer=use.name, weight=use.weight, value=int(of[own]), best_value=int(of[best]))
+        for use, of in zip(rules.scoring, values(incoming, rules.scoring, nodes), strict=True)
+        if of is not None
+    ]

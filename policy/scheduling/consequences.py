@@ -17,6 +17,7 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import ObjectMeta, Pod, PodStatus, key_of
 from policy.cluster.snapshot import Snapshot
+from policy.preemption.columns import owner_of
 
 LIFE: Final = "~"
 """Before the number of a pod's life, in its name or uid: no pod of a real cluster is named so."""
@@ -33,12 +34,15 @@ class Departures:
 def departures(
     snapshot: Snapshot, keys: Iterable[str], *, again: Callable[[Pod], Pod | None]
 ) -> Departures:
-    """The pods are gone; `again` gives what comes back in the place of each."""
+    """The pods are gone; `again` gives what comes back in the place of each.
+
+    A pod without a controlling owner does not come back: nothing makes it again.
+    """
     changes: list[Change] = []
     returned: list[tuple[str, str]] = []
     for key in keys:
         pod = snapshot.pod(key)
-        new = None if pod is None else again(pod)
+        new = None if pod is None or not owner_of(pod) else again(pod)
         if new is None or key_of(new) != key:
             changes.append(("Pod", key, None))
         if new is not None:

@@ -24,6 +24,7 @@ from policy.decision.model import Outcome
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.consequences import created_anew, departures, started
 from policy.scheduling.cycle import Scheduler, Step
+from policy.scheduling.disruption import budgets_after, with_budgets
 from policy.scheduling.loop import DecisionLoop
 from policy.scheduling.order import DEFAULT_SCHEDULER
 from policy.scheduling.state import Transition
@@ -72,6 +73,7 @@ class Settler(DecisionLoop):
         self._sequence = count()
         self._cycles = 0
         self._finished = False
+        self._budgets: list[Change] = []
         snapshot = scheduler.snapshot
         leaving = snapshot.column(TERMINATING) & (snapshot.node >= 0)
         for _, key, pod in snapshot.in_order(among=leaving):
@@ -91,11 +93,13 @@ class Settler(DecisionLoop):
 
     def _decided(self, step: Step) -> None:
         self._cycles += 1
+        self._set_budgets()
         if step.decision.outcome is Outcome.BIND:
             self._change(partial(_start, step.decision.preemptor, self._virtual.now_ms))
 
     def _followed(self, step: Transition) -> None:
         super()._followed(step)
+        self._budgets += budgets_after(step.before, step.changes)
         for kind, key, obj in step.changes:
             if kind == "Pod" and isinstance(obj, Pod) and obj.spec.node_name:
                 before = step.before.pod(key)
@@ -113,6 +117,7 @@ class Settler(DecisionLoop):
     def _idle(self) -> bool:
         """Pass the time until something happens; False where nothing will."""
         self._scheduler.refresh()
+        self._set_budgets()
         if self._feed.ready():
             return True
         timer = self._feed.queue.next_timer(unschedulable=bool(self._leaving))
@@ -132,7 +137,17 @@ class Settler(DecisionLoop):
         return True
 
     def _change(self, propose: Callable[[Snapshot], Sequence[Change]]) -> None:
-        self._scheduler.change(propose, source=SOURCE)
+        def followed(snapshot: Snapshot) -> Sequence[Change]:
+            return with_budgets(snapshot, propose(snapshot))
+
+        self._scheduler.change(followed, source=SOURCE)
+
+    def _set_budgets(self) -> None:
+        """What others and decisions did to pods moves their budgets, as a step of its own."""
+        due = {key: (kind, key, budget) for kind, key, budget in self._budgets}
+        self._budgets = []
+        if due:
+            self._scheduler.change(lambda _: tuple(due.values()), source=SOURCE)
 
 
 def _start(key: str, now_ms: int, snapshot: Snapshot) -> Sequence[Change]:

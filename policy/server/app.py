@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from policy.server import health
+from policy.server.api import routes as api
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
 from policy.server.http import Failure, Surroundings, in_thread, problem
+from policy.server.pages import routes as pages
 from policy.server.security.access import Access
 from policy.server.service import Service
 from policy.store import NotFound, StoreError
@@ -35,7 +37,11 @@ def build(service: Service, access: Access) -> Starlette:
 
     hosts = LOOPBACK if access.open_to_all else None
     return Starlette(
-        routes=[*health.routes(service, access), *extender.routes(service, access)],
+        routes=[
+            route
+            for part in (health, extender, api, pages)
+            for route in part.routes(service, access)
+        ],
         middleware=[Middleware(Surroundings, metrics=service.metrics, hosts=hosts)],
         exception_handlers={
             Failure: _failed,

@@ -24,6 +24,7 @@ T = TypeVar("T")
 EXTENDER_BYTES: Final = 128 << 20
 """A filter call in the full form holds every node of the cluster that passes."""
 BODY_BYTES: Final = 1 << 20
+_HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 
 _PROBLEMS: Final = "/api/v1/problems/"
@@ -179,6 +180,12 @@ class Surroundings:
                 ]
             await send(message)
 
+        wrong = _ambiguous(scope)
+        if wrong:
+            answer = problem(Failure(400, "bad-request", wrong))
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, sending)
+            return
         if self._hosts is not None and _host(scope) not in self._hosts:
             refused = Failure(
                 421, "bad-request", "a service without tokens answers to the loopback address only"
@@ -189,6 +196,18 @@ class Surroundings:
 
 
 _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "static"})
+
+
+def _ambiguous(scope: Scope) -> str:
+    """Why proxies may read a request otherwise than this service; "" where they do not."""
+    names = [name for name, _ in scope["headers"]]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        return "`Content-Length` and `Transfer-Encoding` are both given"
+    if names.count(b"host") > 1:
+        return "`Host` is given twice"
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > _HEAD_BYTES:
+        return f"the head is larger than {_HEAD_BYTES} bytes"
+    return ""
 
 
 def _host(scope: Scope) -> str:

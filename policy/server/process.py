@@ -6,8 +6,10 @@ import asyncio
 import logging
 import signal
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 import uvicorn
@@ -74,7 +76,13 @@ def _naming(app: Any, peer: str) -> Any:
 
 
 class _Server(uvicorn.Server):
-    """Ends by a signal as something that was wanted: with status 0."""
+    """Ends by a signal as something that was wanted: with status 0; streams end at once."""
+
+    stopping: threading.Event
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.stopping.set()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -104,7 +112,7 @@ def server_of(config: Config) -> uvicorn.Server:
             # People come without a certificate; who shows one is checked.
             "ssl_cert_reqs": ssl.CERT_OPTIONAL if config.client_ca else ssl.CERT_NONE,
         }
-    return _Server(
+    server = _Server(
         uvicorn.Config(
             app,
             host=config.host,
@@ -124,6 +132,8 @@ def server_of(config: Config) -> uvicorn.Server:
             **tls,
         )
     )
+    server.stopping = service.stopping
+    return server
 
 
 def run(config: Config) -> bool:

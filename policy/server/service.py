@@ -33,6 +33,7 @@ class Service:
         self._store: Store | None = None
         self._desks: dict[str, Desk] = {}
         self._lock = threading.Lock()
+        self.stopping = threading.Event()
 
     def open(self) -> None:
         """Raises StoreError where the database cannot be opened."""
@@ -43,6 +44,7 @@ class Service:
 
     def close(self) -> None:
         """End the desks, each after the call that it holds."""
+        self.stopping.set()
         end = time.monotonic() + _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))

@@ -30,14 +30,6 @@ _RAN: Final = frozenset({"bind", "evict", "resubmit"})
 
 
 @dataclass(slots=True)
-class _Truth:
-    """What the truth tells of one pod."""
-
-    bound_s: float | None = None  #: the last time that it got a node
-    evicted: bool = False
-
-
-@dataclass(slots=True)
 class _Read:
     """What the events hold."""
 
@@ -77,8 +69,7 @@ def read_trace(
     pods, others = _new_objects(events, classes, events_file)
     start_ms = _start(here)
     _require_known(events, here, events_file)
-    truth_file = _optional(folder, "truth.jsonl")
-    truth = _truth(truth_file) if truth_file is not None else None
+    truth = _last_runs(folder) if _optional(folder, "truth.jsonl") is not None else None
     known = [
         *_there(here, events, truth, start_ms),
         *_coming(pods, events, truth, start_ms),
@@ -236,19 +227,29 @@ def _require_known(events: _Read, here: Iterable[ClusterObject], path: Path) -> 
             )
 
 
-def _truth(path: Path) -> dict[str, _Truth]:
-    found: dict[str, _Truth] = {}
+def read_truth(folder: str | Path) -> Iterator[tuple[int, str, str]]:
+    """What `truth.jsonl` of a trace folder tells of pods, in the order of time.
+
+    Milliseconds after the start, what happened (`bind`, `evict`, ...), and the pod's key. Raises
+    TraceError, also where the folder has none.
+    """
+    path = _found(Path(folder), "truth.jsonl")
     for place, value in _decoded(path):
         op, key = value.get("op"), value.get("pod")
-        if op not in _RAN:
-            continue
-        if not isinstance(key, str):
+        if not isinstance(op, str):
+            raise TraceError(f"{place}: `op` is missing")
+        if isinstance(key, str):
+            yield _millis(value["t"]), op, key
+        elif op in _RAN:
             raise TraceError(f"{place}: `pod` is missing")
-        told = found.setdefault(key, _Truth())
+
+
+def _last_runs(folder: Path) -> dict[str, int | None]:
+    """When each pod that truth tells of got its node last, in milliseconds after the start."""
+    found: dict[str, int | None] = {}
+    for at, op, key in read_truth(folder):
         if op == "bind":
-            told.bound_s = value["t"]
-        elif op == "evict":
-            told.evicted = True
+            found[key] = at
     return found
 
 
@@ -267,7 +268,7 @@ def _start(objects: Iterable[ClusterObject]) -> int:
 def _there(
     objects: Iterable[ClusterObject],
     events: _Read,
-    truth: Mapping[str, _Truth] | None,
+    truth: Mapping[str, int | None] | None,
     start_ms: int,
 ) -> Iterator[Known]:
     """Pods of the cluster as it is at the start, those that have ended left out."""
@@ -280,27 +281,25 @@ def _there(
                 f"pod `{key}` is in the cluster at the start, and an event creates it",
                 help="a pod that comes again is another one: give it another name",
             )
-        told = (truth or {}).get(key, _Truth())
         yield Known(
             pod=_named(pod),
             arrives_ms=start_ms,
             ends_ms=_after(start_ms, events.finished.get(key)),
-            ran_from_ms=_seconds_after(start_ms, told.bound_s),
+            ran_from_ms=_after(start_ms, (truth or {}).get(key)),
             truth=truth is not None,
         )
 
 
 def _coming(
-    pods: Iterable[Pod], events: _Read, truth: Mapping[str, _Truth] | None, start_ms: int
+    pods: Iterable[Pod], events: _Read, truth: Mapping[str, int | None] | None, start_ms: int
 ) -> Iterator[Known]:
     for pod in pods:
         key = key_of(pod)
-        told = (truth or {}).get(key, _Truth())
         yield Known(
             pod=_named(replace(pod, spec=replace(pod.spec, node_name=""))),
             arrives_ms=start_ms + events.created[key][0],
             ends_ms=_after(start_ms, events.finished.get(key)),
-            ran_from_ms=_seconds_after(start_ms, told.bound_s),
+            ran_from_ms=_after(start_ms, (truth or {}).get(key)),
             truth=truth is not None,
         )
 
@@ -317,7 +316,3 @@ def _millis(seconds: float) -> int:
 
 def _after(start_ms: int, millis: int | None) -> int | None:
     return None if millis is None else start_ms + millis
-
-
-def _seconds_after(start_ms: int, seconds: float | None) -> int | None:
-    return None if seconds is None else start_ms + _millis(seconds)

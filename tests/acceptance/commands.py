@@ -38,7 +38,7 @@ def a_pod(name: str, node: str, priority: int, cpu: int, start: str = "") -> dic
             "priority": priority,
             "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
         },
-        "status": {"startTime": start} if start else {},
+        "status": {"qosClass": "Burstable", **({"startTime": start} if start else {})},
     }
 
 

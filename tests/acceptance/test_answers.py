@@ -237,6 +237,17 @@ def test_a_stored_rule_set_is_named_by_its_digest_everywhere(
     assert shown.err == f"{digest}\n"
 
 
+def test_stored_batch_rules_are_named_by_their_digest(policy: Policy, cluster: Cluster) -> None:
+    """A session is held, and rules are shown, by the digest that a recorded session names."""
+    database = busy(cluster)
+    assert policy("batch", "run", "--now", NOW, "--db", database).status == 0
+    query = "SELECT digest FROM rule_sets"
+    digest = policy("sql", query, "--db", database, "-o", "csv").out.split()[1]
+    again = policy("batch", "run", "--rules", digest, "--dry-run", "--db", database)
+    shown = policy("rules", "show", digest, "--db", database)
+    assert (again.status, shown.status, shown.err) == (0, 0, f"{digest}\n")
+
+
 def test_an_environment_means_the_same_everywhere(
     policy: Policy, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,3 +430,65 @@ def test_where_no_pod_was_evicted_there_is_nothing_to_avoid(
     preempted(policy, database, "shop/high")
     done = policy("avoidable", "1", "--db", database)
     assert (done.status, done.err) == (1, "decision 1 evicts no pod\n")
+
+
+# --- what an import fills in ---------------------------------------------------------------------
+
+
+def test_an_import_says_what_it_filled_in(policy: Policy, tmp_path: Path) -> None:
+    """Priorities by class, requests from limits, QoS classes; `--as-is` leaves them missing."""
+    classed = a_pod("shop/classed", "", 0, 1)
+    del classed["spec"]["priority"]
+    classed["spec"]["priorityClassName"] = "high"
+    plain = a_pod("shop/plain", "", 0, 1)
+    del plain["spec"]["priority"]
+    classed["status"] = plain["status"] = {}
+    plain["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 1}}
+    items = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 1000,
+        },
+        classed,
+        plain,
+    ]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "items": items}))
+    query = "SELECT name, priority FROM pods ORDER BY name"
+    filled, as_is = str(tmp_path / "filled.db"), str(tmp_path / "as-is.db")
+    done = policy("import", dump, "--db", filled)
+    assert done.err.splitlines()[:4] == [
+        "priority filled in for 1 pod as 0: no class, no global default",
+        "priority filled in for 1 pod from PriorityClass high",
+        "requests filled in from limits for 1 pod",
+        "2 QoS classes computed from requests and limits",
+    ]
+    untouched = policy("import", dump, "--as-is", "--db", as_is)
+    assert "priority filled in" not in untouched.err
+    found = [
+        policy("sql", query, "--db", database, "-o", "csv").out.split()[1:]
+        for database in (filled, as_is)
+    ]
+    assert found == [["classed,1000", "plain,0"], ["classed,0", "plain,0"]]
+
+
+# --- where a pod fits ----------------------------------------------------------------------------
+
+
+def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster) -> None:
+    """Which scorer made the difference, and by how much; of equals the first by name is taken."""
+    database = cluster(
+        a_node("n1"),
+        a_node("n2"),
+        a_node("n3"),
+        a_pod("shop/busy", "n1", 0, 3, START),
+        a_pod("shop/new", "", 0, 1),
+    )
+    preempted(policy, database, "shop/new")
+    text = explained(policy, database, "--why-not", "n1")
+    assert text.startswith("n1: it passes all filters too; the pod was placed on n2: ")
+    assert "least-allocated " in text
+    assert " points against " in text
+    assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")

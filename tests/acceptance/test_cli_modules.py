@@ -47,6 +47,7 @@ LOADED = COMMANDS | {
     "policy.text.csv_cells",
     "policy.text.printable",
     "policy.text.system",
+    "policy.text.words",
     "policy.workers",
 }
 """Modules of ours that `policy --help` needs: each command's own, and what they share."""

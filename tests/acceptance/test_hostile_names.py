@@ -30,6 +30,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy simulate": [
         [EVIL, "--rules", "kube-1.36"],
         [".", "--rules", EVIL],
+        ["--workload", EVIL, "--rules", "kube-1.36"],
+        ["--from-record", "--cluster", EVIL, "--rules", "kube-1.36"],
         [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
     ],
     "policy observed": [

@@ -151,3 +151,35 @@ def test_a_changed_result_is_found(policy: Policy, tmp_path: Path) -> None:
         connection.execute("UPDATE simulations SET result = '{}'")
     done = policy("audit", "verify", "--db", db)
     assert (done.status, "simulation 1" in done.out + done.err) == (6, True)
+
+
+def test_what_really_happened_stands_beside_the_simulations(policy: Policy) -> None:
+    """On the hundredth of a Borg cell: the real scheduler's waits and evictions, counted alike."""
+    mini = TRACE.parents[1] / "google2011-mini"
+    done = policy(
+        *("simulate", mini, "--rules", "kube-1.36", "--for", 300, "--truth", "-o", "json"),
+        "--dry-run",
+    )
+    simulated, real = json.loads(done.out)["simulations"]
+    assert (simulated["rules"], real["rules"], real["cycles"]) == ("kube-1.36", "what happened", 0)
+    assert real["everyone"]["pods"] == simulated["everyone"]["pods"]
+    assert real["everyone"]["evictions"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one of a trace folder, `--workload` and `--from-record`"),
+        ([TRACE, "--from-record"], "give one of a trace folder"),
+        (["--workload", "missing.yaml"], "missing.yaml: "),
+        (["--workload", "missing.yaml", "--truth"], "`--truth` goes with a trace folder"),
+        ([TRACE, "--truth"], "no `truth.jsonl`"),
+        ([TRACE, "--since", "7d"], "means nothing without `--from-record`"),
+        ([TRACE, "--keep", "x", "--dry-run"], "means nothing beside `--dry-run`"),
+    ],
+)
+def test_sources_do_not_mix(policy: Policy, arguments: list[object], message: str) -> None:
+    """Each mistake is said before anything is simulated."""
+    done = policy("simulate", *arguments, "--rules", "kube-1.36")
+    assert done.status != 0
+    assert message in done.err

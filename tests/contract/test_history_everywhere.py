@@ -9,7 +9,7 @@ import pytest
 from policy.audit.compare import Change, compare
 from policy.audit.recorded import questions
 from policy.audit.what_if import foresee
-from policy.cli.why_not import why_not_chosen
+from policy.audit.why_not import why_not_chosen
 from policy.cluster.snapshot import Snapshot
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler

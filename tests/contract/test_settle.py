@@ -17,7 +17,8 @@ from policy.scheduling.cycle import Scheduler
 from policy.scheduling.settle import Settled, Settler, VirtualClock
 from policy.store import Cause, Store
 from policy.store.journal import StoreJournal
-from tests.support.builders import NOW_MS, Builder, PodBuilder, a_node, a_pod, objects
+from tests.support.builders import NOW_MS, Builder, PodBuilder, a_node, objects
+from tests.support.builders import a_pod as a_bare_pod
 
 Told = tuple[str, Outcome, str | None]
 
@@ -26,6 +27,11 @@ Told = tuple[str, Outcome, str | None]
 def store(database_url: str) -> Iterator[Store]:
     with Store.open(database_url) as opened:
         yield opened
+
+
+def a_pod(name: str) -> PodBuilder:
+    """A pod that its owner makes again."""
+    return a_bare_pod(name).owned_by("ReplicaSet", name)
 
 
 def leaving_slowly(pod: PodBuilder) -> PodBuilder:

@@ -22,9 +22,15 @@ from tests.contract.builders import (
     made_on,
 )
 from tests.contract.filled import fill
-from tests.support.builders import a_node, a_pod, rule_set, snapshot
+from tests.support.builders import PodBuilder, a_node, a_pdb, rule_set, snapshot
+from tests.support.builders import a_pod as a_bare_pod
 
 RULES = rule_set("kube-1.35")
+
+
+def a_pod(name: str) -> PodBuilder:
+    """A pod that its owner makes again."""
+    return a_bare_pod(name).owned_by("ReplicaSet", name)
 
 
 def told(steps: list[Step]):
@@ -228,3 +234,35 @@ def test_hypothetical_decisions_are_in_no_list_and_no_view(database_url, outcome
         assert everything_told(store) == before
         assert [d.id for d in store.read.decisions(hypothetical=True)] == [row.id]
         assert store.ledger.verify("default").ok
+
+
+def test_budgets_follow_the_pods_that_go():
+    """As the disruption controller sets them: the evicted pod is missing until it runs again."""
+    cluster = snapshot(
+        a_node("n1")
+        .cpu(4)
+        .running(
+            a_pod("web-1").labelled(app="web").cpu(2), a_pod("web-2").labelled(app="web").cpu(2)
+        ),
+        a_pdb("web").selecting(app="web").allowing(1),
+        a_pod("first").priority(10).cpu(2),
+        a_pod("second").priority(9).cpu(2),
+    )
+    steps = foresee(cluster, RULES, ["default/first", "default/second"], depth=1, seed=0)
+    taken = [s for s in steps if s.decision]
+    assert [[(m.budget, m.before, m.after) for m in s.budgets] for s in taken] == [
+        [("default/web", 1, 0)],
+        [],
+    ]
+    assert [s.decision.candidates.pdb_violations[0] for s in taken] == [0, 1]
+
+
+def test_a_pod_without_owner_does_not_come_back():
+    """Nothing makes it again: neither after a preemption nor when its node is removed."""
+    cluster = snapshot(
+        a_node("n1").cpu(2).running(a_bare_pod("alone").cpu(2)),
+        a_pod("high").priority(10).cpu(2),
+    )
+    steps = foresee(cluster, RULES, ["default/high"], depth=5, seed=0)
+    assert told(steps) == [("high", None, "preempt", "n1")]
+    assert suppose(cluster, Supposition(removed_nodes=("n1",))).waiting == ()

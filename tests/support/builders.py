@@ -32,6 +32,7 @@ from policy.cluster.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodAffinity,
     PodAffinityTerm,
@@ -93,6 +94,11 @@ class PodBuilder:
 
     def labelled(self, labels: Mapping[str, str] | None = None, **more: str) -> PodBuilder:
         return self._meta(labels={**(self.pod.metadata.labels or {}), **(labels or {}), **more})
+
+    def owned_by(self, kind: str, name: str) -> PodBuilder:
+        """By a controller."""
+        reference = OwnerReference(kind=kind, name=name, uid=name, controller=True)
+        return self._meta(owner_references=[reference])
 
     def priority(self, value: int | None) -> PodBuilder:
         return self._spec(priority=value)

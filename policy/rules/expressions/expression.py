@@ -26,7 +26,7 @@ ORDER_KEY = frozenset(
         ValueType.BOOL,
     }
 )
-RANKING_KEY = frozenset({ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
+RANKING_KEY = frozenset({ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
 
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
 

@@ -72,6 +72,9 @@ class HistoryFunction:
 NEVER = 2**53
 """`history.secondsSinceLastPreempted` of a workload that was not preempted."""
 
+EMPTY_NODE = 2**31
+"""`node.lowestPriority` of a node without pods: above every priority that a pod can have."""
+
 LOOK_BACK_SECONDS = 30 * 86_400
 """How far back `history.secondsSinceLastPreempted` looks."""
 
@@ -123,11 +126,23 @@ _VICTIM_ONLY: tuple[_Row, ...] = (
     *_POD,
     ("node", _S, "", "the node that the pod is on"),
     ("phase", _S, "", "`status.phase`: Pending or Running"),
-    ("qosClass", _S, "", "Guaranteed, Burstable or BestEffort"),
+    (
+        "qosClass",
+        _S,
+        "",
+        "Guaranteed, Burstable or BestEffort; from requests and limits where the status has none",
+    ),
     ("startTime", _T, "UTC", "when the pod started; a pod that has not started counts as now"),
     ("started", _B, "", "the pod has a start time"),
     ("runtimeSeconds", _I, "seconds", "time since the pod started, 0 before"),
     ("terminating", _B, "", "the pod has a deletion timestamp"),
+    (
+        "terminatingSeconds",
+        _I,
+        "seconds",
+        "time since the pod was asked to go, 0 for one that is not terminating",
+    ),
+    ("limits", _IM, "base units, cpu in thousandths", "every limit by resource name"),
     (
         "terminatingByPreemption",
         _B,
@@ -150,6 +165,7 @@ _NODE_ROWS: tuple[_Row, ...] = (
     ("cpuMilli", _I, "thousandths of a core", "allocatable cpu"),
     ("memoryBytes", _I, "bytes", "allocatable memory"),
     ("podCount", _I, "pods", "pods on the node"),
+    ("lowestPriority", _I, "", "lowest priority of the pods on the node; 2^31 on an empty one"),
 )
 _CANDIDATE: tuple[_Row, ...] = (
     ("node", _S, "", "name of the candidate node"),

@@ -46,6 +46,8 @@ class DecisionFilter(TypedDict, total=False):
     since_ms: int | None  #: by `now_ms`, from this instant on
     until_ms: int | None  #: by `now_ms`, before this instant
     namespace: str | None  #: of the preemptor or of any victim
+    #: of the preemptor or of any victim; None for all
+    namespaces: frozenset[str] | None
     node: str | None
     rule_set: str | None  #: name, or (the beginning of) a digest
     outcome: str | None
@@ -116,6 +118,9 @@ def _filtered(
         query = query.where(c.now_ms < until_ms)
     if (namespace := wanted.get("namespace")) is not None:
         query = query.where(_in_namespace(connection, namespace, cluster))
+    if (namespaces := wanted.get("namespaces")) is not None:
+        seen = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace.in_(namespaces))
+        query = query.where(or_(c.preemptor_namespace.in_(namespaces), c.id.in_(seen)))
     v = VICTIMS.c
     if (victim := wanted.get("victim")) is not None:
         query = query.where(c.id.in_(select(v.decision_id).where(v.pod == victim)))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from policy.cli import sentences, session
-from policy.cli.view import because
+from policy.audit import sentences
+from policy.audit.documents import because, instant
 from policy.decision.model import BudgetViolation, Candidate, Code, Decision, Status
 from policy.preemption import messages
 
@@ -56,7 +56,42 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
             text = sentences.obstacle(obstacle, priority=row.preemptor_priority, reasons=reasons)
             answer["text"] += f"; {text}"
         answer["obstacles"] = to_builtins(found)
+    elif answer["answer"] == "fits-too":
+        _add_scores(answer, decision, snapshot, rules)
     return answer
+
+
+def _add_scores(
+    answer: dict[str, Any], decision: Decision, snapshot: Snapshot, rules: RuleSet
+) -> None:
+    """What the scorers gave the node and the one that was taken."""
+    from policy.preemption.placing import compared
+
+    pod = snapshot.pod(decision.preemptor)
+    taken = decision.node or ""
+    if pod is not None and pod.status.nominated_node_name == taken:
+        answer["text"] += ", to which it was nominated: no scores were compared"
+        return
+    statuses = decision.trace.filter_statuses
+    passing = [name for name in statuses if statuses[name].code is Code.SUCCESS]
+    scores = compared(
+        snapshot, rules, decision.preemptor, passing, node=answer["node"], taken=taken
+    )
+    totals = [sum(s.weight * getattr(s, of) for s in scores) for of in ("value", "best_value")]
+    if totals[0] == totals[1]:
+        answer["text"] += f": equal scores ({totals[0]}), the first by name is taken"
+    else:
+        answer["text"] += f": {totals[0]} points against {totals[1]}"
+    told = [
+        f"{s.scorer} {s.value} against {s.best_value}"
+        + (f" (weight {s.weight})" if s.weight != 1 else "")
+        for s in scores
+        if s.value != s.best_value
+    ]
+    answer["text"] += f" ({', '.join(told)})" if told else ""
+    if rules.extenders:
+        answer["text"] += "; what extenders added is not part of this"
+    answer["scores"] = to_builtins(scores)
 
 
 def _victim_rules(rules: RuleSet) -> Sequence[Rule]:
@@ -159,8 +194,7 @@ def _fell_behind(
         instants = criterion.expression is not None and criterion.expression.type == "timestamp"
         own, wins = candidate.values[name], best.values[name]
         shown = [
-            "no value" if v is None else session.instant(v) if instants else str(v)
-            for v in (own, wins)
+            "no value" if v is None else instant(v) if instants else str(v) for v in (own, wins)
         ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}

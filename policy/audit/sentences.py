@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policy.cli import output, session
+from policy.cluster import times
 from policy.decision.model import ObstacleKind
+from policy.text.words import number
 
 if TYPE_CHECKING:
     from policy.decision.model import (
@@ -27,14 +28,12 @@ def preempts(victims: Sequence[Victim], node: str | None) -> str:
     """`preempts 2 pods on node-1`; who is leaving already is not preempted."""
     leaving = sum(victim.already_terminating for victim in victims)
     fresh = len(victims) - leaving
-    going = (
-        f"{output.number(leaving, 'pod')} that {'is' if leaving == 1 else 'are'} leaving already"
-    )
+    going = f"{number(leaving, 'pod')} that {'is' if leaving == 1 else 'are'} leaving already"
     if not leaving:
-        return f"preempts {output.number(fresh, 'pod')} on {node}"
+        return f"preempts {number(fresh, 'pod')} on {node}"
     if not fresh:
         return f"waits on {node} for {going}, and evicts none"
-    return f"preempts {output.number(fresh, 'pod')} on {node}, and waits for {going}"
+    return f"preempts {number(fresh, 'pod')} on {node}, and waits for {going}"
 
 
 def counted(budget: BudgetCount) -> str:
@@ -48,10 +47,10 @@ def violation(found: BudgetViolation) -> str:
         "no disruption"
         if not found.disruptions_allowed
         else (
-            f"{output.number(found.disruptions_allowed, 'disruption')}; more important pods of"
+            f"{number(found.disruptions_allowed, 'disruption')}; more important pods of"
             f" {found.node} leave {max(0, found.allowed_before)} of that"
             if found.allowed_before != found.disruptions_allowed
-            else output.number(found.disruptions_allowed, "disruption")
+            else number(found.disruptions_allowed, "disruption")
         )
     )
     return f"{found.pod} violates budget {found.budget}, which allows {allows}"
@@ -61,7 +60,7 @@ def waiting(pod: LeavingPod) -> str:
     """`default/old on node-1 (priority 1) is leaving since ..., until ... at most`"""
     return (
         f"{pod.pod} on {pod.node} (priority {pod.priority}) is leaving since"
-        f" {session.instant(pod.since_ms)}, until {session.instant(pod.until_ms)} at most"
+        f" {times.to_text(pod.since_ms)}, until {times.to_text(pod.until_ms)} at most"
     )
 
 

@@ -1,0 +1,144 @@
+"""A decision as programs and pages see it: its line in a list, its document, its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
+
+from policy.audit import sentences
+from policy.cluster import times
+from policy.decision.record import line_of, record_of, values_of
+
+if TYPE_CHECKING:
+    from policy.decision.model import StatusCount
+    from policy.scheduling.cycle import Step
+    from policy.store import DecisionRow, StoredDecision
+
+SUMMARY: Final = (
+    "id",
+    "now",
+    "preemptor",
+    "priority",
+    "outcome",
+    "node",
+    "victims",
+    "pdb_violations",
+    "rule_set",
+)
+"""Columns of a list of decisions."""
+
+SUMMARY_RIGHT: Final = ("id", "priority", "victims", "pdb_violations")
+
+
+def summary(row: DecisionRow) -> dict[str, Any]:
+    """One line of a list of decisions; id 0 means that it was not recorded."""
+    return _summary({**values_of(row), "id": row.id or None})
+
+
+def _summary(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": line["id"],
+        "now": instant(line["now_ms"]),
+        "preemptor": line["preemptor"],
+        "priority": line["preemptor_priority"],
+        "outcome": line["outcome"],
+        "node": line["node"],
+        "victims": line["victim_count"],
+        "pdb_violations": line["pdb_violations"],
+        "rule_set": line["rule_set"],
+    }
+
+
+def step_summary(step: Step) -> dict[str, Any]:
+    """The same line for a decision that was just made."""
+    line = line_of(record_of(step.decision, keep="chosen"))
+    number = None if step.recording is None else step.recording.decision_id
+    return _summary({**line, "id": number})
+
+
+def document(stored: StoredDecision) -> dict[str, Any]:
+    """Everything that is known of a decision, with the names of the tables' columns."""
+    row, record = stored.row, stored.record
+    trace = record.trace
+    line = {**values_of(row), "id": row.id or None}
+    for name in ("at_ms", "now_ms", "queued_ms"):
+        line[name.removesuffix("_ms")] = instant(line.pop(name)) or None
+    watched = row.origin == "extender" and row.revision is None
+    evicted = record.evicted(hypothetical=row.hypothetical or watched)
+    whole = {
+        **values_of(record),
+        **values_of(trace),
+        **line,
+        "criteria": record.candidates.criteria,
+        "candidates": record.candidates.best,
+        "candidate_violations": record.candidates.violations,
+        "filters": [
+            *_statuses("filter", trace.filter_statuses),
+            *_statuses("dry-run", trace.dry_run_statuses),
+        ],
+        "victims": [
+            {
+                "position": position,
+                **values_of(victim),
+                "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
+                "started": instant(victim.start_ms) or None,
+                "evicted": victim.pod in evicted,
+            }
+            for position, victim in enumerate(record.victims)
+        ],
+    }
+    plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
+    return plain
+
+
+_IN_OTHER_FORM: Final = ("now_ms", "trace", "filter_statuses", "dry_run_statuses")
+
+
+def _statuses(phase: str, statuses: Iterable[StatusCount]) -> Iterator[dict[str, Any]]:
+    for status in statuses:
+        yield {
+            "phase": phase,
+            "filter": status.filter,
+            "code": status.code.label,
+            "reasons": status.reasons,
+            "node_count": status.nodes,
+        }
+
+
+def verdict(stored: StoredDecision) -> str:
+    """The decision in one sentence."""
+    row = stored.row
+    return {
+        "bind": f"fits on {row.node} without preemption",
+        "preempt": sentences.preempts(stored.record.victims, row.node),
+        "not-eligible": "may not preempt",
+        "no-candidate": "fits nowhere, and no preemption would help",
+        "rejected": "is rejected for all nodes at once",
+        "error": "cannot be scheduled",
+    }[row.outcome]
+
+
+def causes(stored: StoredDecision) -> Iterator[str]:
+    """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
+    row, trace = stored.row, stored.record.trace
+    yield from (sentences.waiting(pod) for pod in trace.waits_for)
+    yield from sentences.by_node(trace.obstacles, priority=row.preemptor_priority)
+    if row.outcome == "preempt":
+        yield from (
+            sentences.violation(broken)
+            for broken in stored.record.candidates.violations
+            if broken.node == row.node
+        )
+
+
+def because(filter_name: str, reasons: Iterable[str]) -> str:
+    """`resources: Insufficient cpu`"""
+    text = ", ".join(reasons)
+    return f"{filter_name}: {text}" if filter_name and text else filter_name or text
+
+
+def instant(millis: int | None) -> str:
+    """An instant as people and programs read it; empty where there is none."""
+    return "" if millis is None else times.to_text(millis) or ""

@@ -1,0 +1,91 @@
+"""What requests may hold; the same models validate and are described in the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME = Field(min_length=1, max_length=253)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", str_max_length=10_000)
+
+
+class NoParameters(_Strict):
+    """Nothing."""
+
+
+class DecisionsQuery(_Strict):
+    """Which decisions, newest first."""
+
+    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    since: str | None = Field(
+        None, max_length=40, description="For this instant or later (RFC 3339)."
+    )
+    until: str | None = Field(None, max_length=40, description="For an instant before this one.")
+    namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
+    node: str | None = Field(None, max_length=253)
+    rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
+    preemptor: str | None = Field(None, max_length=317, description="namespace/name")
+    outcome: (
+        Literal["bind", "preempt", "not-eligible", "no-candidate", "rejected", "error"] | None
+    ) = None
+    origin: Literal["decided", "observed", "extender", "simulated"] | None = None
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    after: int | None = Field(
+        None, ge=1, le=2**62, description="Only decisions before this id: the last of a page."
+    )
+
+
+class NodeQuery(_Strict):
+    node: str = Field(min_length=1, max_length=253)
+
+
+class StateQuery(_Strict):
+    """Which state: the newest, or the one at a revision or an instant."""
+
+    kind: Literal["pods", "nodes"] = "pods"
+    revision: int | None = Field(None, ge=1, le=2**62)
+    at: str | None = Field(None, max_length=40, description="RFC 3339")
+    limit: int = Field(500, ge=1, le=5000)
+    after: str | None = Field(None, max_length=317, description="Only objects behind this name.")
+
+
+class Activation(_Strict):
+    """Make a rule set the active one."""
+
+    rules: str = Field(
+        max_length=253, min_length=1, description="Name of a shipped rule set, or a stored digest."
+    )
+    reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
+
+
+class Rollback(_Strict):
+    """Go back to the rule set that was active before."""
+
+    reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
+
+
+class DryRun(_Strict):
+    """Decide for a pod; nothing is recorded or changed."""
+
+    environment: str = NAME
+    pod: str | None = Field(None, max_length=317, description="A pending pod: namespace/name.")
+    manifest: dict[str, Any] | None = Field(None, description="A pod that is not in the state.")
+
+
+class Comparison(_Strict):
+    """Judge recorded decisions by other rules."""
+
+    rules: str = Field(min_length=1, max_length=253)
+    ids: list[int] = Field(min_length=1, max_length=200)
+
+
+class Query(_Strict):
+    """One statement that reads."""
+
+    sql: str = Field(min_length=1, max_length=10_000)
+    parameters: dict[str, str | int | None] = Field(default_factory=dict)
+    limit: int = Field(1000, ge=1, le=10_000)

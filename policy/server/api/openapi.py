@@ -1,0 +1,114 @@
+"""The OpenAPI 3.1 document, made of the table of operations and the models that validate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from policy import __version__
+from policy.server.api.operations import BASE, Operation
+
+_PROBLEM: Final = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "help": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_WORDS: Final = {
+    400: "A parameter or the body is not valid.",
+    401: "A token is needed.",
+    403: "The token does not allow this.",
+    404: "There is nothing under that name.",
+    408: "The body did not arrive in time.",
+    409: "The request does not go with the present state.",
+    413: "The body is too large.",
+    415: "The body has another type.",
+    421: "A service without tokens answers to the loopback address only.",
+    503: "The database cannot answer now.",
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
+            operation
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "policy",
+            "version": __version__,
+            "summary": "Preemption decisions: the record, the rules, and what decides now.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": _PROBLEM},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    statuses = [400, 401, 403, 404, 421, 503, *operation.problems]
+    told: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": f"Needs role `{operation.role}`.",
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"\{(\w+)\}", operation.path)
+            ),
+            *_parameters(operation.query),
+        ],
+    }
+    if operation.body is not None:
+        schema = operation.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        told["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema}},
+        }
+        statuses += [408, 413, 415]
+    success = "201" if operation.name in ("activate", "rollBack") else "200"
+    told["responses"] = {
+        success: {
+            "description": "Done.",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        },
+        **({"304": {"description": "Not modified."}} if operation.method == "GET" else {}),
+        **{
+            str(status): {
+                "description": _WORDS[status],
+                "content": {
+                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+                },
+            }
+            for status in sorted(statuses)
+        },
+    }
+    return told
+
+
+def _parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
+    schema = model.model_json_schema()
+    required = schema.get("required", ())
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": {k: v for k, v in described.items() if k != "title"},
+        }
+        for name, described in schema.get("properties", {}).items()
+    ]

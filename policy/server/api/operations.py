@@ -1,0 +1,136 @@
+"""What an operation of the API is, and how a request becomes the call of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from policy.server.api.models import NoParameters
+from policy.server.http import Failure, body_of, in_thread, json_response
+from policy.server.security.access import Access, Principal
+from policy.server.security.gate import allowed
+from policy.server.security.tokens import Role
+from policy.server.service import Service
+
+BASE: Final = "/api/v1"
+IMMUTABLE: Final = "private, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What an operation is called with; values are validated."""
+
+    service: Service
+    principal: Principal
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an operation gives."""
+
+    document: Any
+    status: int = 200
+    next: Mapping[str, str | int] = field(default_factory=dict)  #: parameters of the next page
+    immutable: bool = False  #: the same for ever, under this address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str  #: below the base, `{name}` for parameters
+    name: str
+    summary: str
+    call: Callable[[Asked], Result]
+    role: Role = Role.VIEWER
+    limited: bool = False  #: also for tokens that are limited to namespaces
+    query: type[BaseModel] = NoParameters
+    body: type[BaseModel] | None = None
+    problems: Sequence[int] = ()  #: statuses beside those that every operation has
+
+
+def route(operation: Operation, service: Service, access: Access) -> Route:
+    async def endpoint(request: Request) -> Response:
+        principal = allowed(access, request, operation.role, unlimited=not operation.limited)
+        if principal.session and operation.method != "GET":
+            raise Failure(
+                403, "not-allowed", "a session may change nothing here: send a token instead"
+            )
+        query = query_of(operation, request)
+        body = await _body(operation, request)
+        asked = Asked(
+            service=service,
+            principal=principal,
+            path=request.path_params,
+            query=query,
+            body=body,
+        )
+        return _response(request, operation, await in_thread(operation.call, asked))
+
+    return Route(BASE + operation.path, endpoint, methods=[operation.method], name=operation.name)
+
+
+def query_of(operation: Operation, request: Request) -> BaseModel:
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in given:
+            raise Failure(400, "invalid", f"`{name[:80]}` is given twice", errors=[])
+        given[name] = value
+    return _validated(operation.query, given, "query")
+
+
+async def _body(operation: Operation, request: Request) -> BaseModel | None:
+    if operation.body is None:
+        return None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/json":
+        raise Failure(415, "bad-request", "the body has to be `application/json`")
+    content = await body_of(request)
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Failure(400, "bad-request", f"the body is not JSON: {exc}") from exc
+    return _validated(operation.body, value, "body")
+
+
+def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
+    try:
+        return model.model_validate(value)
+    except ValidationError as exc:
+        errors = [
+            {"in": where, "field": ".".join(map(str, e["loc"])), "message": e["msg"]}
+            for e in exc.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        first = errors[0]
+        told = f"{where}: `{first['field']}`: {first['message']}"
+        raise Failure(400, "invalid", told, errors=errors) from exc
+
+
+def _response(request: Request, operation: Operation, result: Result) -> Response:
+    content = msgspec.json.encode(result.document)
+    headers = {}
+    if operation.method == "GET":
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers["ETag"] = tag
+        headers["Cache-Control"] = IMMUTABLE if result.immutable else "private, no-cache"
+        given = [t.strip() for t in request.headers.get("if-none-match", "").split(",")]
+        if tag in given or f"W/{tag}" in given:
+            return Response(status_code=304, headers=headers)
+    if result.next:
+        kept = {k: v for k, v in request.query_params.items() if k not in result.next}
+        target = f"{request.url.path}?{urlencode({**kept, **result.next})}"
+        headers["Link"] = f'<{target}>; rel="next"'
+    return json_response(result.document, status=result.status, headers=headers)

@@ -1,0 +1,376 @@
+"""All operations of the API."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from policy.audit.documents import instant
+from policy.audit.recorded import Comparing, Skipped
+from policy.server import views
+from policy.server.api import models
+from policy.server.api.operations import Asked, Operation, Result
+from policy.server.http import TITLES, Failure
+from policy.server.security.tokens import Role
+from policy.store import StoreError
+from policy.store.read.saved_queries import saved_queries
+
+
+def wanted_of(query: models.DecisionsQuery) -> dict[str, Any]:
+    """A query as the store takes it."""
+    return {
+        "cluster": query.cluster,
+        "since_ms": views.millis(query.since, "since"),
+        "until_ms": views.millis(query.until, "until"),
+        "namespace": query.namespace,
+        "node": query.node,
+        "rule_set": query.rules,
+        "preemptor": query.preemptor,
+        "outcome": query.outcome,
+        "origin": query.origin,
+        "before_id": query.after,
+    }
+
+
+def _decisions(asked: Asked) -> Result:
+    limit = asked.query.limit
+    rows, lines = views.decisions(
+        asked.service, asked.principal, wanted_of(asked.query), limit=limit
+    )
+    following = {"after": rows[-1].id} if len(rows) == limit else {}
+    return Result(document={"decisions": lines}, next=following)
+
+
+def _decision(asked: Asked) -> Result:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    return Result(
+        document=views.decision(asked.principal, stored),
+        # Under its whole digest a decision is the same for ever; a number may be of another one
+        # after a restore.
+        immutable=asked.path["id"] == stored.row.digest and not asked.principal.limited,
+    )
+
+
+def _why_not(asked: Asked) -> Result:
+    stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
+    return Result(document=views.why_not(asked.service, stored, asked.query.node))
+
+
+def _environments(asked: Asked) -> Result:
+    rows = asked.service.store.read.environments()
+    return Result(document={"environments": [views.environment(row) for row in rows]})
+
+
+def _environment(asked: Asked) -> Result:
+    store = asked.service.store
+    row = store.read.environment(asked.path["name"])
+    found = [views.activation(one) for one in store.read.activations(row.name)]
+    return Result(document={**views.environment(row), "activations": found})
+
+
+def _activate(asked: Asked) -> Result:
+    made = views.activate(
+        asked.service,
+        asked.principal,
+        asked.path["name"],
+        rules=asked.body.rules,
+        reason=asked.body.reason,
+    )
+    return Result(document=made, status=201)
+
+
+def _roll_back(asked: Asked) -> Result:
+    made = views.roll_back(
+        asked.service, asked.principal, asked.path["name"], reason=asked.body.reason
+    )
+    return Result(document=made, status=201)
+
+
+def _rule_sets(asked: Asked) -> Result:
+    return Result(document={"rule_sets": views.rule_sets(asked.service)})
+
+
+def _rule_set(asked: Asked) -> Result:
+    found = views.rule_set(asked.service, asked.path["name"])
+    return Result(document=views.described(found), immutable=asked.path["name"] == found.digest)
+
+
+def _difference(asked: Asked) -> Result:
+    old = views.rule_set(asked.service, asked.path["name"])
+    new = views.rule_set(asked.service, asked.path["other"])
+    return Result(document={"changes": views.differences(old, new)})
+
+
+def _state(asked: Asked) -> Result:
+    query = asked.query
+    revision, objects = views.state(
+        asked.service,
+        asked.path["cluster"],
+        query.kind,
+        revision=query.revision,
+        at_ms=views.millis(query.at, "at"),
+    )
+    keyed = [
+        (views.pod_key(obj) if query.kind == "pods" else obj.metadata.name, obj)  # type: ignore[arg-type]
+        for obj in objects
+    ]
+    behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
+    page = list(islice(behind, query.limit))
+    following: dict[str, str | int] = {}
+    if len(page) == query.limit:
+        following = {"after": page[-1][0], "revision": revision}
+    return Result(
+        document={"revision": revision, query.kind: [obj for _, obj in page]}, next=following
+    )
+
+
+def _revisions(asked: Asked) -> Result:
+    rows = asked.service.store.state.revisions(asked.path["cluster"], limit=200)
+    told = [
+        {
+            "revision": row.number,
+            "at": instant(row.at_ms),
+            "source": row.source,
+            "cause": row.cause,
+            "put": row.put_count,
+            "deleted": row.deleted_count,
+            "digest": row.digest,
+        }
+        for row in rows
+    ]
+    return Result(document={"revisions": told})
+
+
+def _dry_run(asked: Asked) -> Result:
+    body = asked.body
+    return Result(
+        document=views.dry_run(
+            asked.service, body.environment, pod=body.pod, manifest=body.manifest
+        )
+    )
+
+
+def _compare(asked: Asked) -> Result:
+    rules = views.rule_set(asked.service, asked.body.rules)
+    told = []
+    for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
+        if isinstance(found, Skipped):
+            told.append({"id": found.id, "skipped": [item.value for item in found.missing]})
+        else:
+            told.append(
+                {
+                    "id": found.id,
+                    "change": found.change.value,
+                    "before": {"outcome": found.before.outcome.value, "node": found.before.node},
+                    "after": {"outcome": found.after.outcome.value, "node": found.after.node},
+                }
+            )
+    return Result(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
+
+
+def _heads(asked: Asked) -> Result:
+    told = [
+        {
+            "cluster": head.cluster,
+            "sequence": head.sequence,
+            "hash": head.hash,
+            "at": instant(head.at_ms),
+        }
+        for head in asked.service.store.ledger.heads()
+    ]
+    return Result(document={"heads": told})
+
+
+def _verify(asked: Asked) -> Result:
+    found = asked.service.store.ledger.verify(asked.path["cluster"])
+    return Result(
+        document={
+            "cluster": asked.path["cluster"],
+            "ok": found.ok,
+            "findings": [str(finding) for finding in found.findings],
+        }
+    )
+
+
+def _saved(_: Asked) -> Result:
+    told = [
+        {"name": q.name, "about": q.about, "sql": q.sql, "parameters": q.parameters}
+        for q in saved_queries().values()
+    ]
+    return Result(document={"queries": told})
+
+
+def _sql(asked: Asked) -> Result:
+    body = asked.body
+    return Result(document=run_sql(asked, body.sql, body.parameters, limit=body.limit))
+
+
+def run_sql(asked: Asked, sql: str, parameters: dict[str, Any], *, limit: int) -> dict[str, Any]:
+    """Columns, rows, and whether there are more."""
+    try:
+        with asked.service.store.sql(sql, parameters, timeout=10) as found:
+            rows = [list(row) for row in islice(found, limit + 1)]
+            columns = found.columns
+    except StoreError as exc:
+        raise Failure(400, "invalid", exc.message, help=exc.help) from exc
+    return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}
+
+
+def _problem(asked: Asked) -> Result:
+    kind = asked.path["kind"]
+    if kind not in TITLES:
+        raise Failure(404, "not-found", f"there is no problem `{kind[:40]}`")
+    return Result(document={"type": kind, "title": TITLES[kind]})
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/decisions",
+        name="listDecisions",
+        call=_decisions,
+        limited=True,
+        query=models.DecisionsQuery,
+        summary="Recorded decisions, newest first.",
+    ),
+    Operation(
+        method="GET",
+        path="/decisions/{id}",
+        name="getDecision",
+        call=_decision,
+        limited=True,
+        summary="One decision by id or digest, with trace, candidates, victims and explanation.",
+    ),
+    Operation(
+        method="GET",
+        path="/decisions/{id}/why-not",
+        name="whyNot",
+        call=_why_not,
+        query=models.NodeQuery,
+        summary="Why a node was not chosen.",
+    ),
+    Operation(
+        method="POST",
+        path="/decide",
+        name="decide",
+        call=_dry_run,
+        body=models.DryRun,
+        summary="What would be decided for a pod now; nothing is recorded.",
+        problems=(409,),
+    ),
+    Operation(
+        method="POST",
+        path="/compare",
+        name="compare",
+        call=_compare,
+        body=models.Comparison,
+        summary="What other rules would have decided.",
+    ),
+    Operation(
+        method="GET",
+        path="/environments",
+        name="listEnvironments",
+        call=_environments,
+        summary="Environments with their active rule sets.",
+    ),
+    Operation(
+        method="GET",
+        path="/environments/{name}",
+        name="getEnvironment",
+        call=_environment,
+        summary="One environment with all its activations, newest first.",
+    ),
+    Operation(
+        method="POST",
+        path="/environments/{name}/activations",
+        name="activate",
+        call=_activate,
+        role=Role.OPERATOR,
+        body=models.Activation,
+        problems=(409,),
+        summary="Make a rule set decide from the next decision on.",
+    ),
+    Operation(
+        method="POST",
+        path="/environments/{name}/rollback",
+        name="rollBack",
+        call=_roll_back,
+        role=Role.OPERATOR,
+        body=models.Rollback,
+        problems=(409,),
+        summary="Go back to the rule set that was active before.",
+    ),
+    Operation(
+        method="GET",
+        path="/rule-sets",
+        name="listRuleSets",
+        call=_rule_sets,
+        summary="Shipped rule sets, and those that were active.",
+    ),
+    Operation(
+        method="GET",
+        path="/rule-sets/{name}",
+        name="getRuleSet",
+        call=_rule_set,
+        summary="One rule set by name or digest: its rules and its canonical text.",
+    ),
+    Operation(
+        method="GET",
+        path="/rule-sets/{name}/diff/{other}",
+        name="diffRuleSets",
+        call=_difference,
+        summary="What changes from one rule set to another.",
+    ),
+    Operation(
+        method="GET",
+        path="/clusters/{cluster}/state",
+        name="getState",
+        call=_state,
+        query=models.StateQuery,
+        summary="Pods or nodes, now or at a revision or an instant.",
+    ),
+    Operation(
+        method="GET",
+        path="/clusters/{cluster}/revisions",
+        name="listRevisions",
+        call=_revisions,
+        summary="The newest 200 revisions.",
+    ),
+    Operation(
+        method="GET",
+        path="/clusters/{cluster}/verify",
+        name="verify",
+        call=_verify,
+        summary="Compute every hash of the record again; takes as long as the record is.",
+    ),
+    Operation(
+        method="GET",
+        path="/ledger",
+        name="listHeads",
+        call=_heads,
+        summary="The newest ledger entry of each cluster.",
+    ),
+    Operation(
+        method="GET",
+        path="/queries",
+        name="listQueries",
+        call=_saved,
+        summary="Saved queries.",
+    ),
+    Operation(
+        method="POST",
+        path="/sql",
+        name="runSql",
+        call=_sql,
+        body=models.Query,
+        summary="One statement that reads; ends after 10 seconds.",
+    ),
+    Operation(
+        method="GET",
+        path="/problems/{kind}",
+        name="getProblem",
+        call=_problem,
+        limited=True,
+        summary="What a kind of problem means.",
+    ),
+)

@@ -1,0 +1,82 @@
+"""Templates, static files, and what every page is given."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from policy.audit.documents import instant
+from policy.server.http import Failure, problem
+from policy.server.security.access import Access, Principal
+from policy.server.security.tokens import Role
+from policy.text.printable import printable
+
+_STATIC: Final = files("policy.server.pages").joinpath("static")
+_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+
+# Every text of the data is escaped, and shows its control and direction characters.
+TEMPLATES: Final = Environment(
+    loader=PackageLoader("policy.server.pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=lambda value: printable(value) if type(value) is str else value,
+)
+TEMPLATES.filters["instant"] = instant
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    found = {}
+    for entry in _STATIC.iterdir():
+        ending = entry.name.rpartition(".")[2]
+        if ending in _TYPES:
+            found[entry.name] = (entry.read_bytes(), _TYPES[ending])
+    return found
+
+
+STATIC: Final = _static_files()
+"""Content and type by name: nothing of the disk is looked up by what a request says."""
+
+TEMPLATES.globals["stamp"] = {
+    name: hashlib.sha256(content).hexdigest()[:12] for name, (content, _) in STATIC.items()
+}
+
+
+def static(request: Request) -> Response:
+    found = STATIC.get(request.path_params["name"])
+    if found is None:
+        return problem(Failure(404, "not-found", "there is no such file"))
+    content, kind = found
+    return Response(
+        content,
+        media_type=kind,
+        headers={"Cache-Control": "public, max-age=31536000, immutable"},
+    )
+
+
+def page(
+    request: Request,
+    access: Access,
+    principal: Principal | None,
+    template: str,
+    *,
+    status: int = 200,
+    **values: Any,
+) -> HTMLResponse:
+    """A page; `part` of a request by htmx is a page, too, of which it takes what it needs."""
+    made = TEMPLATES.get_template(template).render(
+        path=request.url.path,
+        query=request.query_params,
+        principal=principal,
+        operator=principal is not None and principal.may(Role.OPERATOR),
+        open_to_all=access.open_to_all,
+        form_token=access.form_token(request) if principal is not None else "",
+        **values,
+    )
+    return HTMLResponse(made, status_code=status)

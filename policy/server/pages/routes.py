@@ -1,0 +1,389 @@
+"""The pages: each reads what the API reads, by the same functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from policy.decision.model import Outcome
+from policy.rules.criteria import instant_criteria
+from policy.server import views
+from policy.server.api.models import DecisionsQuery
+from policy.server.api.table import wanted_of
+from policy.server.http import Failure, body_of, in_thread
+from policy.server.pages.overview import overview
+from policy.server.pages.rendering import page, static
+from policy.server.security.access import SESSION_SECONDS, Access, Principal
+from policy.server.security.gate import allowed
+from policy.server.security.tokens import Role
+from policy.server.service import Service
+from policy.store import NotFound, StoreError
+from policy.store.read.saved_queries import DEFAULTS, saved_queries, saved_query
+
+_PAGE: Final = 50
+_SQL_ROWS: Final = 500
+
+Show = Callable[[Request, Principal], Awaitable[Response]]
+
+
+def routes(service: Service, access: Access) -> list[Route]:
+    pages = Pages(service, access)
+
+    def shown(path: str, show: Show, *, unlimited: bool = True) -> Route:
+        return Route(path, pages.guarded(show, unlimited=unlimited), methods=["GET"])
+
+    def changed(path: str, change: Show, role: Role) -> Route:
+        return Route(path, pages.guarded(change, role=role, unlimited=True), methods=["POST"])
+
+    return [
+        Route("/static/{name}", static),
+        Route("/login", pages.login, methods=["GET", "POST"]),
+        Route("/logout", pages.logout, methods=["POST"]),
+        shown("/", pages.overview, unlimited=False),
+        shown("/decisions", pages.decisions, unlimited=False),
+        shown("/decisions/{id}", pages.decision, unlimited=False),
+        shown("/workloads/{namespace}/{name}", pages.workload, unlimited=False),
+        shown("/nodes/{name}", pages.node),
+        shown("/rules", pages.rules),
+        shown("/rules/{name}", pages.rule_set),
+        shown("/compare", pages.compare),
+        shown("/environments", pages.environments),
+        shown("/environments/{name}", pages.environment),
+        changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
+        changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
+        shown("/sql", pages.sql),
+    ]
+
+
+class Pages:
+    """Every page of the service."""
+
+    def __init__(self, service: Service, access: Access) -> None:
+        self._service = service
+        self._access = access
+
+    def guarded(
+        self, show: Show, *, role: Role = Role.VIEWER, unlimited: bool
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """The page for whoever may see it; a way to log in, or an error in words, for others."""
+
+        async def endpoint(request: Request) -> Response:
+            principal = self._access.principal(request)
+            if principal is None:
+                return RedirectResponse(f"/login?next={quote(request.url.path)}", status_code=303)
+            try:
+                allowed(self._access, request, role, unlimited=unlimited)
+                return await show(request, principal)
+            except Failure as exc:
+                return self._failed(request, principal, exc.status, exc.message, exc.help)
+            except StoreError as exc:
+                missing = isinstance(exc, NotFound)
+                return self._failed(
+                    request, principal, 404 if missing else 503, exc.message, exc.help
+                )
+
+        return endpoint
+
+    def _failed(
+        self, request: Request, principal: Principal, status: int, message: str, help: str
+    ) -> Response:
+        values = {"message": message, "help": help, "code": status}
+        return page(request, self._access, principal, "error.html", status=status, **values)
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    async def login(self, request: Request) -> Response:
+        """Exchange a token for a session."""
+        wrong = False
+        target = _local(request.query_params.get("next", "/"))
+        if request.method == "POST":
+            form = await _form(request)
+            target = _local(form.get("next", "/"))
+            value = self._access.session(form.get("token", ""))
+            if value is not None:
+                answer = RedirectResponse(target, status_code=303)
+                answer.set_cookie(
+                    self._access.cookie(request),
+                    value,
+                    max_age=SESSION_SECONDS,
+                    httponly=True,
+                    secure=request.url.scheme == "https",
+                    samesite="strict",
+                )
+                return answer
+            wrong = True
+        status = 401 if wrong else 200
+        return page(
+            request, self._access, None, "login.html", status=status, wrong=wrong, target=target
+        )
+
+    async def logout(self, request: Request) -> Response:
+        form = await _form(request)
+        self._require_own(request, form)
+        answer = RedirectResponse("/login", status_code=303)
+        answer.delete_cookie(self._access.cookie(request), path="/")
+        return answer
+
+    def _require_own(self, request: Request, form: dict[str, str]) -> None:
+        """Refuse a form that another site sent. Raises Failure."""
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        own = self._access.is_own_form(request, form.get("form_token", ""))
+        if site not in ("same-origin", "none") or not own:
+            raise Failure(403, "not-allowed", "the form is not from a page of this session")
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def overview(self, request: Request, principal: Principal) -> Response:
+        figures = await in_thread(overview, self._service, principal)
+        return page(request, self._access, principal, "overview.html", **figures)
+
+    async def decisions(self, request: Request, principal: Principal) -> Response:
+        given = {k: v for k, v in request.query_params.items() if v}
+        try:
+            query = DecisionsQuery.model_validate({**given, "limit": _PAGE})
+        except ValidationError as exc:
+            error = exc.errors()[0]
+            field = ".".join(map(str, error["loc"]))
+            raise Failure(400, "invalid", f"`{field}`: {error['msg']}") from exc
+        rows, lines = await in_thread(
+            views.decisions, self._service, principal, wanted_of(query), limit=_PAGE
+        )
+        older = None
+        if len(rows) == _PAGE:
+            older = "/decisions?" + urlencode({**given, "after": rows[-1].id})
+        return page(
+            request,
+            self._access,
+            principal,
+            "decisions.html",
+            lines=lines,
+            older=older,
+            outcomes=[outcome.value for outcome in Outcome],
+            export="/api/v1/export/decisions?" + urlencode(given),
+        )
+
+    async def decision(self, request: Request, principal: Principal) -> Response:
+        wanted = request.path_params["id"]
+        stored = await in_thread(views.stored_decision, self._service, principal, wanted)
+        told = views.decision(principal, stored)
+        node = request.query_params.get("why_not", "").strip()
+        answer = ""
+        if node and not principal.limited:
+            try:
+                found = await in_thread(views.why_not, self._service, stored, node[:253])
+                answer = found["text"]
+            except Failure as exc:
+                answer = exc.message
+        return page(
+            request,
+            self._access,
+            principal,
+            "decision.html",
+            told=told,
+            node=node,
+            answer=answer,
+            instants=await in_thread(self._instants, stored.row.rule_set_digest),
+        )
+
+    def _instants(self, digest: str) -> frozenset[str]:
+        """Criteria whose values are instants; none where the rule set is gone."""
+        try:
+            return instant_criteria(self._service.store.read.rule_set(digest))
+        except NotFound:
+            return frozenset()
+
+    async def workload(self, request: Request, principal: Principal) -> Response:
+        namespace, name = request.path_params["namespace"], request.path_params["name"]
+        if not principal.sees(namespace):
+            raise Failure(404, "not-found", "there is no such workload")
+        wanted = {"namespace": namespace}
+        rows, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=500)
+        victims = await in_thread(self._service.store.read.victims_of, [r.id for r in rows])
+        hit = [
+            (line, victim)
+            for row, line in zip(rows, lines, strict=True)
+            for victim in victims.get(row.id, ())
+            if victim.pod.startswith(f"{namespace}/")
+            and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
+        ]
+        title = f"{namespace}/{name}"
+        return page(request, self._access, principal, "workload.html", title=title, hit=hit)
+
+    async def node(self, request: Request, principal: Principal) -> Response:
+        name = request.path_params["name"]
+        wanted = {"node": name}
+        _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
+        pods = []
+        for row in await in_thread(self._service.store.state.clusters):
+            _, found = await in_thread(
+                views.state, self._service, row.name, "pods", revision=None, at_ms=None
+            )
+            pods += [(row.name, p) for p in found if p.spec.node_name == name]  # type: ignore[union-attr]
+        pods.sort(key=lambda one: -(one[1].spec.priority or 0))  # type: ignore[union-attr]
+        return page(
+            request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
+        )
+
+    async def rules(self, request: Request, principal: Principal) -> Response:
+        found = await in_thread(views.rule_sets, self._service)
+        return page(request, self._access, principal, "rules.html", found=found)
+
+    async def rule_set(self, request: Request, principal: Principal) -> Response:
+        found = await in_thread(views.rule_set, self._service, request.path_params["name"])
+        told = views.described(found)
+        other = request.query_params.get("diff", "")
+        changes = None
+        if other:
+            old = await in_thread(views.rule_set, self._service, other[:253])
+            changes = views.differences(old, found)
+        return page(
+            request,
+            self._access,
+            principal,
+            "rule_set.html",
+            told=told,
+            other=other,
+            changes=changes,
+        )
+
+    async def compare(self, request: Request, principal: Principal) -> Response:
+        from policy.audit.recorded import Comparing, Skipped
+
+        rules = request.query_params.get("rules", "")
+        found: list[Any] = []
+        skipped = 0
+        if rules:
+            chosen = await in_thread(views.rule_set, self._service, rules[:253])
+            rows = await in_thread(self._service.store.read.decisions, limit=200)
+            ids = sorted(row.id for row in rows)
+            judged = await in_thread(lambda: list(Comparing(chosen)(self._service.store, ids)))
+            found = [one for one in judged if not isinstance(one, Skipped)]
+            skipped = len(judged) - len(found)
+        changed = [one for one in reversed(found) if one.change.value != "same"]
+        names = [one["name"] for one in views.rule_sets(self._service) if one["shipped"]]
+        return page(
+            request,
+            self._access,
+            principal,
+            "compare.html",
+            rules=rules,
+            names=names,
+            total=len(found),
+            skipped=skipped,
+            changed=changed,
+        )
+
+    async def environments(self, request: Request, principal: Principal) -> Response:
+        rows = await in_thread(self._service.store.read.environments)
+        found = [views.environment(row) for row in rows]
+        return page(request, self._access, principal, "environments.html", found=found)
+
+    async def environment(
+        self, request: Request, principal: Principal, *, message: str = "", status: int = 200
+    ) -> Response:
+        store = self._service.store
+        row = await in_thread(store.read.environment, request.path_params["name"])
+        activations = await in_thread(store.read.activations, row.name)
+        return page(
+            request,
+            self._access,
+            principal,
+            "environment.html",
+            status=status,
+            told=views.environment(row),
+            activations=[views.activation(one) for one in activations],
+            names=[one["name"] for one in views.rule_sets(self._service) if one["shipped"]],
+            message=message,
+        )
+
+    async def sql(self, request: Request, principal: Principal) -> Response:
+        text = request.query_params.get("q", "")[:10_000]
+        name = request.query_params.get("saved", "")
+        result, error = None, ""
+        parameters: dict[str, Any] = {}
+        if name and not text:
+            saved = saved_query(name[:80])
+            text = saved.sql
+            parameters = {p: DEFAULTS[p] for p in saved.parameters}
+        if text.strip():
+            try:
+                result = await in_thread(self._run, text, parameters)
+            except StoreError as exc:
+                error = exc.message
+        return page(
+            request,
+            self._access,
+            principal,
+            "sql.html",
+            text=text,
+            saved=list(saved_queries().values()),
+            result=result,
+            error=error,
+            limit=_SQL_ROWS,
+        )
+
+    def _run(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        with self._service.store.sql(text, parameters, timeout=10) as found:
+            rows = list(islice(found, _SQL_ROWS + 1))
+            return {
+                "columns": found.columns,
+                "rows": rows[:_SQL_ROWS],
+                "more": len(rows) > _SQL_ROWS,
+            }
+
+    # --- changing --------------------------------------------------------------------------------
+
+    async def activate(self, request: Request, principal: Principal) -> Response:
+        def change(name: str, form: dict[str, str]) -> None:
+            views.activate(
+                self._service,
+                principal,
+                name,
+                rules=form.get("rules", ""),
+                reason=form.get("reason", ""),
+            )
+
+        return await self._changed(request, principal, change)
+
+    async def roll_back(self, request: Request, principal: Principal) -> Response:
+        def change(name: str, form: dict[str, str]) -> None:
+            views.roll_back(self._service, principal, name, reason=form.get("reason", ""))
+
+        return await self._changed(request, principal, change)
+
+    async def _changed(
+        self, request: Request, principal: Principal, change: Callable[[str, dict[str, str]], None]
+    ) -> Response:
+        form = await _form(request)
+        self._require_own(request, form)
+        name = request.path_params["name"]
+        try:
+            await in_thread(change, name, form)
+        except Failure as exc:
+            return await self.environment(
+                request, principal, message=exc.message, status=exc.status
+            )
+        except StoreError as exc:
+            return await self.environment(request, principal, message=exc.message, status=409)
+        return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    content = await body_of(request, limit=64 << 10)
+    try:
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=50))
+    except ValueError as exc:
+        raise Failure(400, "bad-request", "the form cannot be read") from exc
+
+
+def _local(target: str) -> str:
+    """A path of this service; whatever leads elsewhere becomes the first page."""
+    plain = target.isprintable() and "\\" not in target
+    return target if plain and target.startswith("/") and not target.startswith("//") else "/"

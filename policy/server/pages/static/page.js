@@ -1,0 +1,10 @@
+// Times in the reader's zone, with UTC on hover. Without JavaScript they are UTC, as the heads say.
+function local(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleString();
+  }
+  for (const head of root.querySelectorAll("th")) head.textContent = head.textContent.replace(" (UTC)", "");
+}
+local(document);
+document.addEventListener("htmx:afterSwap", (event) => local(event.target.parentElement || document));

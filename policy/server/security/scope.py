@@ -1,0 +1,62 @@
+"""What a viewer who is limited to namespaces sees of a decision: only what is named here.
+
+Nothing of a pod of another namespace: no name, label, count, priority or reason. Whatever is added
+to decisions stays hidden until it is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from policy.audit.documents import document, summary
+from policy.decision.model import Victim
+from policy.server.security.access import Principal
+from policy.store import DecisionRow, StoredDecision
+
+_OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin")
+_OF_OWN: Final = ("preemptor", "priority")
+_OF_VICTIM: Final = ("pod", "node", "priority", "priority_class", "owner", "started", "evicted")
+
+
+def lines(
+    principal: Principal, rows: Sequence[DecisionRow], victims: Mapping[int, Sequence[Victim]]
+) -> list[dict[str, Any]]:
+    """Lines of a list of decisions. victims: by decision, needed for limited viewers only."""
+    return [_line(principal, row, victims.get(row.id, ())) for row in rows]
+
+
+def _line(principal: Principal, row: DecisionRow, victims: Sequence[Victim]) -> dict[str, Any]:
+    line = {**summary(row), "cluster": row.cluster, "origin": row.origin}
+    if not principal.limited:
+        return line
+    own = principal.sees(_namespace(row.preemptor))
+    shown = {name: line[name] for name in _OF_ALL}
+    shown |= {name: line[name] if own else None for name in _OF_OWN}
+    seen = [v for v in victims if principal.sees(_namespace(v.pod))]
+    return {**shown, "victims": len(seen), "cluster": row.cluster, "pdb_violations": None}
+
+
+def whole(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
+    """A decision's document."""
+    told = document(stored)
+    if not principal.limited:
+        return told
+    line = _line(principal, stored.row, stored.record.victims)
+    line["victims"] = [
+        {name: victim[name] for name in _OF_VICTIM}
+        for victim in told["victims"]
+        if principal.sees(_namespace(victim["pod"]))
+    ]
+    return line
+
+
+def concerns(principal: Principal, stored: StoredDecision) -> bool:
+    """May the viewer know that the decision exists?"""
+    if not principal.limited or principal.sees(_namespace(stored.row.preemptor)):
+        return True
+    return any(principal.sees(_namespace(v.pod)) for v in stored.record.victims)
+
+
+def _namespace(pod: str) -> str:
+    return pod.partition("/")[0]

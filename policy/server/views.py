@@ -1,0 +1,263 @@
+"""What the API and the pages show, read from the store once for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from policy.audit.documents import document, instant, verdict
+from policy.audit.why_not import WhyNotError, why_not_chosen
+from policy.cases import run_beside
+from policy.cluster import times
+from policy.cluster.objects import Node, Pod
+from policy.preemption.decide import DecisionError, decide
+from policy.rules import RuleSet
+from policy.rules.diff import compare
+from policy.rules.explain import effective_rules
+from policy.rules.files import shipped, shipped_rules
+from policy.server.http import Failure
+from policy.server.security import scope
+from policy.server.security.access import Principal
+from policy.server.service import Service
+from policy.store import ActivationRow, DecisionRow, EnvironmentRow, NotFound, StoredDecision
+
+
+def millis(text: str | None, name: str) -> int | None:
+    """An RFC 3339 instant. Raises Failure."""
+    if text is None or text == "":
+        return None
+    try:
+        return times.parse(text)
+    except ValueError as exc:
+        raise Failure(400, "invalid", f"query: `{name}`: {exc}") from exc
+
+
+def decisions(
+    service: Service, principal: Principal, wanted: Mapping[str, Any], *, limit: int
+) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
+    """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it."""
+    namespace = wanted.get("namespace")
+    if namespace and not principal.sees(namespace):
+        return [], []
+    rows = service.store.read.decisions(
+        **{**wanted, "namespaces": principal.namespaces}, limit=limit
+    )
+    victims = service.store.read.victims_of([r.id for r in rows]) if principal.limited else {}
+    return rows, scope.lines(principal, rows, victims)
+
+
+def stored_decision(service: Service, principal: Principal, wanted: str) -> StoredDecision:
+    """Raises NotFound, also where the viewer may not know of it."""
+    stored = service.store.read.decision(wanted[:80])
+    if not scope.concerns(principal, stored):
+        raise NotFound(
+            f"there is no decision `{wanted[:80]}`",
+            help="give a number or the beginning of a digest, as the list shows them",
+        )
+    return stored
+
+
+def decision(principal: Principal, stored: StoredDecision) -> dict[str, Any]:
+    """One decision with its trace, its sentence, and the call that it answers."""
+    told = scope.whole(principal, stored)
+    if principal.limited:
+        return told
+    served = None
+    if stored.served is not None:
+        served = asdict(stored.served)
+        served["arrived"] = instant(served.pop("arrived_ms"))
+    return {**told, "explanation": explanation(stored), "served": served}
+
+
+def explanation(stored: StoredDecision) -> str:
+    row = stored.row
+    return f"{row.preemptor} (priority {row.preemptor_priority}) {verdict(stored)}"
+
+
+def why_not(service: Service, stored: StoredDecision, node: str) -> dict[str, Any]:
+    try:
+        return why_not_chosen(service.store, stored, node)
+    except WhyNotError as exc:
+        raise Failure(404, "not-found", str(exc), help=exc.help) from exc
+
+
+# --- rules and environments ------------------------------------------------------------
+
+
+def rule_set(service: Service, wanted: str) -> RuleSet:
+    """A shipped rule set by name, or a stored one by digest. Never a file of the service's host."""
+    if wanted in shipped():
+        return RuleSet.load(wanted)
+    return RuleSet.from_canonical(service.store.read.rule_set(wanted[:80]))
+
+
+def rule_sets(service: Service) -> list[dict[str, Any]]:
+    """Shipped rule sets, and those that environments made active."""
+    found = [{"name": name, "digest": None, "shipped": True} for name in shipped_rules()]
+    seen = set()
+    for row in service.store.read.environments():
+        for activation in service.store.read.activations(row.name):
+            if activation.rule_set_digest not in seen:
+                seen.add(activation.rule_set_digest)
+                found.append(
+                    {
+                        "name": activation.rule_set,
+                        "digest": activation.rule_set_digest,
+                        "shipped": False,
+                    }
+                )
+    return found
+
+
+def described(rules: RuleSet) -> dict[str, Any]:
+    return {
+        "name": rules.name,
+        "digest": rules.digest,
+        "canonical": rules.canonical,
+        "rules": [asdict(rule) for rule in effective_rules(rules)],
+    }
+
+
+def differences(old: RuleSet, new: RuleSet) -> list[dict[str, Any]]:
+    return [asdict(change) for change in compare(old, new)]
+
+
+def activation(row: ActivationRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "environment": row.environment,
+        "at": instant(row.at_ms),
+        "actor": row.actor,
+        "rule_set": row.rule_set,
+        "digest": row.rule_set_digest,
+        "before": row.previous_digest,
+        "reason": row.reason,
+        "source": row.source,
+    }
+
+
+def environment(row: EnvironmentRow) -> dict[str, Any]:
+    return {
+        "environment": row.name,
+        "cluster": row.cluster,
+        "created": instant(row.created_ms),
+        "created_by": row.created_by,
+        "active": activation(row.active) if row.active else None,
+    }
+
+
+def activate(
+    service: Service, principal: Principal, name: str, *, rules: str, reason: str
+) -> dict[str, Any]:
+    """Make a rule set active; the ledger names who did it. Its cases have to pass."""
+    _need_reason(reason)
+    chosen = rule_set(service, rules)
+    failures = run_beside(rules) if rules in shipped() else ()
+    if failures:
+        raise Failure(409, "conflict", f"{len(failures)} cases of `{rules}` fail")
+    before = service.store.read.environment(name).active
+    if before is not None and before.rule_set_digest == chosen.digest:
+        raise Failure(409, "conflict", f"`{chosen.name}` is active in `{name}` already")
+    return activation(
+        service.store.record.activate(
+            name,
+            rules=chosen,
+            reason=reason,
+            source=rules,
+            at_ms=service.clock(),
+            actor=principal.name,
+        )
+    )
+
+
+def roll_back(service: Service, principal: Principal, name: str, *, reason: str) -> dict[str, Any]:
+    _need_reason(reason)
+    return activation(
+        service.store.record.roll_back(
+            name, reason=reason, at_ms=service.clock(), actor=principal.name
+        )
+    )
+
+
+def _need_reason(reason: str) -> None:
+    if not reason.strip():
+        raise Failure(400, "invalid", "the reason is empty", help="say why, for later readers")
+
+
+# --- state ------------------------------------------------------------
+
+
+def state(
+    service: Service, cluster: str, kind: str, *, revision: int | None, at_ms: int | None
+) -> tuple[int, list[Node] | list[Pod]]:
+    """The revision and its objects of a kind, by name."""
+    if at_ms is not None:
+        revision = service.store.state.revision_at(cluster, at_ms)
+    loaded = service.store.state.load(cluster, at=revision)
+    if kind == "nodes":
+        nodes = [obj for obj in loaded.objects if isinstance(obj, Node)]
+        return loaded.revision, sorted(nodes, key=lambda n: n.metadata.name)
+    pods = [obj for obj in loaded.objects if isinstance(obj, Pod)]
+    return loaded.revision, sorted(pods, key=pod_key)
+
+
+def pod_key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def dry_run(
+    service: Service, environment_name: str, *, pod: str | None, manifest: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What would be decided now; nothing is recorded."""
+    from policy.cluster.snapshot import Snapshot
+    from policy.decision.record import record_of
+    from policy.manifests import ManifestError, from_dicts
+
+    row = service.store.read.environment(environment_name)
+    active = service.store.read.active_rule_set(environment_name)
+    assert active is not None  # none was known before
+    rules = RuleSet.from_canonical(active.canonical)
+    loaded = service.store.state.load(row.cluster)
+    now_ms = service.clock()
+    snapshot = Snapshot.from_objects(
+        loaded.objects, now_ms=now_ms, state_digest=loaded.state_digest
+    )
+    if manifest is not None:
+        try:
+            (found,) = from_dicts([{"kind": "Pod", **manifest}])
+        except (ManifestError, ValueError) as exc:
+            raise Failure(400, "invalid", f"body: `manifest`: {exc}") from exc
+        assert isinstance(found, Pod)
+        pod = pod_key(found)
+        snapshot = snapshot.apply([("Pod", pod, found)])
+    if not pod:
+        raise Failure(400, "invalid", "body: give `pod` or `manifest`")
+    needs = rules.history_needs
+    history = service.store.read.history(row.cluster, needs, now_ms=now_ms) if needs else None
+    try:
+        made = decide(snapshot.at(now_ms, history=history), rules, pod)
+    except DecisionError as exc:
+        raise Failure(409, "conflict", str(exc)) from exc
+    stored = StoredDecision.unsaved(
+        record_of(made),
+        cluster=row.cluster,
+        environment=environment_name,
+        base_revision=loaded.revision,
+        at_ms=now_ms,
+        actor="",
+    )
+    return {**document(stored), "explanation": explanation(stored)}
+
+
+def exported(
+    service: Service, principal: Principal, wanted: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """All lines of a list, page by page, newest first."""
+    before: int | None = None
+    while True:
+        rows, lines = decisions(service, principal, {**wanted, "before_id": before}, limit=1000)
+        yield from lines
+        if len(rows) < 1000:
+            return
+        before = rows[-1].id

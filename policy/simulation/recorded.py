@@ -1,0 +1,191 @@
+"""A trace out of the record: what came to a cluster, how long it worked, and what else changed.
+
+Read from the versions of the state, revision by revision. An eviction by a scheduler is no event of
+the trace, because the simulation decides who is evicted: a pod that was preempted goes on in the
+next pod of its workload that comes, and both are one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from policy.cluster import times
+from policy.cluster.objects import (
+    ClusterObject,
+    Pod,
+    PodDisruptionBudget,
+    PodStatus,
+    key_of,
+)
+from policy.cluster.tables import preempted, terminated
+from policy.preemption.columns import workload_of
+from policy.scheduling.consequences import LIFE
+from policy.simulation.durations import Known, tasks
+from policy.simulation.options import Durations
+from policy.simulation.trace import Event, Trace, TraceError
+from policy.store import Store
+from policy.store.state.past import RevisionStep
+
+_AT_ONCE: Final = 200
+"""Revisions that are read together."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seen:
+    """One pod of the trace: a pod of the record, and those that took its place after evictions."""
+
+    pod: Pod  #: as it comes, or as it runs at the start
+    arrives_ms: int
+    ran_from_ms: int | None = None
+    ends_ms: int | None = None
+
+
+def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: Durations) -> Trace:
+    """The trace of a recorded cluster from an instant on, or from the oldest revision.
+
+    Raises NotFound for an unknown cluster, TraceError where nothing is recorded since then.
+    """
+    with store.reading() as view:
+        state = view.state
+        oldest = state.oldest_revision(cluster)
+        newest = state.head_revision(cluster)
+        first = oldest if since_ms is None else max(oldest, state.revision_at(cluster, since_ms))
+        if first == newest:
+            raise TraceError(
+                f"cluster `{cluster}` has not changed since then",
+                help="give an earlier `--since`, or leave it out",
+            )
+        loaded = state.load(cluster, at=first)
+        start_ms = loaded.at_ms if since_ms is None else max(loaded.at_ms, since_ms)
+        reader = _Reader(list(loaded.objects), start_ms)
+        for low in range(first, newest, _AT_ONCE):
+            for step in state.steps(cluster, low, min(low + _AT_ONCE, newest)):
+                reader.follow(step)
+    found, notes = tasks(reader.known(), start_ms=start_ms, durations=durations)
+    if since_ms is not None and loaded.at_ms > since_ms:
+        notes = ["the record begins later than asked for", *notes]
+    return Trace(
+        name=cluster,
+        start_ms=start_ms,
+        end_ms=max(start_ms + 1, reader.last_ms),
+        objects=[o for o in loaded.objects if not isinstance(o, Pod)],
+        tasks=found,
+        events=reader.events,
+        notes=notes,
+    )
+
+
+class _Reader:
+    """Goes through the revisions and keeps what became of each pod."""
+
+    def __init__(self, objects: list[ClusterObject], start_ms: int) -> None:
+        self._start = start_ms
+        self._objects: dict[tuple[str, str], ClusterObject] = {}
+        self._seen: list[_Seen] = []
+        self._by_key: dict[str, _Seen] = {}
+        self._expected: dict[str, deque[_Seen]] = defaultdict(deque)  # by workload
+        self._names: Counter[str] = Counter()
+        self.events: list[Event] = []
+        self.last_ms = start_ms
+        for obj in objects:
+            self._objects[type(obj).__name__, key_of(obj)] = obj
+            if isinstance(obj, Pod) and not terminated(obj):
+                self._comes(obj, start_ms)
+
+    def follow(self, step: RevisionStep) -> None:
+        at = max(step.at_ms, self._start)
+        self.last_ms = max(self.last_ms, at)
+        for kind, key, obj in step.changes:
+            before = self._objects.pop((kind, key), None)
+            if obj is not None:
+                self._objects[kind, key] = obj
+            if kind == "Pod":
+                assert before is None or isinstance(before, Pod)
+                assert obj is None or isinstance(obj, Pod)
+                self._pod(key, before, obj, at)
+            elif not _same_budget(before, obj):
+                self.events.append(Event(at_ms=at, change=(kind, key, obj)))
+
+    def known(self) -> Iterator[Known]:
+        for seen in self._seen:
+            yield Known(
+                pod=seen.pod,
+                arrives_ms=seen.arrives_ms,
+                ends_ms=seen.ends_ms,
+                ran_from_ms=seen.ran_from_ms,
+                truth=True,
+            )
+
+    def _pod(self, key: str, before: Pod | None, after: Pod | None, at: int) -> None:
+        if before is not None and (after is None or before.metadata.uid != after.metadata.uid):
+            self._goes(key, before, at)
+            before = None
+        if after is None:
+            return
+        if before is None:
+            if terminated(after):
+                return
+            workload = workload_of(after)
+            if self._expected[workload]:
+                self._by_key[key] = self._expected[workload].popleft()
+            else:
+                self._comes(after, at)
+        seen = self._by_key.get(key)
+        if seen is None:
+            return
+        if after.spec.node_name and (before is None or not before.spec.node_name):
+            seen.ran_from_ms = at
+        if terminated(after) and seen.ends_ms is None:
+            seen.ends_ms = at
+
+    def _comes(self, pod: Pod, at: int) -> None:
+        runs = bool(pod.spec.node_name) and at == self._start
+        created = times.parse_optional(pod.metadata.creation_timestamp)
+        arrives = created if self._start <= created <= at else at
+        seen = _Seen(pod=self._once(pod if runs else _pending(pod)), arrives_ms=arrives)
+        self._seen.append(seen)
+        self._by_key[key_of(pod)] = seen
+
+    def _once(self, pod: Pod) -> Pod:
+        """The pod under a name that no other pod of the trace has, and with a uid."""
+        key = key_of(pod)
+        self._names[key] += 1
+        number = self._names[key]
+        meta = pod.metadata
+        if number > 1:
+            meta = replace(meta, name=f"{meta.name}{LIFE}{number}", uid="")
+        return replace(pod, metadata=replace(meta, uid=meta.uid or f"{key}/{number}"))
+
+    def _goes(self, key: str, pod: Pod, at: int) -> None:
+        seen = self._by_key.pop(key, None)
+        if seen is None or seen.ends_ms is not None:
+            return
+        if preempted(pod):
+            self._expected[workload_of(pod)].append(seen)
+        else:
+            seen.ends_ms = at
+
+
+def _pending(pod: Pod) -> Pod:
+    """The pod as it came, before any scheduler saw it."""
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, deletion_timestamp=None),
+        spec=replace(pod.spec, node_name=""),
+        status=PodStatus(phase="Pending", qos_class=pod.status.qos_class),
+    )
+
+
+def _same_budget(before: ClusterObject | None, after: ClusterObject | None) -> bool:
+    """Is only a budget's status another one? The simulation counts that itself."""
+    return (
+        isinstance(before, PodDisruptionBudget)
+        and isinstance(after, PodDisruptionBudget)
+        and before.spec == after.spec
+        and before.metadata == after.metadata
+    )

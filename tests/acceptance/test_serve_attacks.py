@@ -1,0 +1,369 @@
+"""What the service refuses: the list of attacks, each over a real socket."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from policy.server.security.tokens import Role, TokenFile
+from tests.support import serving
+from tests.support.serving import Serving, preempts
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    file = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json")
+    made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
+    made["limited"] = file.create("limited", Role.VIEWER, namespaces=["team-a"], now_ms=1)
+    made["revoked"] = file.create("revoked", Role.ADMIN, namespaces=None, now_ms=1)
+    file.revoke("revoked", now_ms=2)
+    return {**made, "file": str(file._path)}
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, secrets: dict[str, str]
+) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("attacked")
+    db = str(folder / "policy.db")
+    shutil.copy(sqlite_template, db)
+    started = serving.serve(serving.filled(db), folder, "--tokens", secrets["file"])
+    started.ready()
+    call = preempts("b")[0]["request"]
+    assert (
+        started.post("/extender/preempt", call, headers=bearer(secrets["extender"])).status_code
+        == 200
+    )
+    yield started
+    log = started.log.read_text()
+    assert started.stop() == 0
+    assert [s for name, s in secrets.items() if name != "file" and s in log] == []
+    assert log.partition("Traceback")[1:] == ("", "")
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def raw(service: Serving, data: bytes, *, seconds: float = 10) -> bytes:
+    """What the socket gives to these bytes, until it is closed or silent."""
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=seconds) as sock:
+        sock.sendall(data)
+        found = b""
+        try:
+            while part := sock.recv(65536):
+                found += part
+        except TimeoutError:
+            pass
+        return found
+
+
+READS = (
+    "decisions",
+    "decisions/1",
+    "environments",
+    "rule-sets",
+    "ledger",
+    "openapi.json",
+    "events",
+)
+
+
+@pytest.mark.parametrize("path", READS)
+def test_nothing_is_read_without_a_valid_token(
+    service: Serving, secrets: dict[str, str], path: str
+) -> None:
+    """No token, a wrong one, a revoked one, half of one: 401; the extender's: 403."""
+    right = secrets["viewer"]
+    wrong = ["x", secrets["revoked"], right[:-1], right + "x", right.upper(), "é"]
+    found = {
+        service.get(
+            f"/api/v1/{path}", headers={"Authorization": f"Bearer {w}".encode()}
+        ).status_code
+        for w in wrong
+    } | {service.get(f"/api/v1/{path}").status_code}
+    refused = service.get(f"/api/v1/{path}", headers=bearer(secrets["extender"])).status_code
+    assert (found, refused) == ({401}, 403)
+
+
+def test_the_extender_takes_no_other_role(service: Serving, secrets: dict[str, str]) -> None:
+    """Only an extender's token calls it, as bearer or as the password of the URL."""
+    call = preempts("b")[0]["request"]
+    found = {
+        role: service.post("/extender/preempt", call, headers=bearer(secrets[role])).status_code
+        for role in ("viewer", "operator", "limited", "revoked")
+    }
+    assert found == {"viewer": 403, "operator": 403, "limited": 403, "revoked": 401}
+    assert service.post("/extender/preempt", call).status_code == 401
+    answer = service.post("/extender/preempt", call, auth=("any", secrets["extender"]))
+    assert answer.status_code == 200
+
+
+def test_writes_need_an_operator(service: Serving, secrets: dict[str, str]) -> None:
+    body = {"rules": "kube-1.20", "reason": "test"}
+    found = {
+        role: service.client.post(
+            f"{service.url}/api/v1/environments/prod/activations",
+            json=body,
+            headers=bearer(secrets[role]),
+        ).status_code
+        for role in ("viewer", "extender", "limited", "revoked")
+    }
+    assert found == {"viewer": 403, "extender": 403, "limited": 403, "revoked": 401}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../../../etc/passwd",
+        "/static/%2e%2e%2f%2e%2e%2fapp.py",
+        "/rules/..%2f..%2f..%2fetc%2fpasswd",
+        "/rules/%2Fetc%2Fpasswd",
+        "/api/v1/rule-sets/%2Fetc%2Fpasswd",
+        "/api/v1/rule-sets/tests%2Fcases%2Fbad_rules",
+    ],
+)
+def test_paths_do_not_leave_their_place(
+    service: Serving, secrets: dict[str, str], path: str
+) -> None:
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secrets['viewer']}\r\n"
+    answer = raw(service, (head + "Connection: close\r\n\r\n").encode())
+    assert answer.split(b" ", 2)[1] == b"404"
+    assert b"root:" not in answer
+
+
+def test_rules_of_an_activation_are_no_file(service: Serving, secrets: dict[str, str]) -> None:
+    """A path of the service's host is not read."""
+    answer = service.client.post(
+        f"{service.url}/api/v1/environments/prod/activations",
+        json={"rules": "rules/kube-1.36.yaml", "reason": "x"},
+        headers=bearer(secrets["admin"]),
+    )
+    assert answer.status_code == 404
+
+
+INJECTIONS = ("' OR 1=1 --", '"; DROP TABLE decisions; --', "1) UNION SELECT 1 --", "\\", "%00")
+
+
+@pytest.mark.parametrize("name", ["cluster", "namespace", "node", "rules", "preemptor"])
+def test_parameters_are_no_sql(service: Serving, secrets: dict[str, str], name: str) -> None:
+    """What is no name of anything finds nothing, and changes nothing."""
+    for value in INJECTIONS:
+        answer = service.get(
+            "/api/v1/decisions", params={name: value}, headers=bearer(secrets["viewer"])
+        )
+        found = answer.json().get("decisions", [])
+        assert (answer.status_code in (200, 404), found) == (True, []), (value, answer.text)
+    whole = service.get("/api/v1/decisions", headers=bearer(secrets["viewer"])).json()
+    assert whole["decisions"] != []
+
+
+def test_sql_only_reads(service: Serving, secrets: dict[str, str]) -> None:
+    for statement in ("DELETE FROM decisions", "ATTACH 'x' AS y", "PRAGMA query_only = OFF"):
+        answer = service.client.post(
+            f"{service.url}/api/v1/sql",
+            json={"sql": statement},
+            headers=bearer(secrets["admin"]),
+        )
+        assert answer.status_code >= 400, statement
+
+
+def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
+    """With the session's cookie and without the page's own token, or from another site: 403."""
+    with httpx.Client(base_url=service.url) as client:
+        done = client.post("/login", data={"token": secrets["operator"], "next": "/"})
+        assert done.status_code == 303
+        cookie = done.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        form = {"rules": "kube-1.20", "reason": "x"}
+        plain = client.post("/environments/prod/activate", data=form)
+        page = client.get("/environments/prod").text
+        token = page.partition('name="form_token" value="')[2].partition('"')[0]
+        foreign = client.post(
+            "/environments/prod/activate",
+            data={**form, "form_token": token},
+            headers={"Sec-Fetch-Site": "cross-site"},
+        )
+        api = client.post("/api/v1/environments/prod/activations", json=form)
+        assert [r.status_code for r in (plain, foreign, api)] == [403, 403, 403]
+
+
+@pytest.mark.parametrize(
+    "target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "/\n/x"]
+)
+def test_a_login_leads_nowhere_else(service: Serving, secrets: dict[str, str], target: str) -> None:
+    done = httpx.post(service.url + "/login", data={"token": secrets["viewer"], "next": target})
+    assert (done.status_code, done.headers["location"]) == (303, "/")
+
+
+def test_a_forged_session_is_none(service: Serving, secrets: dict[str, str]) -> None:
+    with httpx.Client(base_url=service.url) as client:
+        value = client.post("/login", data={"token": secrets["viewer"], "next": "/"}).cookies[
+            "policy"
+        ]
+    beginning, expires, signature = value.split(".")
+    forged = [
+        f"{beginning}.{int(expires) + 9999}.{signature}",
+        f"{beginning}.{expires}.{'0' * 64}",
+        f"..{signature}",
+        "x",
+        "",
+    ]
+    found = [
+        httpx.get(service.url + "/", headers={"Cookie": f"policy={one}"}).status_code
+        for one in forged
+    ]
+    assert found == [303] * len(forged)
+
+
+def test_bodies_have_a_limit(service: Serving, secrets: dict[str, str]) -> None:
+    """By the length that is announced, and by what comes where none is."""
+    headers = bearer(secrets["admin"])
+    head = (
+        f"POST /api/v1/sql HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {secrets['admin']}\r\nContent-Length: 104857600\r\n\r\n"
+    )
+    assert b" 413 " in raw(service, head.encode(), seconds=5).partition(b"\r\n")[0]
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(40):
+            yield b" " * (1 << 16)
+
+    answer = service.client.post(
+        f"{service.url}/api/v1/sql",
+        content=endless(),
+        headers={**headers, "Content-Type": "application/json"},
+    )
+    assert answer.status_code == 413
+
+
+def test_depth_of_json_has_a_limit(service: Serving, secrets: dict[str, str]) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    headers = {**bearer(secrets["admin"]), "Content-Type": "application/json"}
+    bodies = [deep, '{"Pod":' + deep + "}", '{"sql":' + deep + "}", "\x00", "{", '"', "null", "[]"]
+    found = {
+        service.post(path, body, headers=headers).status_code
+        for path in ("/extender/preempt", "/extender/filter", "/api/v1/sql")
+        for body in bodies
+    }
+    assert found == {400}
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+        b"0\r\n\r\nGET /x HTTP/1.1\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+        b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: +4\r\n\r\nabcd",
+        b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+    ],
+)
+def test_requests_of_two_meanings_are_refused(service: Serving, head: bytes) -> None:
+    """One answer at most, of status 4xx, and the connection is closed."""
+    answer = raw(service, head, seconds=5)
+    assert answer.count(b"HTTP/1.1 ") <= 1
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 4",))
+
+
+def test_a_slow_client_is_disconnected(service: Serving) -> None:
+    """One that sends no head; others are answered meanwhile."""
+    assert raw(service, b"GET / HT", seconds=30) == b""
+    assert service.get("/healthz").status_code == 200
+
+
+def test_names_do_not_break_headers(service: Serving, secrets: dict[str, str]) -> None:
+    answer = service.get(
+        "/api/v1/decisions",
+        params={"preemptor": "a\r\nSet-Cookie: x=1", "limit": 1},
+        headers=bearer(secrets["viewer"]),
+    )
+    assert "set-cookie" not in answer.headers
+
+
+def test_errors_tell_no_secret(service: Serving, secrets: dict[str, str]) -> None:
+    """No path of the host, no class of Python, no text of a token."""
+    texts = [
+        service.get(path, headers=bearer(secrets["admin"])).text
+        for path in ("/api/v1/decisions/zzz", "/api/v1/rule-sets/zzz", "/nowhere", "/decisions/zz")
+    ]
+    for text in texts:
+        for secret in (secrets["admin"], "Traceback", "site-packages", secrets["file"]):
+            assert secret not in text
+
+
+def test_every_answer_protects(service: Serving) -> None:
+    for path in ("/login", "/healthz", "/nowhere", "/api/v1/decisions", "/static/page.css"):
+        headers = service.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "server" not in headers
+
+
+def test_tokens_are_kept_as_hashes(secrets: dict[str, str]) -> None:
+    text = Path(secrets["file"]).read_text()
+    assert [s for name, s in secrets.items() if name != "file" and s in text] == []
+    assert Path(secrets["file"]).stat().st_mode & 0o077 == 0
+
+
+def test_without_tokens_it_listens_to_nobody_else(tmp_path: Path, sqlite_template: Path) -> None:
+    """Neither on another address, nor to another name for the loopback address."""
+    db = str(tmp_path / "policy.db")
+    shutil.copy(sqlite_template, db)
+    done = subprocess.run(
+        [sys.executable, "-m", "policy", "serve", "--db", db, "--host", "0.0.0.0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "without `--tokens`" in done.stderr) == (2, True)
+    started = serving.serve(db, tmp_path, environment="")
+    try:
+        assert started.get("/api/v1/decisions").status_code == 200
+        rebound = started.get("/api/v1/decisions", headers={"Host": "evil.example"})
+        assert rebound.status_code == 421
+    finally:
+        assert started.stop() == 0
+
+
+def test_the_document_describes_the_service(service: Serving, secrets: dict[str, str]) -> None:
+    """Requests made of the OpenAPI document get answers that it describes; none is a 5xx."""
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import status_code_conformance
+
+    headers = bearer(secrets["viewer"])
+    described: dict[str, Any] = service.get("/api/v1/openapi.json", headers=headers).json()
+    schema = schemathesis.openapi.from_dict(json.loads(json.dumps(described)))
+    for found in schema.get_all_operations():
+        operation = found.ok()
+
+        @settings(
+            max_examples=10,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def one(case: Any) -> None:
+            answer = case.call(base_url=service.url, headers=headers)
+            case.validate_response(answer, checks=[not_a_server_error, status_code_conformance])
+
+        one()

@@ -1,0 +1,249 @@
+"""The pages in a real browser: opened, used, refused; at both widths, in both colour schemes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from policy.store import Store
+from tests.support import serving
+from tests.support.serving import Serving, preempts
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PAGES = (
+    "/",
+    "/decisions",
+    "/decisions/1",
+    "/workloads/team-a/web",
+    "/nodes/w-1",
+    "/rules",
+    "/rules/kube-1.36?diff=kube-1.20",
+    "/compare?rules=max-victims",
+    "/environments",
+    "/environments/prod",
+    "/sql?saved=who-preempts-whom",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "the pages are tested with the system's chromium: `apt-get install chromium`"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tokens by role, and `file`; `limited` sees namespace team-a only."""
+    from policy.server.security.tokens import Role, TokenFile
+
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    file = TokenFile(path)
+    made = {role.value: file.create(role.value, role, namespaces=None, now_ms=1) for role in Role}
+    made["limited"] = file.create("limited", Role.VIEWER, namespaces=["team-a"], now_ms=1)
+    return {**made, "file": str(path)}
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, tokens: dict[str, str]
+) -> Iterator[Serving]:
+    """A service with decisions, also of a pod whose name, label and reason are markup."""
+    folder = tmp_path_factory.mktemp("served")
+    db = str(folder / "policy.db")
+    shutil.copy(sqlite_template, db)
+    serving.filled(db, run="a")
+    with Store.open(db) as store:
+        evil = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+        serving.activate(store, "kube-1.36", reason=evil)
+    started = serving.serve(db, folder, "--tokens", tokens["file"])
+    started.ready()
+    headers = {"Authorization": f"Bearer {tokens['extender']}"}
+    for call in preempts("a")[:6]:
+        answer = started.post("/extender/preempt", call["request"], headers=headers)
+        assert answer.status_code == 200
+    yield started
+    assert started.stop() == 0
+
+
+def opened(browser: Browser, service: Serving, token: str, **context: object) -> Page:
+    """A page that is logged in; what goes wrong in it is collected in `page.failures`."""
+    page = browser.new_context(**context).new_page()
+    failures: list[str] = []
+    page.failures = failures
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.on(
+        "console",
+        lambda m: failures.append(m.text) if m.type in ("error", "warning") else None,
+    )
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith((service.url, "data:")) else failures.append(r.url),
+    )
+    page.goto(service.url + "/login")
+    page.fill("input[name=token]", token)
+    page.click("main button")
+    return page
+
+
+UNLABELLED = """() => [...document.querySelectorAll('input,select,textarea,button')]
+    .filter(e => e.type !== 'hidden' && !e.labels?.length && !e.textContent.trim()
+        && !e.getAttribute('aria-label')).map(e => e.outerHTML)"""
+
+CONTRAST = """() => {
+  const parse = c => c.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => { const f = v => { v /= 255;
+    return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4 };
+    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b) };
+  const back = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e)
+    .backgroundColor); if (c.length < 4 || c[3] > 0) return c } return [255, 255, 255] };
+  const bad = [];
+  for (const e of document.querySelectorAll('main *, header *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+    if (e.closest('svg') || !e.offsetParent) continue;
+    const a = light(parse(getComputedStyle(e).color)), b = light(back(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) bad.push([e.tagName, e.textContent.slice(0, 40), ratio]);
+  }
+  return bad }"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
+def test_every_page_stands(
+    browser: Browser, service: Serving, tokens: dict[str, str], width: int, scheme: str
+) -> None:
+    """No error, no request elsewhere, no page wider than the window, labels and contrast."""
+    page = opened(
+        browser,
+        service,
+        tokens["viewer"],
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+    )
+    wrong = {}
+    shots = os.environ.get("POLICY_SCREENSHOTS")
+    for path in PAGES:
+        answer = page.goto(service.url + path)
+        found = {
+            "status": answer.status,
+            "wide": page.evaluate("document.documentElement.scrollWidth > innerWidth"),
+            "unlabelled": page.evaluate(UNLABELLED),
+            "contrast": page.evaluate(CONTRAST),
+            "one heading": page.locator("h1").count(),
+        }
+        if shots:
+            name = path.strip("/").partition("?")[0].replace("/", "-") or "overview"
+            page.screenshot(path=f"{shots}/{name}-{width}.png", full_page=True)
+        right = {"status": 200, "wide": False, "unlabelled": [], "contrast": [], "one heading": 1}
+        if found != right:
+            wrong[path] = found
+    assert (wrong, page.failures) == ({}, [])
+
+
+def test_decisions_are_filtered_opened_and_asked(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """With JavaScript the list changes in place, and the address is that of what is shown."""
+    page = opened(browser, service, tokens["viewer"])
+    page.goto(service.url + "/decisions")
+    page.select_option("select[name=outcome]", "preempt")
+    page.wait_for_url("**outcome=preempt**")
+    assert set(page.locator("#list .outcome").all_text_contents()) == {"preempt"}
+    page.locator("#list tbody tr:last-child td:first-child a").click()
+    page.fill("input[name=why_not]", "w-1")
+    page.click("text=Ask")
+    assert "w-1" in page.locator("#answer").inner_text()
+    assert page.failures == []
+
+
+def test_pages_work_without_javascript(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    page = opened(browser, service, tokens["viewer"], java_script_enabled=False)
+    page.goto(service.url + "/decisions")
+    page.select_option("select[name=outcome]", "preempt")
+    page.click("text=Show")
+    assert set(page.locator("#list .outcome").all_text_contents()) == {"preempt"}
+
+
+def test_an_operator_activates_and_rolls_back(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """By the forms of the page; the ledger's activation names the token."""
+    page = opened(browser, service, tokens["operator"])
+    page.goto(service.url + "/environments/prod")
+    page.fill("input[name=rules]", "max-victims")
+    page.locator("form[action$=activate] input[name=reason]").fill("fewer at once")
+    page.click("form[action$=activate] button")
+    first = page.locator("section tbody tr").first
+    assert "max-victims" in first.inner_text()
+    assert "fewer at once" in first.inner_text()
+    page.locator("form[action$=rollback] input[name=reason]").fill("too few")
+    page.click("form[action$=rollback] button")
+    assert "kube-1.36" in page.locator("section tbody tr").first.inner_text()
+    answer = service.get(
+        "/api/v1/environments/prod", headers={"Authorization": f"Bearer {tokens['viewer']}"}
+    )
+    assert [one["actor"] for one in answer.json()["activations"][:2]] == ["operator", "operator"]
+    assert page.failures == []
+
+
+def test_a_viewer_cannot_activate(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """No form is shown, and a form made by hand is refused."""
+    page = opened(browser, service, tokens["viewer"])
+    page.goto(service.url + "/environments/prod")
+    assert page.locator("form[action$=activate]").count() == 0
+    answer = page.request.post(
+        service.url + "/environments/prod/activate",
+        form={"rules": "kube-1.20", "reason": "x", "form_token": "x"},
+    )
+    assert answer.status == 403
+
+
+def test_markup_in_the_record_is_text(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """A reason that holds a script is shown, not run."""
+    page = opened(browser, service, tokens["viewer"])
+    page.goto(service.url + "/environments/prod")
+    assert page.title() == "prod · policy"
+    assert "<script>document.title" in page.content().replace("&lt;", "<").replace("&gt;", ">")
+    assert page.locator("main script, main img").count() == 0
+
+
+def test_a_limited_viewer_sees_nothing_of_others(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """Neither pages nor the API name a pod, an owner or a count of another namespace."""
+    page = opened(browser, service, tokens["limited"])
+    texts = []
+    for path in ("/", "/decisions", *(f"/decisions/{n}" for n in range(1, 7))):
+        page.goto(service.url + path)
+        texts.append(page.content())
+    headers = {"Authorization": f"Bearer {tokens['limited']}"}
+    paths = ("decisions", "export/decisions", *(f"decisions/{n}" for n in range(1, 7)))
+    texts += [service.get(f"/api/v1/{path}", headers=headers).text for path in paths]
+    assert [text for text in texts if "team-b" in text] == []
+    refused = [
+        service.get(f"/api/v1/{path}", headers=headers).status_code
+        for path in ("environments", "ledger", "queries", "clusters/default/state")
+    ]
+    assert refused == [403, 403, 403, 403]

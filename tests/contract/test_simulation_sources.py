@@ -1,0 +1,200 @@
+"""Traces that are generated, and traces out of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from msgspec.structs import replace
+
+from policy.cluster import times
+from policy.rules.problems import RulesError
+from policy.scheduling.cycle import Scheduler
+from policy.scheduling.settle import Settler, VirtualClock
+from policy.simulation.options import Durations, Options
+from policy.simulation.recorded import from_record
+from policy.simulation.run import simulate
+from policy.simulation.trace import TraceError
+from policy.simulation.workload import Generated, millis, read_workload
+from policy.store import Cause, Store
+from policy.store.journal import StoreJournal
+from tests.support.builders import NOW_MS, a_node, a_pod, objects, rule_set
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "simulation" / "workload.yaml"
+
+
+# --- generated ---------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_trace_every_time() -> None:
+    """The digest of the shipped example under two seeds: a change of it would change results."""
+    made = Generated(read_workload(EXAMPLE))
+    assert [made(0).digest, made(0).digest == made(0).digest, made(1).digest != made(0).digest] == [
+        "sha256:06488ebe8eafa46cb13066ce86ac53a6dd11b209396fab5c077c35c2b558a60b",
+        True,
+        True,
+    ]
+
+
+def test_arrivals_durations_and_sizes_are_distributed_as_the_file_says() -> None:
+    """Rates, medians, ranges and weights, over twenty seeds of the example."""
+    made = Generated(read_workload(EXAMPLE))
+    tasks = [task for seed in range(20) for task in made(seed).tasks]
+    by_kind = {
+        kind: [t for t in tasks if t.pod.metadata.name.startswith(kind)]
+        for kind in ("web", "report", "training")
+    }
+    web = sorted(t.work_ms or 0 for t in by_kind["web"])
+    start = made(0).start_ms
+    afternoon = sum(8 <= (t.arrives_ms - start) / 3_600_000 < 20 for t in by_kind["web"])
+    small = mean(
+        t.pod.spec.containers[0].resources.requests["cpu"] == "1" for t in by_kind["report"]
+    )
+    training = [t.work_ms or 0 for t in by_kind["training"]]
+    assert len(by_kind["web"]) / 20 == pytest.approx(720, rel=0.05)
+    assert web[len(web) // 2] == pytest.approx(7_200_000, rel=0.05)
+    # With the rate 1 + 0.6 cos, the half of the day around the peak has 1/2 + 0.6 / pi of it.
+    assert afternoon / len(web) == pytest.approx(0.691, abs=0.02)
+    assert len(by_kind["report"]) / 20 == pytest.approx(288 * 4.5, rel=0.05)
+    assert small == pytest.approx(0.75, abs=0.02)
+    assert len(training) == 20 * 6
+    assert 3_600_000 <= min(training) <= max(training) <= 10_800_000
+
+
+def test_another_kind_of_pods_changes_nothing_about_the_first() -> None:
+    """Each kind draws from a generator of its own."""
+    workload = read_workload(EXAMPLE)
+    alone = workload.model_copy(update={"pods": workload.pods[1:]})
+    reports = [t for t in Generated(workload)(3).tasks if t.pod.metadata.name[0] == "r"]
+    assert [t for t in Generated(alone)(3).tasks if t.pod.metadata.name[0] == "r"] == reports
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("250ms", 250), ("1h30m", 5_400_000), ("7d", 604_800_000), ("1.5s", 1500)]
+)
+def test_times(text: str, length: int) -> None:
+    """Units are put one after the other."""
+    assert millis(text) == length
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("length: 1d", "length: a day", "not a time such as"),
+        ("count: 20", "cuont: 20", "unknown key `cuont`"),
+        ("{exponential: 40m}", "{exponential: 40m, constant: 1m}", "give one of constant"),
+        ("{every: 5m}", "{every: 0s}", "`every` is longer than nothing"),
+        ("[1, 8]", "[8, 1]", "`together` is a number from 1"),
+        ("length: 1d\n", "", "missing key `length`"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """Nothing of a workload file is passed over."""
+    file = tmp_path / "workload.yaml"
+    file.write_text(EXAMPLE.read_text().replace(old, new))
+    with pytest.raises(RulesError) as caught:
+        read_workload(file)
+    assert message in str(caught.value)
+    assert "workload.yaml:" in str(caught.value)
+
+
+def test_pods_are_described_and_not_listed(tmp_path: Path) -> None:
+    """`objects` is for budgets, classes and the like."""
+    file = tmp_path / "workload.yaml"
+    pod = "objects: [{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {}}]\n"
+    file.write_text(EXAMPLE.read_text() + pod)
+    with pytest.raises(TraceError, match="`objects` holds a pod"):
+        Generated(read_workload(file))(0)
+
+
+# --- out of the record ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def test_the_record_of_a_settled_cluster_is_a_trace(store: Store) -> None:
+    """A preempted pod and the one that its owner made in its place are one pod of the trace."""
+    store.record.import_objects(
+        "default",
+        objects(
+            a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4).started(5)),
+            a_pod("high").priority(9).cpu(4),
+        ),
+        at_ms=NOW_MS,
+        source="test",
+    )
+    clock = VirtualClock(NOW_MS)
+    rules = rule_set("kube-1.36")
+    journal = StoreJournal(store, "default", actor="test", clock=clock)
+    settler = Settler(Scheduler(journal, rules, clock=clock, seed=0), rules, clock, max_cycles=100)
+    for _ in settler:
+        pass
+    high = store.state.load("default").objects
+    (placed,) = [o for o in high if o.metadata.name == "high"]
+    # 100 s later the important pod has done its work.
+    done = replace(placed, status=replace(placed.status, phase="Succeeded"))
+    store.record.import_objects("default", [done], at_ms=NOW_MS + 130_000, source="test")
+    trace = from_record(store, "default", since_ms=None, durations=Durations.OBSERVED)
+    assert (
+        [(t.key, t.running, t.work_ms, t.left_ms) for t in trace.tasks],
+        [(t.arrives_ms - NOW_MS) for t in trace.tasks],
+        (trace.start_ms - NOW_MS, trace.end_ms - NOW_MS, list(trace.events)),
+    ) == (
+        [("default/high", False, 100_000, None), ("default/low", True, None, None)],
+        [0, 0],
+        (0, 130_000, []),
+    )
+    told: list[tuple[int, str]] = []
+    simulate(
+        trace,
+        rules,
+        options=Options(length_ms=200_000),
+        on_event=lambda at, what: told.append((at - NOW_MS, what)),
+    )
+    assert told[-3:] == [
+        (30_005, "default/high started n1"),
+        (130_005, "default/high done"),
+        (130_010, "default/low started n1"),
+    ]
+
+
+def test_pods_that_come_end_and_come_again_are_different_pods(store: Store) -> None:
+    """Names are told apart; nodes that come are events; the part before `since` is left out."""
+    node, a = a_node("n1").cpu(4), a_pod("a").cpu(1)
+
+    def later(seconds: int, *parts: object) -> None:
+        store.record.change(
+            "default",
+            list(parts),
+            at_ms=NOW_MS + 1000 * seconds,
+            source="test",
+            actor="test",
+            cause=Cause.LIVE,
+        )
+
+    store.record.import_objects("default", objects(node), at_ms=NOW_MS, source="test")
+    one, two = a.pod, replace(a.pod, metadata=replace(a.pod.metadata, uid="2"))
+    later(10, ("Pod", "default/a", one))
+    later(20, ("Pod", "default/a", a.on("n1").pod))
+    later(50, ("Pod", "default/a", None))
+    later(60, ("Pod", "default/a", two))
+    later(70, ("Node", "n2", a_node("n2").cpu(4).node))
+    trace = from_record(store, "default", since_ms=NOW_MS + 5000, durations=Durations.OBSERVED)
+    assert (
+        [(t.key, t.arrives_ms - NOW_MS, t.work_ms) for t in trace.tasks],
+        [(e.at_ms - NOW_MS, e.change[:2]) for e in trace.events],
+        trace.start_ms - NOW_MS,
+    ) == (
+        [("default/a", 10_000, 30_000), ("default/a~2", 60_000, None)],
+        [(70_000, ("Node", "n2"))],
+        5_000,
+    )
+    with pytest.raises(TraceError, match="has not changed since then"):
+        from_record(store, "default", since_ms=NOW_MS + 80_000, durations=Durations.OBSERVED)
+    assert times.to_text(trace.end_ms) == "2026-11-21T00:01:10Z"
