@@ -184,7 +184,7 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
     from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.read.sessions(cluster, limit=limit)
+        found = store.read.sessions(cluster, kind="batch", limit=limit)
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
@@ -323,7 +323,7 @@ def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
         return [store.read.session(number).row for number in sorted(set(ids))]
     # An unknown cluster is an error, not a cluster without sessions.
     store.state.head_revision(cluster)
-    return sorted(store.read.sessions(cluster), key=lambda row: row.id)
+    return sorted(store.read.sessions(cluster, kind="batch"), key=lambda row: row.id)
 
 
 # --- sessions among decisions ------------------------------------------------------------------

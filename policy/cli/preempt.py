@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
+if TYPE_CHECKING:
+    from policy.scheduling.cycle import Scheduler
+
 
 @click.command("preempt")
 @click.argument("pod", metavar="NAMESPACE/NAME")
+@click.option(
+    "--group",
+    "as_group",
+    is_flag=True,
+    help="NAMESPACE/NAME is a pod group, or a member of one: run the cycle of the whole group.",
+)
 @options.db_option
 @options.cluster_option
 @options.rules_option
@@ -22,6 +32,7 @@ from policy.cli.exits import Exit
 @options.output_option
 def command(
     pod: str,
+    as_group: bool,
     db: str,
     cluster: str,
     rules: str,
@@ -36,6 +47,9 @@ def command(
     Runs one scheduling cycle: where the pod fits it is placed, otherwise the pods to evict are
     chosen. The decision, why it came about and what it changes are recorded together. The exit
     status is 0 for every decision, also for one without preemption.
+
+    With --group all pending members of a pod group are tried together; the rules have to schedule
+    pod groups, as kube-1.36-groups does.
 
     \b
     Example:
@@ -69,6 +83,8 @@ def command(
             extenders=HttpExtenders(),
         )
         session.tell_of_projections(chosen.rules, scheduler.state.snapshot)
+        if as_group or (chosen.rules.groups is not None and _group_of(scheduler, key)):
+            return _group(scheduler, key, form)
         base = scheduler.state.revision
         step = scheduler.decide(key)
         if step.recording is not None:
@@ -94,4 +110,35 @@ def command(
         output.say(
             f"recorded as decision {stored.row.id}; `policy explain {stored.row.id}` says why"
         )
+    return Exit.OK
+
+
+def _group_of(scheduler: Scheduler, key: str) -> str:
+    """The pod group of a pod; "" without one. Members are never scheduled by themselves."""
+    from policy.cluster.pod_groups import group_key
+
+    pod = scheduler.snapshot.pod(key)
+    return "" if pod is None else group_key(pod)
+
+
+def _group(scheduler: Scheduler, key: str, form: str) -> int:
+    """Run the cycle of a pod group, which a member may stand for."""
+    from policy.cli import groups_view
+    from policy.cluster import canonical
+
+    step = scheduler.decide_group(_group_of(scheduler, key) or key)
+    number = None if step.recording is None else step.recording.session_id
+    parsed = canonical.parse(step.decision.canonical.decode())
+    if form == "table":
+        groups_view.print_decision(groups_view.document(parsed, number))
+    elif form in ("json", "yaml", "jsonl"):
+        output.document(groups_view.document(parsed, number), form)
+    else:
+        from policy.cli import view
+
+        output.rows([groups_view.step_summary(step)], form, columns=view.SUMMARY)
+    if number is None:
+        output.say("nothing was recorded (--dry-run)")
+    else:
+        output.say(f"recorded as group:{number}; `policy explain group:{number}` says why")
     return Exit.OK

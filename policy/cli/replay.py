@@ -11,7 +11,7 @@ import click
 from policy.cli import options, session
 
 if TYPE_CHECKING:
-    from policy.store import Store
+    from policy.store import SessionRow, Store
 
 
 @click.command("replay")
@@ -49,7 +49,8 @@ def command(
     that is reported, and nothing else is replayed instead. Printed are the decisions that differ,
     with the first difference, and those that cannot be replayed; named ones always. The exit
     status is 5 where a decision differs, 1 where something is missing. `session:ID` is a batch
-    session, as `policy batch replay` replays it.
+    session, as `policy batch replay` replays it, `group:ID` the cycle of a pod group; `--all` and
+    `--since` replay those, too.
 
     \b
     Example:
@@ -63,6 +64,15 @@ def command(
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
         raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
+    from policy.cli import groups_view
+
+    cycles = [n for text in decisions if (n := groups_view.group_id(text)) is not None]
+    if cycles:
+        if len(cycles) < len(decisions):
+            raise options.Misused("give decisions or cycles of pod groups, not both at once")
+        options.refuse_beside("cycles of pod groups", cycles, "cluster", "jobs")
+        with session.open_store(db) as store:
+            return _groups(store, [store.read.session(n).row for n in sorted(set(cycles))], form)
     held = [number for text in decisions if (number := batch.session_id(text)) is not None]
     if held:
         if len(held) < len(decisions):
@@ -72,7 +82,7 @@ def command(
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)
-        return replay_view.printed(
+        done = replay_view.printed(
             processes.run(db, store, ids, replay_all, jobs=jobs),
             len(ids),
             noun="decision",
@@ -80,6 +90,31 @@ def command(
             named=bool(decisions),
             form=form,
         )
+        if decisions:
+            return done
+        from policy.store.record.groups import KIND
+
+        least = options.millis(since) or 0
+        rows = [r for r in store.read.sessions(cluster, kind=KIND) if r.now_ms >= least]
+        if not rows:
+            return done
+        rows.sort(key=lambda row: row.id)
+        return max(done, _groups(store, rows, form, named=False))
+
+
+def _groups(store: Store, rows: Sequence[SessionRow], form: str, *, named: bool = True) -> int:
+    """Replay cycles of pod groups."""
+    from policy.audit.group_replay import GroupReplayer
+    from policy.cli import replay_view
+
+    return replay_view.printed(
+        GroupReplayer(store).replay_all(rows),
+        len(rows),
+        noun="cycle",
+        shown=("id", "subject"),
+        named=named,
+        form=form,
+    )
 
 
 def _ids(store: Store, named: Sequence[str], cluster: str, since: datetime | None) -> Sequence[int]:

@@ -14,7 +14,7 @@ from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.scheduling.cycle import Step
+    from policy.scheduling.cycle import GroupStep, Step
     from policy.scheduling.settle import Settled
 
 
@@ -124,6 +124,12 @@ def command(
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         rule_set = chosen.rules
+        if rule_set.groups is not None and (settle or watch):
+            raise options.Misused(
+                f"rule set `{rule_set.name}` schedules pod groups, which `--settle` and `--watch` "
+                "do not do yet",
+                help="leave them out: `policy run` decides every group and pod once",
+            )
         journal = StoreJournal(
             store,
             chosen.cluster,
@@ -185,13 +191,18 @@ def _settled(result: Settled, *, since_ms: int) -> str:
     return f"{end} after {result.cycles} cycles and {passed} s of virtual time; {left} pods wait on"
 
 
-def _counted(steps: Iterable[Step], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
+def _counted(steps: Iterable[Step | GroupStep], outcomes: Counter[str]) -> Iterator[dict[str, Any]]:
     """The lines of the list, counting outcomes on the way."""
+    from policy.cli import groups_view
     from policy.cli.view import step_summary
+    from policy.scheduling.cycle import GroupStep
 
     for step in steps:
         outcomes[step.decision.outcome.value] += 1
-        yield step_summary(step)
+        if isinstance(step, GroupStep):
+            yield groups_view.step_summary(step)
+        else:
+            yield step_summary(step)
 
 
 def _print_as_they_come(lines: Iterator[dict[str, Any]], form: str) -> None:

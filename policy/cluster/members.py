@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.objects import Pod, SchedulingPodGroup
-from policy.cluster.pod_groups import KIND, group_key
+from policy.cluster.pod_groups import GROUP_MODE, KIND, disruption_mode, group_key
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import Column, Pools, terminated
+from policy.cluster.tables import Bools, Column, Pools, terminated
 
 
 def _group_id(pod: Pod, pools: Pools) -> int:
@@ -69,3 +69,15 @@ def _members(snapshot: Snapshot) -> Members:
         if not terminated(pod):
             found.setdefault(names[column[row]], []).append(row)
     return Members(by_group={key: np.array(rows, np.int64) for key, rows in found.items()})
+
+
+def leaving_together(snapshot: Snapshot) -> Bools:
+    """Pods on nodes of groups in disruption mode `PodGroup` that have several; shape (pods,)."""
+    together = np.zeros(len(snapshot.pods), dtype=np.bool_)
+    groups = groups_of(snapshot)
+    for key, rows in Members.groups(snapshot).items():
+        group = groups.get(key)
+        running = rows[snapshot.node[rows] >= 0]
+        if group is not None and running.size > 1 and disruption_mode(group) == GROUP_MODE:
+            together[running] = True
+    return together

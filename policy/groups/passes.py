@@ -96,7 +96,7 @@ class Passes(Protocol):
         """Put pods back that were taken away."""
 
     def run(self, *, whole: bool) -> PassResult:
-        """One pass. `whole`: every member is tried, and every misfit is told."""
+        """One pass. `whole`: every member is tried; else until it is certain how it ends."""
 
     def fits(self, nodes: Sequence[int]) -> PassResult:
         """Does every member fit on the node that it was given, one after the other?"""
@@ -140,6 +140,13 @@ class Task:
         """Is the quorum met once so many members are placed?"""
         return len(self.muster.assigned) + placed >= self.muster.needed
 
+    def decided(self, placed: int, *, tried: int) -> bool:
+        """Is it certain how the pass ends, after so many members were tried?"""
+        if self.groups.success is Success.ALL:
+            return placed < tried
+        left = self.size - tried
+        return self.succeeds(placed) or not self.met(placed + left) or placed + left == 0
+
     def succeeds(self, placed: int) -> bool:
         """Does the pass place the group with so many members placed?"""
         if self.groups.success is Success.ALL:
@@ -181,7 +188,7 @@ class PlainPasses:
         self._snapshot = self._snapshot.apply(changes)
 
     def run(self, *, whole: bool) -> PassResult:
-        return self._pass([None] * self._task.size)
+        return self._pass([None] * self._task.size, whole=whole)
 
     def fits(self, nodes: Sequence[int]) -> PassResult:
         return self._pass(nodes)
@@ -190,7 +197,9 @@ class PlainPasses:
         """A pass in which a member that finds no node preempts for itself."""
         return self._pass([None] * self._task.size, preempt=True)
 
-    def _pass(self, given: Sequence[int | None], *, preempt: bool = False) -> PassResult:
+    def _pass(
+        self, given: Sequence[int | None], *, whole: bool = True, preempt: bool = False
+    ) -> PassResult:
         """given: the node of each member, None where it is to be found, NOWHERE for none."""
         task = self._task
         snapshot = self._snapshot
@@ -212,9 +221,11 @@ class PlainPasses:
             nodes.append(node)
             if misfit is not None:
                 misfits[position] = misfit
-                if misfit.error:
+                if misfit.error or given[position] is not None:
                     break
             if node == NOWHERE:
+                if not whole and task.decided(count, tried=position + 1):
+                    break
                 continue
             count += 1
             pod = snapshot.pod(member.key)
@@ -223,6 +234,8 @@ class PlainPasses:
             snapshot = snapshot.apply([("Pod", member.key, placed)])
             if quorum == NOWHERE and task.met(count):
                 quorum = position
+            if not whole and task.decided(count, tried=position + 1):
+                break
         failed = any(misfit.error for misfit in misfits.values())
         fixed = all(place is not None for place in given)
         as_given = fixed and all(n == g for n, g in zip(nodes, given, strict=False))

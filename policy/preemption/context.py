@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
+from policy.cluster.members import leaving_together
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
@@ -28,6 +30,7 @@ from policy.preemption.victims import (
     dry_run,
     potential_victims,
 )
+from policy.rules.group_rules import OrdinaryVictims
 from policy.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
@@ -91,9 +94,13 @@ class Context:
     @cached_property
     def allowed(self) -> Allowed:
         """Which pods of the cluster the rules allow as victims."""
-        return allowed_victims(
+        found = allowed_victims(
             self.rules.victims.eligible, self.snapshot, self.variables, self.history
         )
+        groups = self.rules.groups
+        if groups is None or groups.units.ordinary is OrdinaryVictims.PODS:
+            return found
+        return replace(found, pods=found.pods & ~leaving_together(self.snapshot))
 
     @cached_property
     def order(self) -> NodeOrder:

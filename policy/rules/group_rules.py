@@ -28,7 +28,7 @@ class OrdinaryVictims(StrEnum):
     """What an ordinary pod's preemption takes of a group in disruption mode `PodGroup`."""
 
     PODS = "pods"  # single members
-    UNITS = "units"  # the whole group, or nothing of it
+    NONE = "none"  # nothing, where the group has several running pods
 
 
 class UnitBudgets(StrEnum):

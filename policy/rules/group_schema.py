@@ -44,8 +44,8 @@ class UnitsModel(Model):
     )
     ordinary: Annotated[OrdinaryVictims, Word] = Field(
         OrdinaryVictims.PODS,
-        description="what an ordinary pod takes of a group in disruption mode `PodGroup`: single "
-        "`pods`, or only whole `units`",
+        description="what an ordinary pod takes of a group in disruption mode `PodGroup` with "
+        "several running pods: single `pods`, or `none` of them",
     )
 
 

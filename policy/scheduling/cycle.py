@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.extenders.protocol import Extenders
+from policy.groups.decide import decide_group
 from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
 from policy.scheduling.group import DecisionGroups
-from policy.scheduling.order import DEFAULT_SCHEDULER, pending, waiting
+from policy.scheduling.group_effects import changes_of_group
+from policy.scheduling.order import DEFAULT_SCHEDULER, heads, pending, waiting
 from policy.scheduling.second_look import look_again
 from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
 
@@ -55,6 +59,19 @@ class Journal(StateJournal, Protocol):
         expected_revision: that the first one was made on. Raises StateMoved.
         """
 
+    def record_group(
+        self,
+        decision: GroupDecision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> GroupRecording:
+        """Keep the cycle of a pod group and make its changes, both or neither.
+
+        Raises StateMoved.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -62,6 +79,23 @@ class Step:
 
     decision: Decision
     recording: Recording | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecording:
+    """Where the cycle of a pod group was kept, and the state that it led to."""
+
+    session_id: int
+    revision: int
+    state_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStep:
+    """One cycle of a pod group; `recording` is None in a dry run."""
+
+    decision: GroupDecision
+    recording: GroupRecording | None
 
 
 class Scheduler:
@@ -147,6 +181,44 @@ class Scheduler:
         )
         return None if done is None else self._step(*done)
 
+    def decide_group(self, group: str) -> GroupStep:
+        """Run one cycle of a pod group (namespace/name) and keep it.
+
+        Raises DecisionError for a group that no pod names and where the rules have none, Contended
+        where others keep changing the cluster.
+        """
+        step = self.decide_group_if(group, wanted=lambda: True)
+        assert step is not None  # it was wanted all the time
+        return step
+
+    def decide_group_if(self, group: str, *, wanted: Callable[[], bool]) -> GroupStep | None:
+        """Like `decide_group`; None where the cycle is not wanted any more."""
+        done = self._tracker.commit(
+            lambda state: self._propose_group(group, state, self.rules()),
+            lambda proposal: self._journal.record_group(
+                proposal.result,
+                proposal.changes,
+                expected_revision=proposal.state.revision,
+                rules=self._rules,
+            ),
+            subject=f"the cycle of pod group `{group}`",
+            wanted=wanted,
+        )
+        if done is None:
+            return None
+        proposal, recording = done
+        return GroupStep(decision=proposal.result, recording=recording)
+
+    def _propose_group(self, group: str, state: State, rules: RuleSet) -> Proposal[GroupDecision]:
+        now_ms = self._clock()
+        history = self._journal.history(rules, now_ms=now_ms)
+        if history is not None and self._dry_run:
+            history = self._unrecorded.added_to(history, rules.history_needs, now_ms=now_ms)
+        base = state.at(now_ms, history=history)
+        decision = decide_group(base.snapshot, rules, group, seed=self._seed)
+        changes = changes_of_group(base.snapshot, decision)
+        return Proposal(state=base, result=decision, changes=changes)
+
     def _step(self, proposal: Proposal[Decision], recording: Recording | None) -> Step:
         if self._dry_run:
             self._unrecorded.note(proposal.result)
@@ -183,12 +255,16 @@ class Scheduler:
         self._rules = self._journal.active_rules() or self._rules
         return self._rules
 
-    def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step]:
+    def run(self, *, scheduler: str = DEFAULT_SCHEDULER) -> Iterator[Step | GroupStep]:
         """Decide every pod that waits now, in queue order.
 
         A pod that was placed or removed by others in the meantime is left out. Decisions are
-        recorded in groups, and given when they are recorded.
+        recorded in groups, and given when they are recorded. Where the rules schedule pod groups,
+        the first member of one brings the others with it.
         """
+        if self.rules().groups is not None:
+            yield from self._run_heads(scheduler)
+            return
         keys = pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order)
         groups = DecisionGroups(keys, self._propose, rules=self.rules, scheduler=scheduler)
         while not groups.done:
@@ -200,6 +276,18 @@ class Scheduler:
             )
             yield from [self._step(*one) for one in decided]
             groups.recorded()
+
+    def _run_heads(self, scheduler: str) -> Iterator[Step | GroupStep]:
+        """Decide pods and pod groups one after the other."""
+        for head in tuple(heads(self.snapshot, self.rules(), scheduler=scheduler)):
+            if head.group:
+                yield self.decide_group(head.group)
+            elif self.waits(head.pods[0], scheduler):
+                step = self.decide_if(
+                    head.pods[0], wanted=partial(self.waits, head.pods[0], scheduler)
+                )
+                if step is not None:
+                    yield step
 
     def waits(self, key: str, scheduler: str) -> bool:
         """Does the pod wait for that scheduler, as far as is known?"""

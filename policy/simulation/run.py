@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.objects import ClusterObject
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import Journal, Recording, Scheduler
+from policy.scheduling.cycle import GroupRecording, Journal, Recording, Scheduler
 from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Position, State, StateDelta
 from policy.simulation import figures
@@ -60,13 +61,18 @@ def simulate(
     (`objects_at_start`). None: nothing is kept. every_cycle: make also the cycles whose result is
     certain; they change nothing but the time that it takes. on_event: called with the instant (ms)
     and the words of everything that happens. Raises TraceError for rules that name
-    extenders: these answer for the cluster as it is.
+    extenders, which answer for the cluster as it is, and for rules that schedule pod groups.
     """
     options = options or Options()
     if rules.extenders:
         raise TraceError(
             f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
             help="simulate with a rule set without `extenders`",
+        )
+    if rules.groups is not None:
+        raise TraceError(
+            f"rule set `{rules.name}` schedules pod groups, which a trace does not have",
+            help=f"simulate with `{rules.name}` without `groups`, or with `kube-1.36`",
         )
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(
@@ -147,4 +153,14 @@ class Unrecorded:
         expected_revision: int,
         rules: RuleSet,
     ) -> Sequence[Recording]:
+        raise AssertionError("a dry run records nothing")
+
+    def record_group(
+        self,
+        decision: GroupDecision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> GroupRecording:
         raise AssertionError("a dry run records nothing")

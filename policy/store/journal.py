@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import Recording
+from policy.scheduling.cycle import GroupRecording, Recording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
 from policy.store.model import Cause, ChangedState, Origin
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
+from policy.store.record.groups import as_group_record
 from policy.store.record.sessions import as_record
 from policy.store.store import Store
 
@@ -112,6 +114,33 @@ class StoreJournal:
             )
             for one in recorded
         ]
+
+    def record_group(
+        self,
+        decision: GroupDecision,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> GroupRecording:
+        try:
+            recorded = self._store.record.session(
+                self._cluster,
+                as_group_record(decision),
+                changes,
+                expected_revision=expected_revision,
+                rules=rules,
+                environment=self._environment,
+                actor=self._actor,
+                at_ms=self._clock(),
+            )
+        except (StaleRevision, RuleSetChanged) as stale:
+            raise StateMoved(str(stale)) from stale
+        return GroupRecording(
+            session_id=recorded.session_id,
+            revision=recorded.revision,
+            state_digest=recorded.state_digest,
+        )
 
     def record_session(
         self,

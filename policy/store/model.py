@@ -361,8 +361,11 @@ class SessionStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """A batch session as it is recorded."""
+    """A batch session, or the cycle of a pod group, as it is recorded."""
 
+    kind: str = "batch"  #: `batch`, or `group` for one cycle of a pod group
+    subject: str = ""  #: namespace/name of the pod group; "" for a batch session
+    outcome: str = ""  #: how a group's cycle ended; "" for a batch session
     digest: str
     now_ms: int
     snapshot_digest: str
@@ -386,10 +389,13 @@ class RecordedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """A batch session as lists show it."""
+    """A batch session, or the cycle of a pod group, as lists show it."""
 
     id: int
     cluster: str
+    kind: str
+    subject: str
+    outcome: str
     digest: str
     at_ms: int
     now_ms: int

@@ -23,9 +23,6 @@ COVERED = {
         "decision_id position node victim_count pdb_violations eliminated_by "
         "criteria_values victims"
     ),
-    "candidate_violations": (
-        "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
-    ),
     "clusters": "id name",
     "csi_drivers": "cluster_id key valid_from name digest",
     "csi_nodes": "cluster_id key valid_from name digest",
@@ -66,6 +63,9 @@ COVERED = {
         "observation_id position cluster_id now_ms counted preemptor_namespace victim namespace "
         "uid node priority priority_class owner start_ms run_seconds cpu_milli memory_bytes "
         "pdb_violating evidence event_uid"
+    ),
+    "candidate_violations": (
+        "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
     ),
     "environments": (
         "id cluster_id name created_ms created_by process_uid process_user database_user"
@@ -120,7 +120,8 @@ COVERED = {
         "session_id position action operation queue job task node for_task reason detail"
     ),
     "sessions": (
-        "id cluster_id digest at_ms now_ms actor environment rule_set_id snapshot_digest "
+        "id cluster_id kind subject outcome digest at_ms now_ms actor environment rule_set_id "
+        "snapshot_digest "
         "base_revision revision seed bound_count evicted_count engine_version document "
         "process_uid process_user database_user"
     ),

@@ -118,6 +118,9 @@ def record(
     used = rule_sets.ensure(connection, RuleSetText.of(rules), at_ms=at_ms)
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,
+        "kind": session.kind,
+        "subject": session.subject,
+        "outcome": session.outcome,
         "digest": session.digest,
         "at_ms": at_ms,
         "now_ms": session.now_ms,
@@ -184,11 +187,12 @@ def sessions(
     connection: Connection,
     cluster: str | None = None,
     *,
+    kind: str | None = None,
     session_id: int | None = None,
     limit: int | None = None,
     before_id: int | None = None,
 ) -> list[SessionRow]:
-    """Batch sessions, newest first."""
+    """Batch sessions and cycles of pod groups, or those of one kind, newest first."""
     query = (
         select(
             SESSIONS,
@@ -202,6 +206,8 @@ def sessions(
     )
     if cluster is not None:
         query = query.where(CLUSTERS.c.name == cluster)
+    if kind is not None:
+        query = query.where(SESSIONS.c.kind == kind)
     if session_id is not None:
         query = query.where(SESSIONS.c.id == session_id)
     if before_id is not None:

@@ -1,0 +1,253 @@
+"""Cycles of pod groups: lines of lists, documents, and the explanation for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.audit.group_causes import Otherwise, Takers
+    from policy.scheduling.cycle import GroupStep
+
+PREFIX: Final = "group:"
+"""Before the number of a group's cycle, where decisions are named by their numbers."""
+
+
+def group_id(text: str) -> int | None:
+    """The number in `group:ID`; None where the text names no cycle of a group."""
+    number = text.removeprefix(PREFIX)
+    if number == text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", number):
+        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
+    return int(number)
+
+
+def step_summary(step: GroupStep) -> dict[str, Any]:
+    """The line of a group's cycle in a list of decisions."""
+    decision = step.decision
+    return {
+        "id": None if step.recording is None else f"{PREFIX}{step.recording.session_id}",
+        "now": session.instant(decision.now_ms),
+        "preemptor": f"{PREFIX}{decision.group}",
+        "priority": decision.group_priority,
+        "outcome": decision.outcome.value,
+        "node": "",
+        "victims": len(decision.effects.evict),
+        "pdb_violations": sum(victim.pdb_violating for victim in decision.victims),
+        "rule_set": decision.rule_set,
+    }
+
+
+def document(decision: Mapping[str, Any], number: int | None) -> dict[str, Any]:
+    """A cycle's canonical document with the number under which it is recorded."""
+    return {"id": number, **decision}
+
+
+def print_decision(document: Mapping[str, Any]) -> None:
+    """The cycle for people: how it ended, the members, the units, the victims."""
+    for line in _head(document):
+        output.line(line)
+    _print_members(document)
+    _print_units(document)
+    _print_victims(document)
+
+
+def _head(document: Mapping[str, Any]) -> Iterator[str]:
+    members = document["members"]
+    number = f" {PREFIX}{document['id']}" if document["id"] is not None else ""
+    yield f"pod group{number}: {document['group']} {_ended(document)}"
+    if document["message"]:
+        yield f"  {document['message']}"
+    yield ""
+    least = f", minCount {document['min_count']}" if document["policy"] == "gang" else ""
+    yield f"group       priority {document['group_priority']}, policy {document['policy']}{least}"
+    yield (
+        f"members     {len(members)} tried, {document['assigned']} on nodes, "
+        f"{len(document['gated'])} held back"
+    )
+    yield f"rule set    {document['rule_set']} {document['rule_set_digest']}"
+    yield f"made for    {session.instant(document['now_ms'])}"
+    preemption = document["preemption"]
+    if preemption is not None:
+        passes = preemption["passes"]
+        said = preemption["message"] or "victims found"
+        yield (
+            f"preemption  {preemption['code']}: {said}; {preemption['potential']} units may leave, "
+            f"passes run: {len(passes)}"
+        )
+    kept = _kept_from_quorum(document)
+    if kept:
+        yield f"quorum      {kept}"
+
+
+def _ended(document: Mapping[str, Any]) -> str:
+    effects = document["effects"]
+    said = {
+        "scheduled": f"is scheduled: {len(effects['bind'])} members are bound",
+        "preempting": f"preempts: {len(effects['evict'])} pods leave",
+        "unschedulable": "cannot be scheduled",
+        "error": "could not be decided",
+        "not-tried": "was not tried: every member is held back",
+    }
+    return said[document["outcome"]]
+
+
+def _kept_from_quorum(document: Mapping[str, Any]) -> str:
+    """Which member kept the quorum from being met in the first pass; "" where it was met."""
+    members = document["members"]
+    if not members or document["outcome"] == "scheduled":
+        return ""
+    placed = sum(bool(m["placed"]) for m in members) + document["assigned"]
+    missing = [m["pod"] for m in members if not m["placed"]]
+    if not missing or placed >= document["min_count"]:
+        return ""
+    return f"{placed} of {document['min_count']} without preemption; {missing[0]} found no node"
+
+
+def _print_members(document: Mapping[str, Any]) -> None:
+    rows = [
+        {
+            "member": m["pod"],
+            "priority": m["priority"],
+            "fits on": m["placed"],
+            "quorum": "met" if m["quorum"] else "",
+            "becomes": _becomes(m),
+            "message": m["message"],
+        }
+        for m in document["members"]
+    ]
+    rows += [
+        {
+            "member": g["pod"],
+            "priority": None,
+            "fits on": "",
+            "quorum": "",
+            "becomes": "held back",
+            "message": g["message"],
+        }
+        for g in document["gated"]
+    ]
+    if rows:
+        _section("members, in the order of the cycle", rows, "priority")
+
+
+def _becomes(member: Mapping[str, Any]) -> str:
+    if member["bound"]:
+        return "bound"
+    if member["nomination"] == "set":
+        return f"nominated to {member['nominated_node']}"
+    return "no longer nominated" if member["nomination"] == "clear" else "pending"
+
+
+def _print_units(document: Mapping[str, Any]) -> None:
+    preemption = document["preemption"]
+    if preemption is None or not preemption["units"]:
+        return
+    rows = [
+        {
+            "unit": unit["group"] if unit["whole"] else unit["pods"][0],
+            "pods": len(unit["pods"]),
+            "priority": unit["priority"],
+            "budget": "violated" if unit["violating"] else "",
+            "put back": "stays" if unit["reprieved"] else "leaves",
+            "because": _because(unit),
+        }
+        for unit in preemption["units"]
+    ]
+    _section("units, in the order in which they were put back", rows, "pods", "priority")
+
+
+def _because(unit: Mapping[str, Any]) -> str:
+    if unit["reprieved"]:
+        return "the group can start beside it"
+    if unit["blocked"]:
+        return f"{unit['blocked']} finds no node: {unit['blocked_message']}"
+    return "another unit stays instead"
+
+
+def _print_victims(document: Mapping[str, Any]) -> None:
+    rows = [
+        {
+            "victim": v["pod"],
+            "node": v["node"],
+            "priority": v["priority"],
+            "budget": "violated" if v["pdb_violating"] else "",
+            "deleted": "yes" if v["pod"] in document["effects"]["evict"] else "leaving already",
+        }
+        for v in document["victims"]
+    ]
+    if rows:
+        _section("victims", rows, "priority")
+
+
+def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
+    output.line()
+    output.line(title)
+    output.print_table(rows, columns=tuple(rows[0]), right=right)
+
+
+def print_causes(others: Sequence[Otherwise], room: Takers | None) -> None:
+    """What else would have come of it, and who may take the freed room."""
+    if others:
+        rows = [asdict(one) for one in others]
+        _section("with one thing changed", rows, "victims")
+    if room is not None:
+        output.line()
+        if room.reserved:
+            output.line("freed room is promised to the members: all that fit are nominated")
+        else:
+            output.line("freed room is not reserved: members that needed victims are not nominated")
+        listed = ", ".join(room.pods) or "none"
+        output.line(f"  waiting pods that would take it: {listed}")
+        if room.tried < room.waiting:
+            output.line(f"  the first {room.tried} of {room.waiting} waiting pods were tried")
+
+
+def explained(db: str, number: int, form: str) -> int:
+    """`policy explain group:ID`"""
+    from policy.audit.group_causes import otherwise, takers
+    from policy.audit.group_replay import GroupReplayer
+    from policy.audit.inputs import Incomplete
+    from policy.store.record.groups import KIND, document_of
+
+    with session.open_store(db) as store:
+        stored = store.read.session(number)
+        if stored.row.kind != KIND:
+            raise options.Misused(
+                f"session {number} is no cycle of a pod group", help=f"try `session:{number}`"
+            )
+        found = document(document_of(stored), number)
+        others: list[Otherwise] = []
+        room: Takers | None = None
+        missing = ""
+        replayer = GroupReplayer(store)
+        try:
+            snapshot, rules = replayer.situation(stored.row)
+            decision = replayer.again(stored.row)
+            others = list(otherwise(snapshot, rules, decision))
+            room = takers(snapshot, rules, decision)
+        except Incomplete as exc:
+            missing = exc.detail or ", ".join(exc.missing)
+    if form == "table":
+        print_decision(found)
+        print_causes(others, room)
+        if missing:
+            output.say(f"what else would have come of it cannot be computed: {missing}")
+        return Exit.OK
+    causes = {
+        "otherwise": [asdict(one) for one in others],
+        "freed_room": None if room is None else asdict(room),
+    }
+    if form in ("json", "yaml"):
+        output.document({**found, **causes}, form)
+    else:
+        units = (found["preemption"] or {}).get("units", [])
+        columns = ("pods", "group", "priority", "violating", "reprieved", "blocked")
+        output.rows([{k: unit[k] for k in columns} for unit in units], form, columns=columns)
+    return Exit.OK
