@@ -25,9 +25,9 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     ID is the number of a decision, or the beginning of its digest; `session:ID` is a batch
     session, as `policy batch explain` shows it, `group:ID` the cycle of a pod group, and
     `observed:ID` (or `observed:NAMESPACE/POD`, the pod's newest) a preemption by the cluster's own
-    scheduler, as `policy observed` numbers them, decided again. Shows the rule that let the pod preempt or not,
-    the filters, each candidate with its value for every criterion and what eliminated it, the
-    victims and why each had to leave. As CSV or JSON Lines: the candidates.
+    scheduler, as `policy observed` numbers them, decided again. Shows the rule that let the pod
+    preempt or not, the filters, each candidate with its value for every criterion and what
+    eliminated it, the victims and why each had to leave. As CSV or JSON Lines: the candidates.
 
     \b
     Example:

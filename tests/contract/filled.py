@@ -222,6 +222,10 @@ def fill(store: Store, cluster: str = "default") -> None:
         actor="carl",
         rules=BY_HAND,
     )
+
+
+def fill_more(store: Store, cluster: str = "default") -> None:
+    """A followed cluster and a simulation besides, so that no table is empty: four entries more."""
     observe(store, cluster)
     simulated = NewSimulation(
         digest=f"sha256:{cluster}",

@@ -11,7 +11,7 @@ from policy.store import Store, rows
 from policy.store.ledger import entries
 from policy.store.tables import METADATA, covered
 from policy.store.tables.base import LEDGER_FORMAT
-from tests.contract.filled import fill
+from tests.contract.filled import fill, fill_more
 from tests.contract.stranger import verify
 
 COVERED = {
@@ -243,8 +243,9 @@ def test_the_covered_columns_are_these() -> None:
 @pytest.fixture
 def file(database_url):
     with Store.open(database_url) as store:
-        fill(store)
-        fill(store, "other")
+        for cluster in ("default", "other"):
+            fill(store, cluster)
+            fill_more(store, cluster)
     return database_url.removeprefix("sqlite:///")
 
 

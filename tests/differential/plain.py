@@ -152,7 +152,7 @@ class Cycle:
     def run(self) -> Told:
         if not self.states:
             return self.failed("no nodes available to schedule pods")
-        self.filters = built(self.rules.filters, self.pod, self.cluster)
+        self.filters = built(self.rules, self.pod, self.cluster)
         said = self.before()
         if said is not None and said[1].error:
             return self.failed(said[1].error)
@@ -197,9 +197,7 @@ class Cycle:
         statuses: dict[str, Verdict] = {}
         no_status: list[str] = []
         names = said[1].names if said is not None else None
-        parameters = {
-            u.name: {**u.parameters, "messages": self.rules.messages} for u in self.rules.filters
-        }
+        parameters = {u.name: u.parameters for u in self.rules.filters}
         for name, state in self.states.items():
             if names is None or name in names or name == self.pod.status.nominated_node_name:
                 statuses[name] = self.fit(Trial(state, self.filters))

@@ -28,7 +28,7 @@ from policy.cluster.selectors import (
     required_nodes,
     tolerates,
 )
-from policy.rules.ruleset import FilterUse
+from policy.rules.ruleset import RuleSet
 
 SUCCESS, UNSCHEDULABLE, UNRESOLVABLE, ERROR = range(4)
 
@@ -599,6 +599,10 @@ FILTERS: Mapping[str, type[Filter]] = {
 }
 
 
-def built(uses: Iterable[FilterUse], pod: Pod, cluster: Cluster) -> list[tuple[str, Filter]]:
-    """The rule set's filters in order, for one pod."""
-    return [(use.name, FILTERS[use.name](pod, cluster, use.parameters)) for use in uses]
+def built(rules: RuleSet, pod: Pod, cluster: Cluster) -> list[tuple[str, Filter]]:
+    """The rule set's filters in order, for one pod; each knows whose texts it gives."""
+    told = {"messages": rules.messages}
+    return [
+        (use.name, FILTERS[use.name](pod, cluster, {**use.parameters, **told}))
+        for use in rules.filters
+    ]
