@@ -6,6 +6,7 @@ import sqlite3
 
 CHILDREN = [
     "decision_traces",
+    "extender_calls",
     "decision_filters",
     "decision_rules",
     "candidates",

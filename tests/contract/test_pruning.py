@@ -152,8 +152,8 @@ def test_nothing_old_nothing_pruned(store):
         "INSERT INTO nomination_ends VALUES (1, 1, 'lab/waiting', 2, NULL, 'bound', 1)",
         "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
         "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
-        " environment_id, activation_id, pruning_id, subject_digest, rows_digest, at_ms, actor,"
-        " environment, 'a', 'b', process_uid, process_user, database_user FROM ledger"
+        " environment_id, activation_id, pruning_id, observation_id, gap_id, simulation_id,"
+        " subject_digest, rows_digest, at_ms, actor, environment, 'a', 'b', process_uid, process_user, database_user FROM ledger"
         " WHERE sequence = 9",
     ],
 )
@@ -217,7 +217,7 @@ def test_prunings_are_listed_for_ever(store):
         )
         for last_hash, older, entries, decisions, versions, last in (
             (hashes[0], CUT, 6, 2, 4, 6),
-            (hashes[1], NOW + 10**9, 4, 1, 11, 10),
+            (hashes[1], NOW + 10**9, 4, 1, 22, 10),
             (hashes[2], NOW + 10**9, 1, 0, 0, 11),
         )
     ]
