@@ -54,8 +54,12 @@ def obstacles_of(
 
 
 def failing(status: Status, filtered: NodeStatuses, node: str) -> str:
-    """The filter that the pod fails on a node; where no pod may leave it, that of the beginning."""
-    return status.filter or filtered[node].filter
+    """The filter that the pod fails on a node; where no pod may leave it, that of the beginning.
+
+    "" for a node that no filter had looked at (1.28 and earlier dry-run such nodes).
+    """
+    before = filtered.get(node)
+    return status.filter or ("" if before is None else before.filter)
 
 
 def obstacles_on(

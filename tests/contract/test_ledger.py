@@ -91,7 +91,7 @@ def other_values(column, value: Any) -> list[Any]:
     """Values that a cell might be changed to, the plainest first."""
     others: list[Any]
     if isinstance(column.type, types.Json):
-        others = ['{"changed":1}', value + " "]
+        others = ['{"changed":1}', "[]" if value is None else value + " "]
     elif isinstance(column.type, types.Bool):
         others = [not value]
     elif isinstance(column.type, types.Int64):

@@ -45,6 +45,10 @@ COVERED = {
         "engine_version"
     ),
     "follow_positions": "cluster_id kind resource_version at_ms",
+    "extender_calls": (
+        "decision_id mode form caller request_digest request_bytes answer failure from_request "
+        "arrived_ms duration_us"
+    ),
     "gaps": (
         "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "
         "revision process_uid process_user database_user"
@@ -230,7 +234,7 @@ def test_a_small_chain_keeps_its_hashes() -> None:
         "sha256:5792407a534d6daaa26b8dd2fd379025c913dc2f7ef27bd43535c24404b1dee6",
         "sha256:9a9f3138ccf72b0a6c998da73643364afb1a0b913e874aee7286a02f567f005e",
         "sha256:8e7374b82b72ded35a2b5908dbaa9cebca4fec0a6cd98060531d2e9e7f181c7b",
-        "sha256:d6da8ad702b30686f4f7ec78418be5985e346e007c820c37d09ab68c04453377",
+        "sha256:883bd5df550bb571344cb9fa71ef7d8f432fb2882a16b082edf5576422b4b758",
     ]
 
 

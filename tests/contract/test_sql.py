@@ -249,7 +249,7 @@ def test_who_preempts_whom(store):
     )
     assert [tuple(r.values()) for r in rows(store, query)] == [
         ("team", "jobs", 1, 3600, "2026-09-21T14:13:20.000Z"),
-        ("team", "shop", 4, 14400, "2026-09-21T14:13:20.000Z"),
+        ("team", "shop", 2, 7200, "2026-09-21T14:13:20.000Z"),
     ]
 
 
