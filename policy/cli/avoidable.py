@@ -30,7 +30,7 @@ def command(id: str, victim: str | None, db: str, form: str) -> int:
     \b
     Example:
       policy avoidable 1
-      policy avoidable 1 --victim default/web-2 --output json
+      policy avoidable 1 --victim shop/old --output json
     """
     from msgspec import to_builtins
 

@@ -104,7 +104,7 @@ def what_if(
     \b
     Example:
       policy batch what-if --remove-node node-1
-      policy batch what-if --file queue.yaml --rules volcano
+      policy batch what-if --remove-node node-1 --rules volcano
     """
     from policy.audit.session_compare import with_objects
     from policy.audit.what_if import Supposition, suppose

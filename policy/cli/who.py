@@ -66,8 +66,8 @@ def command(
 
     \b
     Example:
-      policy who default/web-1
-      policy who checkout-7f9 --around "yesterday 14:02"
+      policy who shop/old
+      policy who shop/old --since 7d
     """
     options.need("--around", around, "within")
     options.refuse_beside("`--around`", around, "since")
