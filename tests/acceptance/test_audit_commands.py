@@ -47,7 +47,13 @@ def a_pod(name: str, priority: int, cpu: int, node: str = "") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": own, "namespace": namespace or "default"},
+        "metadata": {
+            "name": own,
+            "namespace": namespace or "default",
+            "ownerReferences": [
+                {"kind": "ReplicaSet", "name": own, "uid": f"of-{own}", "controller": True}
+            ],
+        },
         "spec": {
             "nodeName": node,
             "priority": priority,
