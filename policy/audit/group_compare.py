@@ -57,9 +57,7 @@ def compare_cycles(
             yield Skipped(id=f"{PREFIX}{row.id}", missing=missing, detail=str(exc))
 
 
-def _compared(
-    store: Store, replayer: GroupReplayer, row: SessionRow, rules: RuleSet
-) -> Comparison:
+def _compared(store: Store, replayer: GroupReplayer, row: SessionRow, rules: RuleSet) -> Comparison:
     snapshot, _ = replayer.situation(row)
     recorded = document_of(store.read.session(row.id))
     known = snapshot.history or {}

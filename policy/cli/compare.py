@@ -347,8 +347,7 @@ def _sides(before: Result, after: Result) -> list[tuple[str, str, str]]:
     places = [dict(getattr(result, "bound", ())) for result in (before, after)]
     promises = [dict(getattr(result, "nominated", ())) for result in (before, after)]
     for name, (one, other) in (("bound", places), ("nominated", promises)):
-        for pod in sorted({*one, *other}):
-            lines.append((name, _on(pod, one), _on(pod, other)))
+        lines += [(name, _on(pod, one), _on(pod, other)) for pod in sorted({*one, *other})]
     sides = [{v.pod: v for v in result.victims} for result in (before, after)]
     for pod in dict.fromkeys([*sides[0], *sides[1]]):
         cells = [_victim(side.get(pod)) for side in sides]

@@ -89,9 +89,7 @@ def test_other_victims_under_other_rules(store: Store) -> None:
         2,
         1,
     )
-    about = About(
-        recorded_rules=("a",), rules="b", rules_digest="c", cluster="default", skipped=0
-    )
+    about = About(recorded_rules=("a",), rules="b", rules_digest="c", cluster="default", skipped=0)
     assert "default/large" in page(about, summary, [found])
 
 
