@@ -47,10 +47,10 @@ class NodeAnswers:
     ) -> None:
         self._nodes = nodes
         self._predicates = tuple(c.function for c in predicates)
-        self._predicates_at = _all(hint("predicate_at", c.plugin) for c in predicates)
+        self._predicates_at = functions_of_all(hint("predicate_at", c.plugin) for c in predicates)
         self._orders = tuple(c.function for c in orders)
-        self._passing_key = _all(hint("predicate_class", c.plugin) for c in predicates)
-        self._scores_key = _all(hint("node_order_class", c.plugin) for c in orders)
+        self._passing_key = functions_of_all(hint("predicate_class", c.plugin) for c in predicates)
+        self._scores_key = functions_of_all(hint("node_order_class", c.plugin) for c in orders)
         every = np.arange(len(nodes.names), dtype=np.int64)
         self._passing = Columns(nodes, self._ask_all, self._ask_some)
         self._scores = Columns(nodes, lambda task: self._score(task, every), self._score)
@@ -68,7 +68,7 @@ class NodeAnswers:
 
         among: (nodes,) all nodes that compete, the given ones with them.
         """
-        key = _key(self._scores_key, task)
+        key = class_key(self._scores_key, task)
         if key is not None:
             return np.asarray(self._scores.of(key, task)[nodes])
         scores = np.zeros(among.size)
@@ -80,7 +80,7 @@ class NodeAnswers:
 
         Of equal nodes the first in name order. Idle and released room compete on score alone.
         """
-        passing, scores = self._class_of_passing(task), _key(self._scores_key, task)
+        passing, scores = self._class_of_passing(task), class_key(self._scores_key, task)
         if passing is None or scores is None:
             fits = self._ask_all(task) & self._nodes.room_for(task.start_request)
             nodes = np.flatnonzero(fits)
@@ -93,7 +93,7 @@ class NodeAnswers:
     # --- asking the plugins --------------------------------------------------------------------
 
     def _class_of_passing(self, task: Task) -> Hashable | None:
-        return None if self._predicates_at is None else _key(self._passing_key, task)
+        return None if self._predicates_at is None else class_key(self._passing_key, task)
 
     def _ask_all(self, task: Task) -> Bools:
         found = self._nodes.present.copy()
@@ -163,16 +163,17 @@ class Columns:
         return column.values
 
 
-Keys = tuple[Callable[[Task], Hashable | None], ...]
-
-
-def _all(functions: Iterable[Callable[..., Any] | None]) -> tuple[Callable[..., Any], ...] | None:
-    """The functions, None where one is missing."""
+def functions_of_all(
+    functions: Iterable[Callable[..., Any] | None],
+) -> tuple[Callable[..., Any], ...] | None:
+    """The functions, None where a plugin has none."""
     found = tuple(functions)
     return None if None in found else tuple(f for f in found if f is not None)
 
 
-def _key(keys: Keys | None, task: Task) -> tuple[Hashable, ...] | None:
+def class_key(
+    keys: Sequence[Callable[[Any], Hashable | None]] | None, task: Any
+) -> tuple[Hashable, ...] | None:
     """The task's key of every plugin, None where one gives none."""
     if keys is None:
         return None

@@ -35,7 +35,7 @@ class Operation(StrEnum):
     REJECT = "reject"  # no node for the task
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """What became of a step. Values are stored and never renamed."""
 
     DONE = "done"
@@ -122,7 +122,7 @@ class Step:
     task: str  #: namespace/name; "" of an operation on a whole job
     node: str  #: "" where there is none
     statement: int  #: 0 where the operation took effect at once
-    outcome: Outcome
+    outcome: StepOutcome
     claimant: str = ""  #: of an eviction: the task it makes room for
     refusal: Refusal | None = None  #: why the node did not take the task
     answer: NodeAnswer | None = None  #: the plugin answers that chose the victims
@@ -187,7 +187,7 @@ class Recorder:
         node: str,
         *,
         statement: int = 0,
-        outcome: Outcome | None = None,
+        outcome: StepOutcome | None = None,
         refusal: Refusal | None = None,
         claimant: Named | None = None,
         answer: NodeAnswer | None = None,
@@ -195,7 +195,7 @@ class Recorder:
     ) -> int:
         """Adds a step; returns its position."""
         if outcome is None:
-            outcome = Outcome.DONE if refusal is None else Outcome.FAILED
+            outcome = StepOutcome.DONE if refusal is None else StepOutcome.FAILED
         position = len(self.steps)
         if operation in _PLACEMENTS:
             self._placed[task.key] = position
@@ -224,7 +224,7 @@ class Recorder:
             task,
             "",
             statement=statement,
-            outcome=Outcome.FAILED,
+            outcome=StepOutcome.FAILED,
             rejection=rejection,
         )
 
@@ -240,7 +240,7 @@ class Recorder:
                 task="",
                 node="",
                 statement=0,
-                outcome=Outcome.DONE if limit is None else Outcome.FAILED,
+                outcome=StepOutcome.DONE if limit is None else StepOutcome.FAILED,
                 rejection=None if limit is None else Rejection(nodes={}, limit=limit),
             )
         )
@@ -265,8 +265,8 @@ class Recorder:
         """Notes that the task's last placement was taken back."""
         position = self._placed.get(task.key)
         if position is not None:
-            self.outcome(position, Outcome.DISCARDED)
+            self.outcome(position, StepOutcome.DISCARDED)
 
-    def outcome(self, position: int, outcome: Outcome) -> None:
+    def outcome(self, position: int, outcome: StepOutcome) -> None:
         """Says later what became of a step."""
         self.steps[position] = replace(self.steps[position], outcome=outcome)

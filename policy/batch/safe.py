@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy.batch.model import Job, Status, Task
+from policy.batch.model import Job, Task, TaskStatus
 from policy.batch.views import ActionView
 from policy.cluster.tables import Bools
 
@@ -38,7 +38,7 @@ def roll_back(session: ActionView, job: Job) -> None:
         return
     if _awaits_backfill(session, job):
         return
-    for status in (Status.ALLOCATED, Status.PIPELINED):
+    for status in (TaskStatus.ALLOCATED, TaskStatus.PIPELINED):
         for task in job.having(status):
             if task.key not in session.paid_for:
                 session.withdraw(task, forget=True)
@@ -49,5 +49,5 @@ def _awaits_backfill(session: ActionView, job: Job) -> bool:
     """Would the job be ready if a later backfill placed its tasks without requests?"""
     if "backfill" not in session.later_actions:
         return False
-    waiting = sum(t.start_request.is_empty for t in job.having(Status.PENDING))
+    waiting = sum(t.start_request.is_empty for t in job.having(TaskStatus.PENDING))
     return job.ready + job.waiting + waiting >= job.minimum

@@ -16,10 +16,10 @@ from policy.batch.cache import World, load
 from policy.batch.classes import NodeAnswers
 from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
-from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
+from policy.batch.model import HOLDING, BatchQueue, Job, Task, TaskStatus
 from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.recording import NodeAnswer, Operation, Recorder, StepOutcome
 from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
@@ -158,7 +158,7 @@ class Session:
             found = self._task_amounts[name] = self.shapes.amounts(name)[self.task_shape]
         return found
 
-    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]:
+    def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Resource]:
         """Per job, in order of uid, the sum of what its tasks in the statuses ask for."""
         tasks = np.array([t.index for t in self.tasks if t.status in statuses], dtype=np.int64)
         tasks = tasks[self.task_job[tasks] != NOWHERE]
@@ -233,7 +233,7 @@ class Session:
 
     # --- operations ----------------------------------------------------------------------------
 
-    def move(self, task: Task, status: Status) -> None:
+    def move(self, task: Task, status: TaskStatus) -> None:
         """Gives a task of one of the session's jobs another status."""
         job = self.jobs[task.job]
         job.move(task, status)
@@ -268,7 +268,7 @@ class Session:
 
         False where the node refuses the task, or the cluster one of the gang.
         """
-        self.move(task, Status.ALLOCATED)
+        self.move(task, TaskStatus.ALLOCATED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
         self.recorder.operation(Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal)
@@ -282,19 +282,19 @@ class Session:
         """Sends every allocated task of a job that is ready; stops where one is refused."""
         if not self.ready(job):
             return True
-        for task in job.having(Status.ALLOCATED):
+        for task in job.having(TaskStatus.ALLOCATED):
             sent = self.outbox.bind(task)
             self.recorder.operation(
-                Operation.BIND, task, task.node, outcome=None if sent else Outcome.FAILED
+                Operation.BIND, task, task.node, outcome=None if sent else StepOutcome.FAILED
             )
             if not sent:
                 return False
-            self.move(task, Status.BINDING)
+            self.move(task, TaskStatus.BINDING)
         return True
 
     def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> Refusal | None:
         """Promises a task resources of a node that are being released."""
-        self.move(task, Status.PIPELINED)
+        self.move(task, TaskStatus.PIPELINED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
         self.recorder.operation(
@@ -312,7 +312,7 @@ class Session:
             victim,
             victim.node,
             claimant=claimant,
-            outcome=None if sent else Outcome.FAILED,
+            outcome=None if sent else StepOutcome.FAILED,
         )
         if sent:
             self.release(victim)
@@ -321,14 +321,14 @@ class Session:
 
     def release(self, victim: Task) -> None:
         """What an eviction changes inside the session."""
-        self.move(victim, Status.RELEASING)
+        self.move(victim, TaskStatus.RELEASING)
         self.nodes.update(self.nodes.index[victim.node], victim)
         self.settle(victim)
         self.deallocate_event(victim)
 
     def withdraw(self, task: Task, *, forget: bool) -> None:
         """Takes a placed task back: it waits again. forget: and may go to any node."""
-        self.move(task, Status.PENDING)
+        self.move(task, TaskStatus.PENDING)
         node = self.nodes.index_of(task.node)
         if node != NOWHERE:
             self.nodes.remove(node, task)

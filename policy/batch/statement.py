@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policy.batch.model import Job, Status, Task
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
+from policy.batch.model import Job, Task, TaskStatus
+from policy.batch.recording import NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.views import ActionView
 
 
@@ -47,7 +47,7 @@ class Statement:
         That the node refuses is no error here: the original notes it and goes on.
         """
         session = self._session
-        session.move(task, Status.PIPELINED)
+        session.move(task, TaskStatus.PIPELINED)
         refusal = session.nodes.add(node, task)
         session.settle(task)
         session.allocate_event(task)
@@ -64,10 +64,10 @@ class Statement:
     def allocate(self, task: Task, node: int) -> bool:
         """Gives the task idle room; False where the node refuses, and nothing has changed."""
         session = self._session
-        session.move(task, Status.ALLOCATED)
+        session.move(task, TaskStatus.ALLOCATED)
         refusal = session.nodes.add(node, task)
         if refusal is not None:
-            session.move(task, Status.PENDING)
+            session.move(task, TaskStatus.PENDING)
             return False
         session.settle(task)
         session.allocate_event(task)
@@ -91,7 +91,7 @@ class Statement:
         for done in self._done:
             if done.operation is Operation.EVICT and not self._session.outbox.evict(done.task):
                 self._restore(done.task)
-                self._session.recorder.outcome(done.position, Outcome.FAILED)
+                self._session.recorder.outcome(done.position, StepOutcome.FAILED)
         self._close(committed=True)
         if any(done.operation is Operation.ALLOCATE for done in self._done):
             self._session.dispatch(self._job)
@@ -108,12 +108,12 @@ class Statement:
             else:
                 self._session.withdraw(done.task, forget=self._session.options.roll_back)
                 self._session.paid_for.discard(done.task.key)
-            self._session.recorder.outcome(done.position, Outcome.DISCARDED)
+            self._session.recorder.outcome(done.position, StepOutcome.DISCARDED)
         self._close(committed=False)
 
     def _restore(self, victim: Task) -> None:
         session = self._session
-        session.move(victim, Status.RUNNING)
+        session.move(victim, TaskStatus.RUNNING)
         session.nodes.update(session.nodes.index[victim.node], victim)
         session.settle(victim)
         session.allocate_event(victim)

@@ -14,7 +14,7 @@ from itertools import islice
 
 import numpy as np
 
-from policy.batch.model import Status, Task
+from policy.batch.model import Task, TaskStatus
 from policy.batch.recording import NodeAnswer, Reason, Rejection
 from policy.batch.resources import (
     CPU_EPSILON,
@@ -140,7 +140,7 @@ class VictimSearch:
         potential = [
             held.task
             for held in session.nodes.tasks(node)
-            if held.status is Status.RUNNING and self._asks_about(held.task)
+            if held.status is TaskStatus.RUNNING and self._asks_about(held.task)
         ]
         accepted, vetoes = self._ask(potential)
         ordered = tuple(self._order(accepted))

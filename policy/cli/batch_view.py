@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policy.batch.explaining import limit_in_words, why_waiting
 from policy.batch.figures import LIMITS
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Step
+from policy.batch.recording import NodeAnswer, Operation, Step, StepOutcome
 from policy.cli import output, session
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def notes(result: SessionResult) -> list[dict[str, str]]:
 
 
 def _done(result: SessionResult, operation: Operation) -> list[Step]:
-    return [s for s in result.steps if s.operation is operation and s.outcome is Outcome.DONE]
+    return [s for s in result.steps if s.operation is operation and s.outcome is StepOutcome.DONE]
 
 
 def _placed(shown: Shown, steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -391,7 +391,7 @@ def _statements(result: SessionResult, numbers: set[int]) -> Iterator[str]:
     for statement in result.statements:
         if statement.id in numbers:
             steps = ", ".join(str(position + 1) for position in statement.steps)
-            done = any(result.steps[i].outcome is Outcome.DONE for i in statement.steps)
+            done = any(result.steps[i].outcome is StepOutcome.DONE for i in statement.steps)
             end = "committed" if statement.committed else "kept, not sent" if done else "discarded"
             if statement.committed and not done:
                 end = "nothing to commit"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
-from policy.batch.model import BatchQueue, Job, Status, Task
+from policy.batch.model import BatchQueue, Job, Task, TaskStatus
 from policy.batch.recording import Reason, Rejection
 from policy.batch.safe import roll_back
 from policy.batch.views import ActionView
@@ -47,7 +47,7 @@ class Allocate(Action):
 
 def _waiting(session: ActionView, job: Job) -> Heap[Task]:
     tasks: Heap[Task] = Heap(session.task_order.key)
-    for task in job.having(Status.PENDING):
+    for task in job.having(TaskStatus.PENDING):
         if not task.best_effort:
             tasks.push(task)
     return tasks

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.actions.base import Action
-from policy.batch.model import Status, Task
+from policy.batch.model import Task, TaskStatus
 from policy.batch.recording import Rejection
 from policy.batch.safe import roll_back
 from policy.batch.views import ActionView
@@ -21,7 +21,7 @@ class Backfill(Action):
 
     def run(self, session: ActionView) -> None:
         for job in session.jobs.values():
-            for task in job.having(Status.PENDING):
+            for task in job.having(TaskStatus.PENDING):
                 if task.start_request.is_empty and not _place(session, task):
                     session.recorder.reject(task, Rejection(nodes=session.rejected(task)))
             roll_back(session, job)

@@ -13,7 +13,7 @@ import numpy as np
 
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
-from policy.batch.model import Job, Status, Task, in_queues
+from policy.batch.model import Job, Task, TaskStatus, in_queues
 from policy.batch.resources import Amounts
 from policy.batch.safe import idle_node, may_grow, roll_back
 from policy.batch.statement import Statement
@@ -34,13 +34,13 @@ class _Preemption:
     def __init__(self, session: ActionView) -> None:
         self._session = session
         #: every job that waits for something, in order of uid
-        self._waiting = [j for j in session.jobs.values() if j.count(Status.PENDING)]
+        self._waiting = [j for j in session.jobs.values() if j.count(TaskStatus.PENDING)]
         self._jobs: dict[str, Heap[Job]] = {}
         self._tasks: dict[str, Heap[Task]] = {}
         for job in self._waiting:
             self._jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
             tasks: Heap[Task] = Heap(session.task_order.key)
-            for task in job.having(Status.PENDING):
+            for task in job.having(TaskStatus.PENDING):
                 tasks.push(task)
             self._tasks[job.uid] = tasks
 

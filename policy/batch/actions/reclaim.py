@@ -11,7 +11,7 @@ import numpy as np
 
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
-from policy.batch.model import BatchQueue, Job, Status, Task
+from policy.batch.model import BatchQueue, Job, Task, TaskStatus
 from policy.batch.resources import Amounts, Resource
 from policy.batch.safe import idle_node, roll_back
 from policy.batch.victims import VictimSearch
@@ -31,10 +31,10 @@ class Reclaim(Action):
             if job.queue not in seen:
                 seen.add(job.queue)
                 queues.push(session.queue_of(job))
-            if job.count(Status.PENDING):
+            if job.count(TaskStatus.PENDING):
                 jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
                 of_job = tasks[job.uid] = Heap(session.task_order.key)
-                for task in job.having(Status.PENDING):
+                for task in job.having(TaskStatus.PENDING):
                     of_job.push(task)
         while queues:
             queue = queues.pop()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policy.batch.figures import QueueFigures
-from policy.batch.model import HOLDING, BatchQueue, Status, Task
+from policy.batch.model import HOLDING, BatchQueue, Task, TaskStatus
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
 from policy.batch.resources import Resource, difference, minimum, share
@@ -75,7 +75,7 @@ class Proportion(Plugin):
         """One account per queue that has a job in the session, in order of name."""
         accounts: dict[str, _Account] = {}
         holding = self._session.requests_of(HOLDING)
-        pending = self._session.requests_of({Status.PENDING})
+        pending = self._session.requests_of({TaskStatus.PENDING})
         for job in self._session.jobs.values():
             queue = self._session.queue_of(job)
             account = accounts.get(queue.name)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from policy.batch.heap import Heap
-from policy.batch.model import HOLDING, Status
+from policy.batch.model import HOLDING, TaskStatus
 from policy.batch.recording import Reason, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
@@ -166,7 +166,7 @@ def _may_go_on(job: Job) -> bool:
     """May the job still come to its minimum, although tasks of some roles found no node?"""
     if job.minimum == len(job.tasks):
         return False
-    pending = roles_of(job.in_statuses({Status.PENDING}))
+    pending = roles_of(job.in_statuses({TaskStatus.PENDING}))
     if job.minimum < sum(job.roles.values()):
         left = sum(n for role, n in pending.items() if role not in job.failed_roles)
         return job.ready + left >= job.minimum

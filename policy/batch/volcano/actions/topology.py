@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.statement import Statement
@@ -89,7 +89,7 @@ class TopologySearch:
             return kept
         finally:
             for victim in gone:
-                if victim.status is Status.RELEASING:
+                if victim.status is TaskStatus.RELEASING:
                     session.restore(victim, before[victim.index])
             session.simulating = False
 

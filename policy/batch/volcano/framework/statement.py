@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policy.batch.model import Status
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
+from policy.batch.model import TaskStatus
+from policy.batch.recording import NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.volcano.framework.model import Job, Task
 
 if TYPE_CHECKING:
@@ -48,16 +48,16 @@ class Statement:
 
     def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> bool:
         """Promises the task room of a node; False where the node refuses it."""
-        return self._put(Operation.PIPELINE, Status.PIPELINED, task, node, answer)
+        return self._put(Operation.PIPELINE, TaskStatus.PIPELINED, task, node, answer)
 
     def allocate(self, task: Task, node: int) -> bool:
         """Gives the task idle room of a node; False where the node refuses it."""
-        return self._put(Operation.ALLOCATE, Status.ALLOCATED, task, node, None)
+        return self._put(Operation.ALLOCATE, TaskStatus.ALLOCATED, task, node, None)
 
     def _put(
         self,
         operation: Operation,
-        status: Status,
+        status: TaskStatus,
         task: Task,
         node: int,
         answer: NodeAnswer | None,
@@ -97,7 +97,7 @@ class Statement:
                 session.restore(done.task)
             else:
                 session.withdraw(done.task)
-            session.recorder.outcome(done.position, Outcome.DISCARDED)
+            session.recorder.outcome(done.position, StepOutcome.DISCARDED)
             self._undone.append(done.position)
 
     # --- ending --------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from policy.batch.figures import QueueFigures
 from policy.batch.limits import Limit, Rule
-from policy.batch.model import HOLDING, Status
+from policy.batch.model import HOLDING, TaskStatus
 from policy.batch.resources import Resource
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
@@ -83,7 +83,7 @@ def accounts_of(session: Session, queues: Iterable[str]) -> dict[str, Account]:
     """What the jobs of the queues hold, ask for and have reserved; in order of name."""
     accounts = {name: Account(session.queues[name]) for name in sorted(queues)}
     holding = session.requests_of(HOLDING)
-    pending = session.requests_of({Status.PENDING})
+    pending = session.requests_of({TaskStatus.PENDING})
     for name, account in accounts.items():
         if name in holding:
             resources.add(account.allocated, holding[name])
