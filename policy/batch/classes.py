@@ -21,11 +21,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.batch.choosing import Chosen, best_of
 from policy.batch.functions import Consulted, Scores
 from policy.batch.model import Task
 from policy.batch.nodes import Nodes
 from policy.batch.resources import Resource
-from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.cluster.tables import Bools, Ints
 
 KEPT: Final = 64
 """Columns of a kind kept at a time; the one that was used longest ago goes first."""
@@ -75,8 +76,8 @@ class NodeAnswers:
         scores[among] = self._score(task, np.flatnonzero(among))
         return np.asarray(scores[nodes])
 
-    def best_with_room(self, task: Task) -> int:
-        """The best node that passes and has idle or released room for the task; NOWHERE if none.
+    def best_with_room(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle or released room for the task; None if none.
 
         Of equal nodes the first in name order. Idle and released room compete on score alone.
         """
@@ -84,11 +85,12 @@ class NodeAnswers:
         if passing is None or scores is None:
             fits = self._ask_all(task) & self._nodes.room_for(task.start_request)
             nodes = np.flatnonzero(fits)
-            return int(nodes[np.argmax(self._score(task, nodes))]) if nodes.size else NOWHERE
+            rated = np.full(fits.size, -np.inf)
+            rated[nodes] = self._score(task, nodes)
+            return best_of(rated, self._nodes.names)
         need = _hashable(task.start_request)
         rated = self._with_room.of((passing, scores, need), task)
-        best = int(np.argmax(rated)) if rated.size else NOWHERE
-        return best if best != NOWHERE and rated[best] > -np.inf else NOWHERE
+        return best_of(rated, self._nodes.names)
 
     # --- asking the plugins --------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from policy.batch.choosing import Chosen, best_of
 from policy.batch.model import Job, Task, TaskStatus
 from policy.batch.views import ActionView
 from policy.cluster.tables import Bools
@@ -17,15 +18,15 @@ def may_grow(session: ActionView, task: Task) -> bool:
     return not session.overused(session.queue_of(session.jobs[task.job]))
 
 
-def idle_node(session: ActionView, task: Task, passing: Bools) -> int | None:
+def idle_node(session: ActionView, task: Task, passing: Bools) -> Chosen | None:
     """The best node that has idle room for the task, where rules ask to look for one first."""
     if not session.options.fit_first or not may_grow(session, task):
         return None
     fits = passing & session.nodes.idle.covering(task.start_request)
     nodes = np.flatnonzero(fits)
-    if not nodes.size:
-        return None
-    return session.best(nodes, session.scores(task, nodes, among=fits))
+    rated = np.full(fits.size, -np.inf)
+    rated[nodes] = session.scores(task, nodes, among=fits)
+    return best_of(rated, session.nodes.names)
 
 
 def roll_back(session: ActionView, job: Job) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policy.batch.model import Job, Task, TaskStatus
-from policy.batch.recording import NodeAnswer, Operation, Rejection, StepOutcome
+from policy.batch.recording import Choice, NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.views import ActionView
 
 
@@ -41,7 +41,9 @@ class Statement:
         self._session.paid_for.add(claimant.key)
         self._done.append(_Done(Operation.EVICT, victim, position))
 
-    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None) -> None:
+    def pipeline(
+        self, task: Task, node: int, answer: NodeAnswer | None, choice: Choice | None = None
+    ) -> None:
         """Promises the task room that its victims leave.
 
         That the node refuses is no error here: the original notes it and goes on.
@@ -58,10 +60,11 @@ class Statement:
             statement=self.id,
             refusal=refusal,
             answer=answer,
+            choice=choice,
         )
         self._done.append(_Done(Operation.PIPELINE, task, position))
 
-    def allocate(self, task: Task, node: int) -> bool:
+    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
         """Gives the task idle room; False where the node refuses, and nothing has changed."""
         session = self._session
         session.move(task, TaskStatus.ALLOCATED)
@@ -72,7 +75,11 @@ class Statement:
         session.settle(task)
         session.allocate_event(task)
         position = session.recorder.operation(
-            Operation.ALLOCATE, task, session.nodes.names[node], statement=self.id
+            Operation.ALLOCATE,
+            task,
+            session.nodes.names[node],
+            statement=self.id,
+            choice=choice,
         )
         self._done.append(_Done(Operation.ALLOCATE, task, position))
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.actions.base import Action
+from policy.batch.choosing import by_name
 from policy.batch.model import Task, TaskStatus
 from policy.batch.recording import Rejection
 from policy.batch.safe import roll_back
@@ -28,13 +29,15 @@ class Backfill(Action):
 
 
 def _place(session: ActionView, task: Task) -> bool:
-    node = 0
+    node = refused = 0
     while True:
         # Asked again after every refusal: it may have changed what predicates look at.
         passing = np.flatnonzero(session.passing(task)[node:])
         if not passing.size:
             return False
         node += int(passing[0])
-        if session.allocate(task, node):
+        usable = refused + int(passing.size)
+        if session.allocate(task, node, by_name(node, nodes=usable, passed_over=refused).choice):
             return True
         node += 1
+        refused += 1

@@ -54,13 +54,18 @@ def _in_order(session: Session) -> list[Task]:
 
 
 def _place(session: Session, task: Task) -> None:
-    nodes = np.flatnonzero(session.answers.passing(task))
-    if not nodes.size:
+    best = session.answers.best(task, np.flatnonzero(session.answers.passing(task)))
+    if best is None:
         session.recorder.reject(task, Rejection(nodes=session.answers.rejected(task)))
         return
-    node = session.answers.best(task, nodes)
-    refusal = session.put(task, node, TaskStatus.ALLOCATED)
-    session.recorder.operation(Operation.ALLOCATE, task, session.nodes.names[node], refusal=refusal)
+    refusal = session.put(task, best.node, TaskStatus.ALLOCATED)
+    session.recorder.operation(
+        Operation.ALLOCATE,
+        task,
+        session.nodes.names[best.node],
+        refusal=refusal,
+        choice=best.choice,
+    )
     job = session.jobs[task.job]
     if refusal is None and session.dispatch.ready(job):
         for placed in job.having(TaskStatus.ALLOCATED):

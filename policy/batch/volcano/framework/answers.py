@@ -13,11 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.batch.choosing import Chosen, best_of, by_name, chosen
 from policy.batch.classes import Columns, class_key, functions_of_all
+from policy.batch.recording import ChoiceRule
 from policy.batch.volcano.framework.dispatch import Dispatch
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.nodes import Floats, Nodes
-from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.cluster.tables import Bools, Ints
 from policy.filters.base import SUCCESS, UNRESOLVABLE, Codes
 
 _NO: Final = -np.inf
@@ -92,23 +94,27 @@ class NodeAnswers:
             found += order(task, nodes)
         return found
 
-    def best(self, task: Task, nodes: Ints) -> int:
-        """The best of the nodes; of equal ones the first in name order."""
-        if nodes.size == 1:
-            return int(nodes[0])
-        return int(nodes[np.argmax(self.scores(task, nodes))])
+    def best(self, task: Task, nodes: Ints) -> Chosen | None:
+        """The best of the nodes, of equal ones the first in name order; None where there is none.
 
-    def best_idle(self, task: Task) -> int | None:
-        """The best node that passes and has idle room, NOWHERE if none.
+        nodes: in name order.
+        """
+        if nodes.size <= 1:
+            return by_name(int(nodes[0]), nodes=1) if nodes.size else None
+        scores = self.scores(task, nodes)
+        node = int(nodes[np.argmax(scores)])
+        return chosen(node, nodes, scores, self._nodes.names, tie=ChoiceRule.FIRST_NAME)
 
-        None where that is not known without looking at all nodes.
+    def best_idle(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle room.
+
+        None where there is none, or where that is not known without looking at all nodes.
         """
         passing, scores = self.class_of(task), class_key(self._score_keys, task)
         if passing is None or scores is None:
             return None
         rated = self._rated.of((passing, scores, self._nodes.needs[task.shape]), task)
-        best = int(np.argmax(rated)) if rated.size else NOWHERE
-        return best if best != NOWHERE and rated[best] > _NO else NOWHERE
+        return best_of(rated, self._nodes.names)
 
     # --- asking the plugins --------------------------------------------------------------------
 

@@ -111,6 +111,7 @@ class VictimSearch:
             victims=tuple(t.key for t in said.tasks),
             verdict=verdict,
             tier=said.tier,
+            protections=session.dispatch.protections(self._kind, self._claimant, potential, said),
         )
         return Found(victims=said.tasks, enough=enough, answer=answer)
 
