@@ -15,7 +15,6 @@ from policy.cli import output, session
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
-    from policy.batch.rules import BatchRules
     from policy.scheduling.sessions import CompletedSession
     from policy.store import SessionRow, StoredSession
 
@@ -40,6 +39,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "id": row.id,
         "cluster": row.cluster,
         "now": session.instant(row.now_ms),
+        "environment": row.environment,
         "rule_set": row.rule_set,
         "base_revision": row.base_revision,
         "revision": row.revision,
@@ -75,14 +75,14 @@ class Shown:
         return {"job": job, "queue": self.queues.get(job, "")}
 
 
-def shown_now(held: CompletedSession, *, cluster: str, rules: BatchRules) -> Shown:
+def shown_now(held: CompletedSession, *, cluster: str) -> Shown:
     """A session that was just held."""
     made = held.recording
     return Shown(
         id=None if made is None else made.session_id,
         cluster=cluster,
         now_ms=held.now_ms,
-        rule_set=rules.name,
+        rule_set=held.rules.name,
         base_revision=held.base_revision,
         revision=None if made is None or not held.result.changes else made.revision,
         result=held.result,

@@ -227,6 +227,8 @@ def _loaded(source: str, db: str) -> RuleSet:
     with session.open_store(db) as store:
         active = store.read.active_rule_set(source)
     assert active is not None
+    if active.batch:
+        raise options.Misused(f"environment `{source}` holds rules of batch sessions")
     return RuleSet.from_canonical(active.canonical)
 
 

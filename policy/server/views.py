@@ -217,6 +217,9 @@ def dry_run(
     row = service.store.read.environment(environment_name)
     active = service.store.read.active_rule_set(environment_name)
     assert active is not None  # none was known before
+    if active.batch:
+        message = f"environment `{environment_name}` holds rules of batch sessions"
+        raise Failure(400, "invalid", message)
     rules = RuleSet.from_canonical(active.canonical)
     loaded = service.store.state.load(row.cluster)
     now_ms = service.clock()
