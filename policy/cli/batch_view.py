@@ -410,5 +410,6 @@ def _vetoes(steps: Iterable[Step]) -> Iterator[str]:
                     f"step {step.position + 1}, {answer.node}: {plugin} spares {', '.join(spared)}"
                 )
         if rejection is not None and not answers:
-            for plugin, number in rejection.vetoes.items():
-                yield f"step {step.position + 1}: {plugin} spares {number} pods on all nodes"
+            for plugin, pods in rejection.vetoes.items():
+                spared_pods = output.number(pods, "pod")
+                yield f"step {step.position + 1}: {plugin} spares {spared_pods} on all nodes"

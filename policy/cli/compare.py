@@ -104,7 +104,8 @@ def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
         why = first.detail or ", ".join(first.missing)
-        output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
+        counted = output.number(len(skipped), "decision")
+        output.say(f"{counted} cannot be judged; the first, {first.id}: {why}")
 
 
 def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
