@@ -429,5 +429,6 @@ def _vetoes(steps: Iterable[Step]) -> Iterator[str]:
             for protection in answer.protections:
                 yield f"  {protection.task}: {limit_in_words(protection.limit)}"
         if rejection is not None and not answers:
-            for plugin, number in rejection.vetoes.items():
-                yield f"step {step.position + 1}: {plugin} spares {number} pods on all nodes"
+            for plugin, pods in rejection.vetoes.items():
+                spared_pods = output.number(pods, "pod")
+                yield f"step {step.position + 1}: {plugin} spares {spared_pods} on all nodes"

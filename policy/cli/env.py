@@ -273,7 +273,7 @@ def activate(
     if failures:
         for failure in failures:
             output.block(str(failure), err=True)
-        output.say(f"{len(failures)} cases fail; nothing was activated")
+        output.say(f"{output.number(len(failures), 'failing case')}; nothing was activated")
         return Exit.ERROR
     if not tested:
         output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")

@@ -249,4 +249,4 @@ def _save(file: Path, findings: list[Finding]) -> None:
     text += "\n".join(refuted)
     read_cases(text, str(file))
     file.write_text(text, "utf-8")
-    output.say(f"{len(refuted)} cases in `{file}`")
+    output.say(f"{output.number(len(refuted), 'case')} in `{file}`")
