@@ -357,14 +357,14 @@ def _want(fields: Fields, *, group: bool) -> Want | None:
     want = Fields.of(item, "want", fields.problems)
     if want is None:
         return None
+    if group:
+        return want_of_group(want, item)
     node = want.get("node")
     nowhere = node is None or (isinstance(node, Leaf) and node.value is None)
     denied = {
         pod_key(pod): None if leaf.value is None else leaf.text
         for pod, leaf in want.leaves("denied").items()
     }
-    if group:
-        return want_of_group(want, item)
     found = Want(
         given=frozenset(want.branch.entries),
         node=None if nowhere else want.text("node"),
