@@ -286,7 +286,7 @@ def test_a_class_with_another_value_turns_the_decision(policy, tmp_path):
         (("--remove-node", "n9"), "there is no node `n9`"),
         (("default/nobody",), "no pod `default/nobody`"),
         (("--priority-class", "x"), "`x` is not like `NAME=1000`"),
-        (("--pod", "{folder}/dump.json"), "manifests of pods, and nothing else"),
+        (("--pod", "{folder}/dump.json"), "manifests of pods and of the pod groups"),
         (("--at", "99"), "no revision 99"),
     ],
 )
