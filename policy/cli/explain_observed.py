@@ -58,7 +58,7 @@ def explained(db: str, text: str, form: str) -> int:
             output.line(f"It cannot be decided again: {why}")
             return Exit.OK
         output.line(f"Decided again by {row.rule_set}, all potential nodes examined")
-        rules = as_observed(row).canonical
+        rules = as_observed(store, row).canonical
         explain.print_reasons(again, rules)
     return Exit.OK
 
@@ -67,7 +67,7 @@ def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | None, st
     from policy.decision.record import record_of
 
     try:
-        decision, _ = AgainDecider(store).decide(row, as_observed(row), evaluate_all=True)
+        decision, _ = AgainDecider(store).decide(row, as_observed(store, row), evaluate_all=True)
     except CannotDecide as exc:
         return None, str(exc)
     stored = StoredDecision.unsaved(

@@ -91,6 +91,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy env show": [[EVIL]],
     "policy env use": [["plain"], [EVIL], [EVIL + "?"]],
     "policy env activate": [[EVIL, "kube-1.20", "--reason", EVIL], [EVIL, EVIL, "--reason", "x"]],
+    "policy env scheduler": [["plain"], [EVIL], [EVIL, "--config", "EVIL.yaml"]],
     "policy env rollback": [[EVIL, "--reason", EVIL]],
     "policy serve": [["--environment", EVIL + "?"], ["--host", EVIL], ["--tokens", EVIL]],
     "policy token create": [

@@ -53,6 +53,10 @@ COVERED = {
         "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "
         "revision process_uid process_user database_user"
     ),
+    "schedulers": (
+        "id environment_id profile rule_set_id at_ms actor source notices "
+        "process_uid process_user database_user"
+    ),
     "simulations": (
         "id cluster_id at_ms actor digest trace trace_digest rule_set_id seed start_ms end_ms "
         "engine_version kept_in options result process_uid process_user database_user"
@@ -76,8 +80,8 @@ COVERED = {
     ),
     "ledger": (
         "cluster_id sequence format kind revision decision_id session_id environment_id "
-        "activation_id pruning_id observation_id gap_id simulation_id subject_digest rows_digest "
-        "at_ms actor "
+        "activation_id pruning_id observation_id gap_id simulation_id scheduler_id "
+        "subject_digest rows_digest at_ms actor "
         "environment previous hash process_uid process_user database_user"
     ),
     "namespaces": "cluster_id key valid_from name digest",
@@ -187,7 +191,7 @@ def test_a_line_of_the_first_format_has_no_later_columns() -> None:
 
 def an_entry(**values: object) -> dict[str, object]:
     ids = ("decision_id", "session_id", "environment_id", "activation_id", "pruning_id")
-    ids += ("observation_id", "gap_id", "simulation_id")
+    ids += ("observation_id", "gap_id", "simulation_id", "scheduler_id")
     return {
         "format": 2,
         "revision": None,
@@ -259,7 +263,7 @@ only_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @only_sqlite
 def test_a_stranger_verifies_a_database(file):
     """With `sqlite3`, `hashlib` and `json` alone, by docs/formats.md."""
-    assert verify(file) == {"default": (14, []), "other": (14, [])}
+    assert verify(file) == {"default": (15, []), "other": (15, [])}
 
 
 @only_sqlite

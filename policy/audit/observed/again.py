@@ -60,13 +60,19 @@ class AgainDecider:
             raise CannotDecide(str(exc)) from exc
 
 
-def as_observed(row: ObservationRow) -> RuleSet:
+def as_observed(store: Store, row: ObservationRow) -> RuleSet:
     """The rule set that judged an observation, examining all nodes as then.
 
-    Raises CannotDecide where this version ships another one under that name.
+    Raises CannotDecide where it is not stored, and this version ships another one under that name.
     """
     if not row.rule_set:
         raise CannotDecide(row.reason or "it was not decided again")
+    try:
+        return examining_all(RuleSet.from_canonical(store.read.rule_set(row.rule_set_digest)))
+    except NotFound:
+        pass  # a shipped one: its text is stored only where something else uses it
+    if row.rule_set not in RuleSet.names():
+        raise CannotDecide(f"rule set {row.rule_set} is not stored any more")
     rules = RuleSet.load(row.rule_set)
     if rules.digest != row.rule_set_digest:
         raise CannotDecide(f"rule set {row.rule_set} is another one by now")

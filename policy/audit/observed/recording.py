@@ -9,6 +9,7 @@ from policy.audit.observed.deciding import StateAt, decide_again, moment_of, sta
 from policy.cluster.objects import Node
 from policy.observing.model import Preemption
 from policy.rules import RuleSet
+from policy.rules.scheduler_config.reading import DEFAULT_NAME
 from policy.rules.versions import generations, newest, of_server
 from policy.store import Store
 from policy.store.observed import NewObservation
@@ -42,11 +43,41 @@ def server_rules(nodes: Sequence[Node], *, version: str = "") -> ServerRules:
     return ServerRules(rules=last, version=told, why=f"{why}; the newest is taken")
 
 
+class SchedulerRules:
+    """The rule set of each of a cluster's schedulers.
+
+    What an environment of the cluster says of a profile counts (`policy env scheduler`); else the
+    rule set of the server's version.
+    """
+
+    def __init__(self, store: Store, cluster: str, detect: Callable[[], ServerRules]) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._detect = detect
+        self._loaded: dict[str, RuleSet] = {}
+
+    def current(self) -> Callable[[str], RuleSet]:
+        """By `schedulerName`, as it is set at the moment."""
+        said = self._store.read.scheduler_rules(self._cluster)
+
+        def of(scheduler: str) -> RuleSet:
+            row = said.get(scheduler or DEFAULT_NAME)
+            return self._detect().rules if row is None else self._stored(row.rule_set_digest)
+
+        return of
+
+    def _stored(self, digest: str) -> RuleSet:
+        if digest not in self._loaded:
+            text = self._store.read.rule_set(digest)
+            self._loaded[digest] = RuleSet.from_canonical(text)
+        return self._loaded[digest]
+
+
 def record_observed(
     store: Store,
     cluster: str,
     preemptions: Sequence[Preemption],
-    rules: Callable[[], RuleSet],
+    rules: SchedulerRules,
     *,
     at_ms: int,
     source: str,
@@ -58,11 +89,14 @@ def record_observed(
     states: the states for an instant in milliseconds, where the caller has them at hand.
     """
     made = []
+    rules_of = rules.current()
     for preemption in preemptions:
         situation = store.read.situation(cluster, preemption)
         now_ms = moment_of(preemption)
         at = states(now_ms) if states is not None else states_of(store, cluster, now_ms=now_ms)
-        again = decide_again(preemption, situation, rules(), at)
+        preemptor = situation.preemptor
+        scheduler = preemption.scheduler if preemptor is None else preemptor.spec.scheduler_name
+        again = decide_again(preemption, situation, rules_of(scheduler), at)
         made.append(
             NewObservation(preemption=preemption, situation=situation, verdict=again.verdict)
         )
