@@ -237,8 +237,8 @@ def test_a_small_chain_keeps_its_hashes() -> None:
     assert found == [
         "sha256:5792407a534d6daaa26b8dd2fd379025c913dc2f7ef27bd43535c24404b1dee6",
         "sha256:9a9f3138ccf72b0a6c998da73643364afb1a0b913e874aee7286a02f567f005e",
-        "sha256:8e7374b82b72ded35a2b5908dbaa9cebca4fec0a6cd98060531d2e9e7f181c7b",
-        "sha256:883bd5df550bb571344cb9fa71ef7d8f432fb2882a16b082edf5576422b4b758",
+        "sha256:54f1916cee7da40d4056c747a65208f0230d893d959d5c67aad6bf279aff031d",
+        "sha256:8089bbf225e710fdc02febf0d06bec3c8b98bdad05db390c5a898b07b4660aae",
     ]
 
 
