@@ -178,3 +178,39 @@ def test_the_kubectl_plugin(
     assert kubectl.main(["nonsense"]) == 2
     assert (who.count(",c15-n004,"), len(listed.splitlines())) == (1, 6)
     assert "team-b/c15-pre26 took c15-n001 from 1 pod" in why
+
+
+EXTENDED = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- {urlPrefix: "http://127.0.0.1:1/", preemptVerb: preempt, httpTimeout: 3s, weight: 1}
+"""
+PACKED = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {filter: {disabled: [{name: NodeResourcesFit}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "verdict"), [(EXTENDED, "same"), (PACKED, "other")], ids=["extender", "no filter"]
+)
+def test_what_the_scheduler_runs_decides_again(
+    config: str, verdict: str, policy: Policy, tmp_path: Path
+) -> None:
+    """By the environment's configuration, not by the server's version; explained by it, too."""
+    dump, watch = files("kubelet-grace")
+    (tmp_path / "scheduler.yaml").write_text(config)
+    assert policy("import", dump).status == 0
+    assert policy("env", "create", "prod").status == 0
+    done = policy("env", "scheduler", "prod", "--config", str(tmp_path / "scheduler.yaml"))
+    assert done.status == 0, done.err
+    assert (
+        "default-scheduler by default-scheduler (environment prod)" in policy("import", watch).err
+    )
+    (row,) = observed(policy)
+    explained = policy("explain", f"observed:{row['id']}")
+    assert (row["verdict"], row["rule_set"]) == (verdict, "default-scheduler"), row["reason"]
+    assert "Decided again by default-scheduler, all potential nodes" in explained.out

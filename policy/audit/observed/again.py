@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from policy.audit.observed.deciding import examining_all
+import msgspec
+
+from policy.audit.observed.comparing import POD_GROUP, examining_all, without_extenders
 from policy.audit.past import Damaged, Past
 from policy.cluster import times
+from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import Decision, Outcome
+from policy.decision.groups import GroupDecision, GroupOutcome
+from policy.decision.model import Decision, Outcome, Victim
+from policy.groups.decide import decide_group
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.store import NotFound, Store, StoreError
@@ -32,20 +37,18 @@ class AgainDecider:
 
     def decide(
         self, row: ObservationRow, rules: RuleSet, *, evaluate_all: bool = False
-    ) -> tuple[Decision, Snapshot]:
+    ) -> tuple[Decision | GroupDecision, Snapshot]:
         """The decision on the state that the observation was judged on, at its time.
 
-        The rules' history figures are those of the moment before. Raises CannotDecide.
+        The rules' history figures are those of the moment before; extenders are not called: what
+        they answered then is not known. Raises CannotDecide.
         """
-        if row.preemptor_kind != "Pod":
-            raise CannotDecide("a pod group preempted: those are not decided again")
+        rules = without_extenders(rules)
         if not row.preemptor:
             raise CannotDecide("the preemptor is unknown")
         revision = row.detail.get("revision", row.base_revision)
         if not isinstance(revision, int) or revision < 1:
             raise CannotDecide("no state before it is kept")
-        if rules.extenders:
-            raise CannotDecide(f"rule set {rules.name} calls extenders")
         now_ms = min(row.now_ms, times.LATEST_NOW)
         needs = rules.history_needs
         history = (
@@ -54,10 +57,23 @@ class AgainDecider:
         )
         past = self._pasts.setdefault(row.cluster, Past(self._store, row.cluster))
         try:
-            snapshot = past.at(revision, now_ms=now_ms, history=history)
+            snapshot = _as_judged(past.at(revision, now_ms=now_ms, history=history), row)
+            if row.preemptor_kind == POD_GROUP:
+                return decide_group(snapshot, rules, row.preemptor), snapshot
             return decide(snapshot, rules, row.preemptor, evaluate_all=evaluate_all), snapshot
         except (NotFound, StoreError, Damaged, DecisionError) as exc:
             raise CannotDecide(str(exc)) from exc
+
+
+def _as_judged(snapshot: Snapshot, row: ObservationRow) -> Snapshot:
+    """The state with the nominations that the verdict supposes beyond those that were in it."""
+    changes: list[Change] = []
+    for key, node in dict(row.detail.get("nominated") or {}).items():
+        pod = snapshot.pod(key)
+        if pod is not None:
+            status = msgspec.structs.replace(pod.status, nominated_node_name=node)
+            changes.append(("Pod", key, msgspec.structs.replace(pod, status=status)))
+    return snapshot.apply(changes) if changes else snapshot
 
 
 def as_observed(store: Store, row: ObservationRow) -> RuleSet:
@@ -138,20 +154,33 @@ def compare(store: Store, rows: Sequence[ObservationRow], rules: RuleSet) -> Ite
                 observation=row, outcome="", node="", victims=(), violating=NONE, detail=str(exc)
             )
             continue
-        preempts = decision.outcome is Outcome.PREEMPT
-        gone = [
-            victim
-            for victim in decision.victims
-            if preempts and not victim.already_terminating and snapshot.pod(victim.pod) is not None
-        ]
+        gone = _evicted(decision, snapshot)
+        if isinstance(decision, GroupDecision):
+            node, message = "", decision.message
+        else:
+            node, message = decision.node or "", decision.trace.message
         yield ComparedRow(
             observation=row,
             outcome=str(decision.outcome),
-            node=decision.node or "",
+            node=node,
             victims=tuple(sorted(victim.pod for victim in gone)),
             violating=frozenset(victim.pod for victim in gone if victim.pdb_violating),
-            detail="" if preempts else decision.trace.message,
+            detail="" if gone else message,
         )
+
+
+def _evicted(decision: Decision | GroupDecision, snapshot: Snapshot) -> list[Victim]:
+    """The victims that it newly evicts."""
+    preempts = (
+        decision.outcome is GroupOutcome.PREEMPTING
+        if isinstance(decision, GroupDecision)
+        else decision.outcome is Outcome.PREEMPT
+    )
+    return [
+        victim
+        for victim in decision.victims
+        if preempts and not victim.already_terminating and snapshot.pod(victim.pod) is not None
+    ]
 
 
 def sums(compared: Iterable[ComparedRow]) -> list[ComparedSum]:

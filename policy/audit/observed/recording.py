@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from policy.audit.observed.comparing import POD_GROUP
 from policy.audit.observed.deciding import StateAt, decide_again, moment_of, states_of
 from policy.cluster.objects import Node
 from policy.observing.model import Preemption
@@ -56,13 +57,16 @@ class SchedulerRules:
         self._detect = detect
         self._loaded: dict[str, RuleSet] = {}
 
-    def current(self) -> Callable[[str], RuleSet]:
-        """By `schedulerName`, as it is set at the moment."""
+    def current(self) -> Callable[[Preemption, str], RuleSet]:
+        """For a preemption and a `schedulerName`, as it is set at the moment."""
         said = self._store.read.scheduler_rules(self._cluster)
 
-        def of(scheduler: str) -> RuleSet:
+        def of(preemption: Preemption, scheduler: str) -> RuleSet:
             row = said.get(scheduler or DEFAULT_NAME)
-            return self._detect().rules if row is None else self._stored(row.rule_set_digest)
+            rules = self._detect().rules if row is None else self._stored(row.rule_set_digest)
+            if preemption.preemptor_kind == POD_GROUP and rules.groups is None:
+                return _with_groups(self._detect().rules)
+            return rules
 
         return of
 
@@ -71,6 +75,15 @@ class SchedulerRules:
             text = self._store.read.rule_set(digest)
             self._loaded[digest] = RuleSet.from_canonical(text)
         return self._loaded[digest]
+
+
+def _with_groups(rules: RuleSet) -> RuleSet:
+    """The rule set of the same version with its gates for pod groups on, where one is shipped.
+
+    A group that preempts shows that they are.
+    """
+    name = f"{rules.name}-groups"
+    return RuleSet.load(name) if name in RuleSet.names() else rules
 
 
 def record_observed(
@@ -96,7 +109,7 @@ def record_observed(
         at = states(now_ms) if states is not None else states_of(store, cluster, now_ms=now_ms)
         preemptor = situation.preemptor
         scheduler = preemption.scheduler if preemptor is None else preemptor.spec.scheduler_name
-        again = decide_again(preemption, situation, rules_of(scheduler), at)
+        again = decide_again(preemption, situation, rules_of(preemption, scheduler), at)
         made.append(
             NewObservation(preemption=preemption, situation=situation, verdict=again.verdict)
         )
