@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
+    "policy report observed": [[], ["--rules", "EVIL.yaml"], ["--cluster", EVIL]],
     "policy report cost": [["--cluster", EVIL]],
     "policy state show": [
         ["--cluster", EVIL],

@@ -214,3 +214,21 @@ def test_what_the_scheduler_runs_decides_again(
     explained = policy("explain", f"observed:{row['id']}")
     assert (row["verdict"], row["rule_set"]) == (verdict, "default-scheduler"), row["reason"]
     assert "Decided again by default-scheduler, all potential nodes" in explained.out
+
+
+def test_the_report_says_what_rules_would_have_saved(imported: Policy) -> None:
+    """By week and namespace; the total is the sum of the lines, which `--compare` has, too."""
+    options = ("--rules", "environments/prod", "--output", "json")
+    report = json.loads(imported("report", "observed", *options).out)
+    one_by_one = json.loads(imported("observed", "--compare", *options).out)
+    total = report["total"]
+    assert report["sums"] == one_by_one["sums"]
+    assert (report["rules"], report["preemptions"], report["undecided"]) == ("prod", 7, 0)
+    figures = [name for name in total if name not in ("week", "namespace")]
+    assert {name: sum(line[name] for line in report["sums"]) for name in figures} == {
+        name: total[name] for name in figures
+    }
+    assert total["avoided"] == total["evictions"] - total["would_be"] > 0
+    assert total["budgets_kept"] == total["pdb_violations"] - total["pdb_violations_would_be"]
+    refused = imported("report", "observed")
+    assert (refused.status, "name the other rules with `--rules`" in refused.err) == (2, True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from policy.audit.observed.again import AgainDecider, as_observed, compare, sums
+from policy.audit.observed.again import AgainDecider, as_observed
+from policy.audit.observed.against import compare, sums
 from policy.cli.app import run
 from policy.decision.groups import GroupDecision
 from policy.rules import RuleSet
