@@ -196,7 +196,11 @@ def other_rules(store: Store, clusters: Collection[str], source: str | None) -> 
         return rule_files.rule_set(source)
     from policy.rules import RuleSet
 
-    active = [row for row in store.read.environments() if row.cluster in clusters and row.active]
+    active = [
+        row
+        for row in store.read.environments()
+        if row.cluster in clusters and row.active and not row.active.batch
+    ]
     if len(active) != 1:
         count = "several environments" if active else "no environment"
         raise options.Misused(
