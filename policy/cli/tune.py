@@ -74,6 +74,8 @@ def command(
     from policy.simulation.tuning.spec import read_study
 
     workers = options.workers(jobs, dask)
+    if write is not None:
+        _require_new(write)
     read = read_study(spec)
     space = Space.of(read)
     with session.open_store(db, write=True, create=True) as store:
@@ -175,6 +177,22 @@ def _show(outcome: Outcome, form: str) -> None:
         output.print_table(judged, columns=tuple(judged[0]), right=tuple(judged[0])[1:])
 
 
+def _require_new(file: Path) -> None:
+    """Before the search: it would be a pity to find out afterwards."""
+    if not file.parent.is_dir():
+        raise options.Misused(f"there is no folder `{file.parent}` for the rule file")
+    for found in (file, _beside(file)):
+        if found.exists():
+            raise options.Misused(
+                f"`{found}` is there already", help="remove it, or give `--write` another name"
+            )
+
+
+def _beside(file: Path) -> Path:
+    """Where `policy rules test` looks for the cases of a rule file."""
+    return file.with_name(f"{file.name.removesuffix('.yaml')}.cases.yaml")
+
+
 def _write(outcome: Outcome, chosen: Trial, file: Path) -> None:
     from policy.simulation.tuning.cases import written
     from policy.simulation.tuning.outcome import rule_file, rules_named
@@ -191,7 +209,7 @@ def _write(outcome: Outcome, chosen: Trial, file: Path) -> None:
     file.write_text(text, "utf-8")
     output.say(f"wrote {file}")
     if cases:
-        beside = file.with_name(f"{name}.cases.yaml")
+        beside = _beside(file)
         beside.write_text(cases, "utf-8")
         output.say(f"wrote {beside}")
     else:
