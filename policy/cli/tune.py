@@ -88,7 +88,8 @@ def command(
         chosen = study.chosen(by_number, space) if choose is None else by_number[choose]
         if chosen is not None and read.judging:
             output.say("judging the chosen trial and the base on what the search has not seen")
-            search.judge(space, [made[0], chosen], keep, workers)
+            judged = [by_number[number] for number in sorted({0, chosen.number})]
+            search.judge(space, judged, keep, workers)
     outcome = Outcome(space=space, trials=made, chosen=chosen)
     _show(outcome, form)
     if chosen is None:
