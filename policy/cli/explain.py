@@ -107,6 +107,8 @@ def _print(stored: StoredDecision, rules: str) -> None:
     output.line(f"decision {row.id}: {row.preemptor} {view.verdict(stored)}")
     if row.message and not row.fits:
         output.line(f"  {row.message}")
+    for sentence in view.not_carried_out(stored.outcomes):
+        output.line(f"  {sentence}")
     output.line()
     _print_facts(stored)
     print_reasons(stored, rules)
