@@ -93,7 +93,12 @@ def document(stored: StoredDecision) -> dict[str, Any]:
     }
     if stored.outcomes:
         whole["not_carried_out"] = [
-            {"pod": one.pod, "reason": one.reason, "revision": one.revision, "at": instant(one.at_ms)}
+            {
+                "pod": one.pod,
+                "reason": one.reason,
+                "revision": one.revision,
+                "at": instant(one.at_ms),
+            }
             for one in stored.outcomes
         ]
     plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
@@ -131,7 +136,7 @@ def causes(stored: StoredDecision) -> Iterator[str]:
     """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
     row, trace = stored.row, stored.record.trace
     yield from (sentences.waiting(pod) for pod in trace.waits_for)
-    yield from sentences.by_node(trace.obstacles, priority=row.preemptor_priority)
+    yield from sentences.in_the_way(trace, priority=row.preemptor_priority)
     if row.outcome == "preempt":
         yield from (
             sentences.violation(broken)

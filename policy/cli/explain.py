@@ -214,7 +214,7 @@ def _print_causes(stored: StoredDecision) -> None:
         ("Waits for", [sentences.waiting(pod) for pod in trace.waits_for]),
         (
             "What stands in the way, on one node for each status",
-            list(sentences.by_node(trace.obstacles, priority=stored.row.preemptor_priority)),
+            list(sentences.in_the_way(trace, priority=stored.row.preemptor_priority)),
         ),
     ):
         if lines:

@@ -177,8 +177,8 @@ def _sentences(hit: Hit) -> Iterator[str]:
     owner = f" of {hit.victim_owner}" if hit.victim_owner else ""
     left = "was to leave" if hit.outcome else "left"
     yield (
-        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority}) {left}"
-        f" {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority})"
+        f" {left} {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
     )
     for line in view.not_carried_out(hit.contradicted_by):
         yield f"  {line}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from policy.store.tables import DECISION_OUTCOMES
+from policy.store.tables import CLUSTERS, DECISION_OUTCOMES
 
 WHOLE: Final = -1
 """Position of the row about a decision as a whole; others have that of their victim."""
@@ -54,6 +54,18 @@ def contradicted(
     x = DECISION_OUTCOMES.c
     query = select(1).where(x.decision_id == decision, x.position == position)
     return (query if until is None else query.where(x.revision <= until)).exists()
+
+
+def outcomes_at(connection: Connection, cluster: str, revision: int) -> list[OutcomeRow]:
+    """What the state of a revision showed, by decision."""
+    x = DECISION_OUTCOMES.c
+    query = (
+        select(*(x[name] for name in OutcomeRow.__dataclass_fields__))
+        .join(CLUSTERS, CLUSTERS.c.id == x.cluster_id)
+        .where(CLUSTERS.c.name == cluster, x.revision == revision)
+        .order_by(x.decision_id, x.position)
+    )
+    return [OutcomeRow(**row) for row in connection.execute(query).mappings()]
 
 
 def outcomes_of(

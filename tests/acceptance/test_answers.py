@@ -155,6 +155,27 @@ def test_max_victims_says_how_many_it_would_take(
     )
 
 
+def test_statuses_that_were_not_looked_into_are_counted(policy: Policy, cluster: Cluster) -> None:
+    """Of ten ways in which nodes fail, eight have an example; the text says that there are more."""
+    tainted = [
+        a_node(f"n{i}", taints=[{"key": f"only-{i}", "value": "", "effect": "NoSchedule"}])
+        for i in range(10)
+    ]
+    database = cluster(
+        *tainted,
+        *(a_node(f"m{i}") for i in range(2)),
+        a_pod("shop/a", "m0", 100, 4),
+        a_pod("shop/b", "m1", 100, 3),
+        a_pod("shop/high", "", 100, 4),
+    )
+    said = preempted(policy, database, "shop/high", "kube-1.33")[-1]
+    assert said == (
+        "  3 rarer statuses of nodes were not looked into;"
+        " `policy explain ID --why-not NODE` looks into a node"
+    )
+    assert said in explained(policy, database)
+
+
 def test_the_pod_of_an_anti_affinity_is_named(policy: Policy, cluster: Cluster) -> None:
     """With the topology that it is in."""
     guard = a_pod("shop/guard", "n1", 900, 1, START)
@@ -495,7 +516,7 @@ def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster)
     assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")
 
 
-# --- what was decided and did not happen -----------------------------------------------------------
+# --- what was decided and did not happen ---------------------------------------------------------
 
 
 def test_what_a_later_import_contradicts_was_not_carried_out(
@@ -504,6 +525,7 @@ def test_what_a_later_import_contradicts_was_not_carried_out(
     """The victim still runs: `decisions`, `explain` and `who` say so, and nothing counts it."""
     done = policy("import", str(tmp_path / "cluster.json"), "--at", LATER, "--db", evicted)
     assert done.status == 0, done.err
+    assert "not carried out: victims of decision 1 are still there" in done.err
     listed = policy("decisions", "--outcome", "not-carried-out", "--db", evicted, "-o", "json")
     (line,) = json.loads(listed.out)
     none = policy("decisions", "--outcome", "preempt", "--db", evicted, "-o", "json")

@@ -218,7 +218,7 @@ class _Reader:
             self._add_rule_set(owner, row["rule_set_id"])
 
     def revisions(self, numbers: Sequence[int]) -> None:
-        """Revision rows, versions and nominations that begin or end, decisions that it contradicts."""
+        """Revisions, versions and nominations that begin or end, and contradicted decisions."""
         if not numbers:
             return
         low, high = min(numbers), max(numbers)

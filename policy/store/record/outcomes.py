@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
 from policy.cluster import times
 from policy.cluster.objects import Pod
@@ -82,7 +82,7 @@ def _contradictions(
     evictions: ColumnElement[bool],
     *,
     silent_ms: int | None = None,
-) -> list[tuple[Row[Any], OutcomeReason]]:
+) -> list[tuple[Any, OutcomeReason]]:
     """Victims that are still there.
 
     silent_ms: a pod whose grace period was over then, and of which nothing was shown since the
@@ -92,10 +92,14 @@ def _contradictions(
     same = or_(
         and_(p.uid == v.uid, v.uid != ""),
         # Without uids, a pod that started at another time is another pod.
-        and_(v.uid == "", p.uid == "", func.coalesce(p.start_ms, -1) == func.coalesce(v.start_ms, -1)),
+        and_(
+            v.uid == "", p.uid == "", func.coalesce(p.start_ms, -1) == func.coalesce(v.start_ms, -1)
+        ),
     )
     query = (
-        select(v.decision_id, v.position, v.pod, p.terminating, p.valid_from, p.manifest, d.revision)
+        select(
+            v.decision_id, v.position, v.pod, p.terminating, p.valid_from, p.manifest, d.revision
+        )
         .select_from(VICTIMS)
         .join(DECISIONS, d.id == v.decision_id)
         .join(PODS, and_(p.cluster_id == v.cluster_id, p.key == v.pod, p.valid_to.is_(None), same))
@@ -104,7 +108,7 @@ def _contradictions(
         .where(~contradicted(v.decision_id, v.position))
         .order_by(v.decision_id, v.position)
     )
-    found = []
+    found: list[tuple[Any, OutcomeReason]] = []
     for row in connection.execute(query):
         if not row.terminating:
             found.append((row, OutcomeReason.VICTIM_STILL_RUNS))
@@ -120,7 +124,7 @@ def _contradictions(
 def _write(
     connection: Connection,
     head: Head,
-    found: Sequence[tuple[Row[Any], OutcomeReason]],
+    found: Sequence[tuple[Any, OutcomeReason]],
     *,
     revision: int,
     at_ms: int,
