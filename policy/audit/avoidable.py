@@ -233,7 +233,7 @@ class _Question:
 
     def environments(self) -> Iterator[Asked]:
         for one in self.store.read.environments():
-            if one.active is None:
+            if one.active is None or one.active.batch:
                 continue
             text = self.store.read.rule_set(one.active.rule_set_digest)
             what = f"{one.name} ({one.active.rule_set})"

@@ -29,12 +29,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """Work for `processes.run`: recorded decisions under other rules."""
+    """Recorded decisions under other rules."""
 
     rules: RuleSet
 
     def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
-        for question in questions(store, ids, self.rules):
+        return self.compared(Replayer(store), ids)
+
+    def compared(self, replayer: Replayer, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
+        """The same with a replayer that may have done others; work for `decisions.over`."""
+        for question in questions(replayer, ids, self.rules):
             if isinstance(question, Skipped):
                 yield question
                 continue
@@ -44,14 +48,16 @@ class Comparing:
                 yield Skipped(id=question.id, missing=(MissingInput.EXTENDERS,), detail=str(exc))
 
 
-def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Question | Skipped]:
+def questions(
+    replayer: Replayer, ids: Sequence[int], rules: RuleSet
+) -> Iterator[Question | Skipped]:
     """Recorded decisions with the states they were made on; ascending order is cheap.
 
     rules: that will be asked. History figures that the decision read are those that it read;
     others are what the record shows just before it. Extenders answer what they answered then, and
     only to the rules that asked them.
     """
-    replayer = Replayer(store)
+    store = replayer.store
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
         victims = store.read.victims_of(batch)

@@ -55,6 +55,7 @@ def command(
     since: datetime | None,
     show: str | None,
     jobs: int,
+    dask: str,
     form: str,
 ) -> int:
     """Decide recorded decisions again under other rules, and report what would be different.
@@ -71,13 +72,14 @@ def command(
       policy compare --rules kube-1.20 --output html > report.html
       policy compare --rules kube-1.20 --show 1
     """
-    from policy.audit import processes
     from policy.audit.compare import Comparison, summarise
+    from policy.audit.decisions import over
     from policy.audit.recorded import Comparing
 
-    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs")
+    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
     if show is not None and form == "html":
         raise options.Misused("`--show` prints a table or JSON")
+    workers = options.workers(jobs, dask)
     if not (rules or environment):
         raise options.Misused("give the other rules with `--rules` or `--env`")
     with session.open_store(db) as store:
@@ -86,7 +88,7 @@ def command(
         if show is not None:
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
-        results = processes.run(db, store, ids, Comparing(other), jobs=jobs)
+        results = over(db, ids, Comparing(other).compared, workers)
         found = []
         with output.progress("comparing") as advance:
             for number, result in enumerate(results, start=1):
@@ -104,7 +106,8 @@ def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
         why = first.detail or ", ".join(first.missing)
-        output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
+        counted = output.number(len(skipped), "decision")
+        output.say(f"{counted} cannot be judged; the first, {first.id}: {why}")
 
 
 def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:

@@ -90,7 +90,7 @@ def _ended(document: Mapping[str, Any]) -> str:
     effects = document["effects"]
     said = {
         "scheduled": f"is scheduled: {len(effects['bind'])} members are bound",
-        "preempting": f"preempts: {len(effects['evict'])} pods leave",
+        "preempting": f"preempts: {output.number(len(effects['evict']), 'pod')}",
         "unschedulable": "cannot be scheduled",
         "error": "could not be decided",
         "not-tried": "was not tried: every member is held back",

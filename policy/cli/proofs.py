@@ -227,6 +227,8 @@ def _loaded(source: str, db: str) -> RuleSet:
     with session.open_store(db) as store:
         active = store.read.active_rule_set(source)
     assert active is not None
+    if active.batch:
+        raise options.Misused(f"environment `{source}` holds rules of batch sessions")
     return RuleSet.from_canonical(active.canonical)
 
 
@@ -247,4 +249,4 @@ def _save(file: Path, findings: list[Finding]) -> None:
     text += "\n".join(refuted)
     read_cases(text, str(file))
     file.write_text(text, "utf-8")
-    output.say(f"{len(refuted)} cases in `{file}`")
+    output.say(f"{output.number(len(refuted), 'case')} in `{file}`")

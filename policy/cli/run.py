@@ -179,7 +179,7 @@ def command(
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
-    output.say(f"{outcomes.total()} pods {done}" + (f": {told}" if told else ""))
+    output.say(f"{output.number(outcomes.total(), 'pod')} {done}" + (f": {told}" if told else ""))
     return Exit.UNDECIDED if outcomes["error"] else Exit.OK
 
 

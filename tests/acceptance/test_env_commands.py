@@ -69,7 +69,7 @@ def test_rules_whose_cases_fail_are_not_activated(database: Path) -> None:
         1,
         "mine.cases.yaml:1: `mine` fails: nobody is taken\n"
         "      node: wanted none, got `n1`\n"
-        "1 cases fail; nothing was activated\n",
+        "1 failing case; nothing was activated\n",
     )
     assert active() == ("kube-1.28", 1)
     Path("mine.cases.yaml").write_text(CASES.replace("node: null", "node: n1"))
