@@ -240,10 +240,10 @@ def fill_more(store: Store, cluster: str = "default") -> None:
         result={"evictions": 3},
     )
     store.record.simulation(cluster, simulated, rules=BY_HAND, at_ms=NOW + 18, actor="carl")
-    # A minute later the victim of the third decision still runs.
+    # A minute later a victim of the first decision still runs.
     store.record.follow(
         cluster,
-        [[("Pod", "jobs/batch", a_pod("jobs/batch", node="n2"))]],
+        [[("Pod", "shop/web-1", a_pod("shop/web-1", node="n1", owner="ReplicaSet/web"))]],
         at_ms=NOW + 60_000,
         source="https://cluster",
         actor="carl",
