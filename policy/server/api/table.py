@@ -152,7 +152,7 @@ def _dry_run(asked: Asked) -> Result:
 
 def _compare(asked: Asked) -> Result:
     rules = views.rule_set(asked.service, asked.body.rules)
-    told = []
+    told: list[dict[str, Any]] = []
     for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
         if isinstance(found, Skipped):
             told.append({"id": found.id, "skipped": [item.value for item in found.missing]})
