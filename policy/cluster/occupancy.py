@@ -49,6 +49,12 @@ class Occupancy:
         if not delta.rows.size:
             return self
         width = len(after.pools.resources)
+        if (
+            width == self.requested.shape[1]
+            and before.requests(self.rules) is after.requests(self.rules)
+            and (delta.old_node == delta.new_node).all()
+        ):
+            return self  # a matrix in which nothing changed is the same array
         requested, pods = widen(self.requested, width).copy(), self.pods.copy()
         left = delta.old_node >= 0
         came = delta.new_node >= 0

@@ -65,10 +65,9 @@ class _Classes:
 def _touched(before: Snapshot, after: Snapshot, delta: Delta) -> Rows:
     """Nodes on which something happened: pods that are or were there, or nominated to them."""
     known = delta.rows[: delta.rows.size - delta.added]
-    nodes = np.concatenate(
-        [delta.old_node, delta.new_node, before.nominated[known], after.nominated[delta.rows]]
-    )
-    return np.unique(nodes[nodes >= 0]).astype(np.int64)
+    places = (delta.old_node, delta.new_node, before.nominated[known], after.nominated[delta.rows])
+    nodes = {node for some in places for node in some.tolist()}
+    return np.array(sorted(node for node in nodes if node >= 0), dtype=np.int64)
 
 
 def class_of(context: Context) -> PodClass | None:
@@ -132,6 +131,7 @@ class _Findings:
     judged: Bools
     status: Ints  #: index into `statuses`
     ran: Bools
+    once: Bools  #: it ran on this state or one before
     kind: NDArray[np.int8]
     pdb_violations: Ints
     first: Ints  #: where its victims begin
@@ -148,6 +148,7 @@ class _Findings:
             judged=judged,
             status=self.status.copy(),
             ran=ran,
+            once=self.once.copy(),
             kind=self.kind.copy(),
             pdb_violations=self.pdb_violations.copy(),
             first=self.first.copy(),
@@ -181,6 +182,7 @@ class PodClass:
             judged=np.zeros(nodes, dtype=np.bool_),
             status=integers(nodes),
             ran=np.zeros(nodes, dtype=np.bool_),
+            once=np.zeros(nodes, dtype=np.bool_),
             kind=np.zeros(nodes, dtype=np.int8),
             pdb_violations=integers(nodes),
             first=integers(nodes),
@@ -259,12 +261,39 @@ class PodClass:
 
     # --- the dry run -----------------------------------------------------------------------------
 
+    def examined(self, context: Context, walk: Rows, *, wanted: int) -> Rows:
+        """The nodes that a walk looks at until it has the wanted candidates, in its order.
+
+        At least one of the candidates violates no budget; all of the walk where there are too few.
+        """
+        found = self._findings
+        size = min(walk.size, max(1, wanted))
+        while True:
+            some = walk[:size]
+            self._make_known(context, some)
+            candidate = found.kind[some] == _CANDIDATE
+            number = np.cumsum(candidate)
+            clean = np.flatnonzero(candidate & (found.pdb_violations[some] == 0))[:1]
+            missing = wanted - int(number[-1])
+            if missing <= 0 and clean.size:
+                return walk[: 1 + max(int(np.searchsorted(number, wanted)), int(clean[0]))]
+            if size == walk.size:
+                return walk
+            size = min(walk.size, size + max(missing, size // 8, 1))
+
+    def _make_known(self, context: Context, nodes: Rows) -> None:
+        found = self._findings
+        if not found.ran[nodes].all():
+            # What happened elsewhere is found anew in the same go: a dry run of ten nodes takes
+            # hardly longer than that of one.
+            wanted = found.once & ~found.ran
+            wanted[nodes] = ~found.ran[nodes]
+            self._run(context, np.flatnonzero(wanted))
+
     def dry_run(self, context: Context, nodes: Rows) -> DryRun:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
         found = self._findings
-        unknown = nodes[~found.ran[nodes]]
-        if unknown.size:
-            self._run(context, unknown)
+        self._make_known(context, nodes)
         kind = found.kind[nodes]
         candidates, failed = nodes[kind == _CANDIDATE], nodes[kind == _NO_CANDIDATE]
         over_limit = nodes[kind == _OVER_LIMIT]
@@ -314,7 +343,7 @@ class PodClass:
         numbers = group * width + context.allowed.rule[rows] + 1
         counts = np.bincount(numbers, minlength=nodes.size * width)
         found.decided[nodes] = counts.reshape(nodes.size, width)
-        found.ran[nodes] = True
+        found.ran[nodes] = found.once[nodes] = True
 
     def _add_victims(self, new: DryRun) -> None:
         """Behind those that there are; victims of nodes found anew are left out at times."""
