@@ -529,7 +529,8 @@ class Snapshot:
         )
 
     def _with(self, **changes: Any) -> Snapshot:
-        names, read = _fields(type(self))
+        kind: type = type(self)
+        names, read = _fields(kind)
         return type(self)(**{**dict(zip(names, read(self), strict=True)), **changes})
 
 

@@ -94,7 +94,8 @@ def line_of(record: DecisionRecord) -> dict[str, Any]:
 
 def values_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass by name, not copied."""
-    names, read = _reader(type(value))
+    kind: type = type(value)
+    names, read = _reader(kind)
     return dict(zip(names, read(value), strict=True))
 
 
