@@ -48,6 +48,7 @@ from policy.cluster.tables import (
     node_table,
     request_matrix,
     same_requests,
+    values_of,
     widen,
 )
 
@@ -55,6 +56,9 @@ Rows = NDArray[np.int64]
 NodeIndex = NDArray[np.int32]
 
 _NO_OBJECTS: Final[Mapping[str, ClusterObject]] = MappingProxyType({})
+
+_FEW: Final = 8
+"""Changed pods up to which the values of a column are gone through one by one."""
 
 _CHANGES: Final = 20_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
@@ -244,7 +248,7 @@ class Snapshot:
         return None if found is None or self.pods[found] is None else found
 
     def pod(self, key: str) -> Pod | None:
-        row = self.row(key)
+        row = self._keys.row(key)
         return None if row is None else self.pods[row]
 
     def in_order(self, among: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, str, Pod]]:
@@ -434,7 +438,7 @@ class Snapshot:
         columns = {
             column: array
             if parts is not None and column.reads is not None and parts.isdisjoint(column.reads)
-            else _replaced(array, row_ids, fill(column, row_pods, self.pools), len(added))
+            else self._column_after(column, array, row_ids, row_pods, len(added))
             for column, array in self._columns.items()
         }
         requests = self._requests
@@ -478,6 +482,27 @@ class Snapshot:
             if patched is not None:
                 after._derived[derived_key] = patched
         return after
+
+    def _column_after(
+        self,
+        column: Column,
+        array: NDArray[Any],
+        rows: Rows,
+        pods: Sequence[Pod | None],
+        added: int,
+    ) -> NDArray[Any]:
+        """The column with the pods in their rows; itself where nothing in it changes."""
+        if added or rows.size > _FEW:
+            return _replaced(array, rows, fill(column, pods, self.pools), added)
+        # Of a few pods plain numbers are compared sooner than arrays are made.
+        values = values_of(column, pods, self.pools)
+        places = rows.tolist()
+        if list(map(array.item, places)) == values:
+            return array
+        array = array.copy(order="K")
+        for row, value in zip(places, values, strict=True):
+            array[row] = value
+        return array
 
     def _requests_after(
         self,

@@ -267,14 +267,20 @@ STANDARD: Final = (
 
 def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
     """The column for the given pods; shape (pods,)."""
-    of, gone = column.of, column.gone
     if column.part is not None and all(pods):
+        of = column.of
         living = cast("Sequence[Pod]", pods)
         parts = [column.part(pod) for pod in living]
         firsts = dict(zip(parts, living, strict=True))  # one pod for each part
         values = {part: of(pod, pools) for part, pod in firsts.items()}
         return np.array([values[part] for part in parts], dtype=column.dtype)
-    return np.array([gone if p is None else of(p, pools) for p in pods], dtype=column.dtype)
+    return np.array(values_of(column, pods, pools), dtype=column.dtype)
+
+
+def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int]:
+    """The column for the given pods, one after the other."""
+    of, gone = column.of, column.gone
+    return [gone if pod is None else of(pod, pools) for pod in pods]
 
 
 def changed_parts(before: Iterable[Pod | None], after: Iterable[Pod | None]) -> frozenset[str]:
