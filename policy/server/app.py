@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from policy.server import health
 from policy.server.api import routes as api
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
-from policy.server.http import Failure, Surroundings, in_thread, problem
+from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, problem
 from policy.server.pages import routes as pages
 from policy.server.security.access import Access
 from policy.server.service import Service
@@ -47,6 +47,7 @@ def build(service: Service, access: Access) -> Starlette:
             Failure: _failed,
             StoreError: _store_failed,
             HTTPException: _refused,
+            ClientDisconnect: _gone,
             Exception: _broken,
         },
         lifespan=lifespan,
@@ -73,6 +74,11 @@ def _refused(request: Request, exc: Exception) -> Response:
         answer.headers.update(exc.headers or {})
         return answer
     return problem(Failure(exc.status_code, "not-found", "there is no such page"))
+
+
+def _gone(_: Request, __: Exception) -> Response:
+    """The client went away while its body was read: the status is for the figures only."""
+    return Response(status_code=CLIENT_GONE)
 
 
 def _broken(_: Request, exc: Exception) -> Response:

@@ -24,6 +24,8 @@ T = TypeVar("T")
 EXTENDER_BYTES: Final = 128 << 20
 """A filter call in the full form holds every node of the cluster that passes."""
 BODY_BYTES: Final = 1 << 20
+CLIENT_GONE: Final = 499
+"""Counted where a client closes the connection before its body is whole; it gets no answer."""
 _HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 

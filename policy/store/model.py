@@ -300,6 +300,7 @@ class ProvedClaim:
     """One claim that was proved of a rule set, about itself or against another one."""
 
     claim: str
+    verdict: str = "proved"  #: nothing else is activated
     against: str = ""  #: digest of the other rule set; "" where the claim names none
 
 
@@ -325,6 +326,7 @@ class ActivationRow:
     reason: str
     source: str  #: file that the rule set was read from
     proofs: Proofs | None  #: what had to be proved before; None where nothing was asked for
+    batch: bool  #: they are rules of batch sessions, and decide about no single pod
     process_uid: int | None  #: user id of the process that wrote it; None in older records
     process_user: str  #: the system's name of that user
     database_user: str  #: whom Postgres authenticated; "" on SQLite

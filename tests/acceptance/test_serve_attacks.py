@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,33 @@ def test_a_slow_client_is_disconnected(service: Serving) -> None:
     """One that sends no head; others are answered meanwhile."""
     assert raw(service, b"GET / HT", seconds=30) == b""
     assert service.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/v1/sql", "/extender/preempt"])
+def test_a_client_that_goes_away_is_no_error(
+    service: Serving, secrets: dict[str, str], path: str
+) -> None:
+    """The connection is closed in the middle of a body: it is counted, and the log is silent."""
+    role = "extender" if path.startswith("/extender") else "admin"
+    part = path.split("/")[1].replace("login", "pages")
+    counted = f'policy_http_requests_total{{part="{part}",status="499"}}'
+
+    def gone() -> float:
+        lines = service.get("/metrics", headers=bearer(secrets["admin"])).text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(counted))
+
+    before, logged = gone(), service.log.read_text()
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Authorization: Bearer {secrets[role]}\r\nContent-Length: 1000\r\n\r\n{{".encode()
+        )
+    for _ in range(100):
+        if gone() > before:
+            break
+        time.sleep(0.1)
+    assert (gone() - before, service.log.read_text()) == (1, logged)
 
 
 def test_names_do_not_break_headers(service: Serving, secrets: dict[str, str]) -> None:
