@@ -303,6 +303,7 @@ class ProvedClaim:
     """One claim that was proved of a rule set, about itself or against another one."""
 
     claim: str
+    verdict: str = "proved"  #: nothing else is activated
     against: str = ""  #: digest of the other rule set; "" where the claim names none
 
 
