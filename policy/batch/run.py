@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
-from policy.batch.model import Job, Status
+from policy.batch.model import Job, TaskStatus
 from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
@@ -71,8 +71,8 @@ def _result(session: Session) -> SessionResult:
         snapshot_digest=session.snapshot.digest,
         binds=dict(session.outbox.binds),
         evicts=tuple(session.outbox.evicts),
-        pipelined=_placed(session, Status.PIPELINED),
-        allocated=_placed(session, Status.ALLOCATED),
+        pipelined=_placed(session, TaskStatus.PIPELINED),
+        allocated=_placed(session, TaskStatus.ALLOCATED),
         pod_groups=groups,
         drf=figures.drf(),
         queue_share=figures.queue_share(),
@@ -93,7 +93,7 @@ def _result(session: Session) -> SessionResult:
     )
 
 
-def _placed(session: Session, status: Status) -> dict[str, str]:
+def _placed(session: Session, status: TaskStatus) -> dict[str, str]:
     found = {t.key: t.node for job in session.jobs.values() for t in job.having(status)}
     return dict(sorted(found.items()))
 
@@ -109,7 +109,7 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
 
 
 def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
-    running, succeeded = job.count(Status.RUNNING), job.count(Status.SUCCEEDED)
+    running, succeeded = job.count(TaskStatus.RUNNING), job.count(TaskStatus.SUCCEEDED)
     if running and unschedulable:
         phase = "Unknown"
     elif job.ready - succeeded >= job.minimum:
@@ -120,7 +120,7 @@ def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
         phase=phase,
         running=running,
         succeeded=succeeded,
-        failed=job.count(Status.FAILED),
+        failed=job.count(TaskStatus.FAILED),
         reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
     )
 

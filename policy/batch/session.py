@@ -13,13 +13,14 @@ from typing import Any, Final
 import numpy as np
 
 from policy.batch.cache import World, load
+from policy.batch.choosing import Chosen
 from policy.batch.classes import NodeAnswers
 from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
-from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
+from policy.batch.model import HOLDING, BatchQueue, Job, Task, TaskStatus
 from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.recording import Choice, NodeAnswer, Operation, Recorder, StepOutcome
 from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
@@ -125,6 +126,8 @@ class Session:
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
         whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks, in
         arrays that do not change afterwards.
+        preemptable_limits, reclaimable_limits (claimant, tasks): of the tasks that may not be
+        evicted those for which the plugin has numbers, with these (`recording.Protection`).
         predicate_class, node_order_class (task): a key, where the answer for a node depends on
         nothing but the key and what this node holds; None where it does not.
         predicate_at (task, nodes): the predicate for the given node indices, (n,) bool.
@@ -158,7 +161,7 @@ class Session:
             found = self._task_amounts[name] = self.shapes.amounts(name)[self.task_shape]
         return found
 
-    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]:
+    def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Resource]:
         """Per job, in order of uid, the sum of what its tasks in the statuses ask for."""
         tasks = np.array([t.index for t in self.tasks if t.status in statuses], dtype=np.int64)
         tasks = tasks[self.task_job[tasks] != NOWHERE]
@@ -213,8 +216,8 @@ class Session:
         """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""
         return self._answers.scores(task, nodes, among=among)
 
-    def best_with_room(self, task: Task) -> int:
-        """The best node that passes and has idle or released room; NOWHERE where none has."""
+    def best_with_room(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle or released room; None where none has."""
         return self._answers.best_with_room(task)
 
     # --- victims -------------------------------------------------------------------------------
@@ -233,7 +236,7 @@ class Session:
 
     # --- operations ----------------------------------------------------------------------------
 
-    def move(self, task: Task, status: Status) -> None:
+    def move(self, task: Task, status: TaskStatus) -> None:
         """Gives a task of one of the session's jobs another status."""
         job = self.jobs[task.job]
         job.move(task, status)
@@ -263,15 +266,17 @@ class Session:
             handler(task)
         self._forget(task)
 
-    def allocate(self, task: Task, node: int) -> bool:
+    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
         """Gives a task idle room of a node; sends its whole gang where that is now ready.
 
         False where the node refuses the task, or the cluster one of the gang.
         """
-        self.move(task, Status.ALLOCATED)
+        self.move(task, TaskStatus.ALLOCATED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
-        self.recorder.operation(Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal)
+        self.recorder.operation(
+            Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal, choice=choice
+        )
         if refusal is not None:
             # The status stays: what the original does, see `Statement.discard`.
             return False
@@ -282,23 +287,35 @@ class Session:
         """Sends every allocated task of a job that is ready; stops where one is refused."""
         if not self.ready(job):
             return True
-        for task in job.having(Status.ALLOCATED):
+        for task in job.having(TaskStatus.ALLOCATED):
             sent = self.outbox.bind(task)
             self.recorder.operation(
-                Operation.BIND, task, task.node, outcome=None if sent else Outcome.FAILED
+                Operation.BIND, task, task.node, outcome=None if sent else StepOutcome.FAILED
             )
             if not sent:
                 return False
-            self.move(task, Status.BINDING)
+            self.move(task, TaskStatus.BINDING)
         return True
 
-    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> Refusal | None:
+    def pipeline(
+        self,
+        task: Task,
+        node: int,
+        answer: NodeAnswer | None = None,
+        *,
+        choice: Choice | None = None,
+    ) -> Refusal | None:
         """Promises a task resources of a node that are being released."""
-        self.move(task, Status.PIPELINED)
+        self.move(task, TaskStatus.PIPELINED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
         self.recorder.operation(
-            Operation.PIPELINE, task, self.nodes.names[node], refusal=refusal, answer=answer
+            Operation.PIPELINE,
+            task,
+            self.nodes.names[node],
+            refusal=refusal,
+            answer=answer,
+            choice=choice,
         )
         if refusal is None:
             self.allocate_event(task)
@@ -312,7 +329,7 @@ class Session:
             victim,
             victim.node,
             claimant=claimant,
-            outcome=None if sent else Outcome.FAILED,
+            outcome=None if sent else StepOutcome.FAILED,
         )
         if sent:
             self.release(victim)
@@ -321,14 +338,14 @@ class Session:
 
     def release(self, victim: Task) -> None:
         """What an eviction changes inside the session."""
-        self.move(victim, Status.RELEASING)
+        self.move(victim, TaskStatus.RELEASING)
         self.nodes.update(self.nodes.index[victim.node], victim)
         self.settle(victim)
         self.deallocate_event(victim)
 
     def withdraw(self, task: Task, *, forget: bool) -> None:
         """Takes a placed task back: it waits again. forget: and may go to any node."""
-        self.move(task, Status.PENDING)
+        self.move(task, TaskStatus.PENDING)
         node = self.nodes.index_of(task.node)
         if node != NOWHERE:
             self.nodes.remove(node, task)
@@ -339,10 +356,6 @@ class Session:
 
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
-
-    def best(self, nodes: Ints, scores: Scores) -> int:
-        """The first of the best nodes in name order."""
-        return int(nodes[int(np.argmax(scores))])
 
     def by_score(self, nodes: Ints, scores: Scores) -> Iterator[int]:
         """Best first; of equal ones the last in name order first. nodes: in name order."""

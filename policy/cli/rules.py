@@ -191,7 +191,7 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
         rows = [{**asdict(warning), "finding": warning.finding.value} for warning in found]
         columns = ("finding", "place", "rule", "message", "help")
         output.rows(rows, form, columns=columns)
-    output.say(f"{len(found)} findings")
+    output.say(output.number(len(found), "finding"))
     return Exit.ERROR if found else Exit.OK
 
 
@@ -238,8 +238,10 @@ def test(targets: tuple[str, ...], form: str) -> int:
     if form != "table":
         output.rows(rows, form, columns=("rules", "case", "place", "result", "differences"))
     files = f" in {len(found)} files" if len(found) > 1 else ""
-    counted = f"{len(rows)} cases{files}"
-    output.say(f"{counted}, {failures} fail" if failures else f"{counted} hold")
+    counted = f"{output.number(len(rows), 'case')}{files}"
+    one = failures == 1 if failures else len(rows) == 1
+    said = f", {failures} fail" if failures else " hold"
+    output.say(f"{counted}{said}{'s' if one else ''}")
     return Exit.ERROR if failures else Exit.OK
 
 
@@ -350,7 +352,7 @@ def coverage(
     shown = ("rule_set", "digest", *columns) if several or form == "csv" else columns
     output.rows(rows, form, columns=shown, right=columns[2:])
     for one in used:
-        output.say(f"`{one.name}` made {one.decisions} decisions ({one.digest})")
+        output.say(f"`{one.name}` made {output.number(one.decisions, 'decision')} ({one.digest})")
     return Exit.OK
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from policy.batch.heap import Heap
 from policy.batch.limits import Limit, Rule
 from policy.batch.orders import Order
+from policy.batch.recording import Protection
 from policy.batch.settings import PluginUse
 from policy.batch.volcano.framework.functions import FLAGS, HINTS, KINDS, Consulted, Vote
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
@@ -182,6 +183,16 @@ class Dispatch:
             if victims:
                 return Victims(tasks=victims, tier=tier, spared=spared)
         return Victims(tasks=[], tier=-1, spared=spared)
+
+    def protections(
+        self, kind: str, claimant: Task, tasks: list[Task], said: Victims
+    ) -> tuple[Protection, ...]:
+        """The limits, with numbers, for which plugins spared some of the tasks."""
+        found: list[Protection] = []
+        for plugin in said.spared:
+            limits = self.hint(f"{kind}_limits", plugin)
+            found += () if limits is None else limits(claimant, tasks)
+        return tuple(found)
 
     def victims(self, tasks: list[Task]) -> list[Task]:
         """Tasks that plugins want gone, whoever waits: those of the first tier that names any."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from policy.batch.figures import Figures
 from policy.batch.limits import Limit
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.nodes import Crash, Refusal
 from policy.batch.recording import Operation, Recorder
 from policy.batch.rules import BatchRules
@@ -116,7 +116,7 @@ class Session:
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
 
-    def requests_of(self, statuses: Container[Status]) -> dict[str, Amount]:
+    def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Amount]:
         """Queue -> what tasks of its jobs in the statuses ask for; queues without jobs left out."""
         found: dict[str, Amount] = {job.queue: nothing() for job in self.jobs.values()}
         counts: dict[tuple[int, int], int] = {}
@@ -140,7 +140,7 @@ class Session:
 
     # --- operations ----------------------------------------------------------------------------
 
-    def _move(self, task: Task, status: Status) -> None:
+    def _move(self, task: Task, status: TaskStatus) -> None:
         job = self.jobs[task.job]
         job.move(task, status)
         self.dispatch.forget(task, job, self.queues[job.queue])
@@ -157,30 +157,30 @@ class Session:
         job = self.jobs[task.job]
         self.dispatch.forget(task, job, self.queues[job.queue])
 
-    def put(self, task: Task, node: int, status: Status) -> Refusal | None:
+    def put(self, task: Task, node: int, status: TaskStatus) -> Refusal | None:
         """Gives a waiting task a place; where the node refuses it, nothing has changed."""
         self._move(task, status)
         refusal = self.nodes.add(node, task)
         if refusal is not None:
-            self._move(task, Status.PENDING)
+            self._move(task, TaskStatus.PENDING)
             return refusal
         self._allocate_event(task)
         return None
 
     def withdraw(self, task: Task) -> None:
         """Takes a task off its node: it waits again, and may go to any node."""
-        self._move(task, Status.PENDING)
+        self._move(task, TaskStatus.PENDING)
         self.nodes.remove(self.nodes.index[task.node], task)
         self._deallocate_event(task)
         task.node = ""
 
     def release(self, victim: Task) -> None:
         """What an eviction changes inside the session."""
-        self._move(victim, Status.RELEASING)
+        self._move(victim, TaskStatus.RELEASING)
         self.nodes.update(self.nodes.index[victim.node], victim)
         self._deallocate_event(victim)
 
-    def restore(self, victim: Task, status: Status = Status.RUNNING) -> None:
+    def restore(self, victim: Task, status: TaskStatus = TaskStatus.RUNNING) -> None:
         """Takes an eviction back. status: Running also where the task was only bound."""
         self._move(victim, status)
         self.nodes.update(self.nodes.index[victim.node], victim)
@@ -190,4 +190,4 @@ class Session:
         """Sends a placed task to its node."""
         self.binds[task.key] = task.node
         self.recorder.operation(Operation.BIND, task, task.node)
-        self._move(task, Status.BINDING)
+        self._move(task, TaskStatus.BINDING)
