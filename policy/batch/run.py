@@ -42,11 +42,7 @@ def run_session(
 def _run_kube_batch(
     snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]]
 ) -> SessionResult:
-    session = Session(snapshot, rules)
-    opened = _opened(rules, plugins)
-    for plugin in opened:
-        plugin.open(session)
-    session.arrange()
+    session, opened = open_kube_batch(snapshot, rules, plugins=plugins)
     for turn, action in enumerate(rules.actions):
         session.recorder.begin(action, turn)
         session.later_actions = rules.actions[turn + 1 :]
@@ -54,6 +50,18 @@ def _run_kube_batch(
     for plugin in opened:
         plugin.close(session)
     return _result(session)
+
+
+def open_kube_batch(
+    snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]] = PLUGINS
+) -> tuple[Session, list[Plugin]]:
+    """A session before its first action, and its plugins."""
+    session = Session(snapshot, rules)
+    opened = _opened(rules, plugins)
+    for plugin in opened:
+        plugin.open(session)
+    session.arrange()
+    return session, opened
 
 
 def _opened(rules: BatchRules, known: Mapping[str, type[Plugin]]) -> list[Plugin]:

@@ -7,7 +7,7 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -134,6 +134,10 @@ class Session:
         """
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
+
+    def plugins_with(self, kind: str) -> Collection[str]:
+        """Plugins that registered a function of the kind, switched off or not."""
+        return self._registered[kind].keys()
 
     def on_events(self, *, allocate: Event, deallocate: Event) -> None:
         """Have a plugin told of every task that takes resources, or gives them up."""
