@@ -43,10 +43,7 @@ def _run_kube_batch(
     snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]]
 ) -> SessionResult:
     session, opened = open_kube_batch(snapshot, rules, plugins=plugins)
-    for turn, action in enumerate(rules.actions):
-        session.recorder.begin(action, turn)
-        session.later_actions = rules.actions[turn + 1 :]
-        ACTIONS[action].run(session)
+    act(session)
     for plugin in opened:
         plugin.close(session)
     return _result(session)
@@ -62,6 +59,14 @@ def open_kube_batch(
         plugin.open(session)
     session.arrange()
     return session, opened
+
+
+def act(session: Session) -> None:
+    actions = session.rules.actions
+    for turn, action in enumerate(actions):
+        session.recorder.begin(action, turn)
+        session.later_actions = actions[turn + 1 :]
+        ACTIONS[action].run(session)
 
 
 def _opened(rules: BatchRules, known: Mapping[str, type[Plugin]]) -> list[Plugin]:

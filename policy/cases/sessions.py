@@ -15,8 +15,8 @@ The pods of a gang are numbered: those that run (`on`, one node each), those tha
 (`leaving`), those that wait (`waiting`). The pods are for the scheduler that the rules name, or
 for the `scheduler` of the gang. A queue is its weight, or a mapping with what Volcano's queues have
 beside: `capability`, `deserved`, `guarantee`, `reclaimable`, `priority`, `parent`, `state`; a gang
-may have `minResources`, a `phase`, and pods that are not `preemptable`. What `want` does not name is
-not compared.
+may have `minResources`, a `phase`, and pods that are not `preemptable`. What `want` does not name
+is not compared.
 """
 
 from __future__ import annotations
