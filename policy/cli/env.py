@@ -329,7 +329,10 @@ def _proofs(findings: list[tuple[Finding, str]]) -> Proofs:
     from policy.proving.solver import version
     from policy.store import Proofs, ProvedClaim
 
-    claims = tuple(ProvedClaim(claim=f.claim, against=digest) for f, digest in findings)
+    claims = tuple(
+        ProvedClaim(claim=finding.claim, verdict=finding.verdict.value, against=digest)
+        for finding, digest in findings
+    )
     return Proofs(claims=claims, solver=version())
 
 
