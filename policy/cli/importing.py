@@ -169,7 +169,11 @@ def command(
 
 def _tell(found: ManifestSet) -> None:
     from policy.cli import import_observed
+    from policy.cluster.unmodelled import notices
+    from policy.text.printable import printable
 
+    for notice in notices(found.objects):
+        output.say(printable(notice))
     if found.skipped:
         output.say(f"skipped: {_counted(found.skipped)}")
     if found.repeated:
