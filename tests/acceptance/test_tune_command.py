@@ -145,7 +145,7 @@ def test_the_page_shows_the_front(policy: Policy, place: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("lost work", "lost wrok", "unknown figure `lost wrok`"),
+        ("lost work", "lost love", "unknown figure `lost love`"),
         ("text: 15m", "text: 16m", "`16m` does not stand in rule `cooldown`"),
         ("rule: cooldown", "rule: cooldwn", "no rule `cooldwn` in the base"),
         ("[lowest-priority-sum,", "[lowest,", "`lowest` is no criterion of `kube-1.36`"),
