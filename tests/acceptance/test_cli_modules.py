@@ -34,6 +34,7 @@ LOADED = COMMANDS | {
     "policy.cli.exits",
     "policy.cli.batch_compare",
     "policy.cli.options",
+    "policy.cli.period",
     "policy.cli.output",
     "policy.cli.proofs",
     "policy.cli.rule_files",
