@@ -27,7 +27,8 @@ def overview(service: Service, principal: Principal) -> dict[str, Any]:
     for found in victims.values():
         for victim in found:
             namespace, _, name = victim.pod.partition("/")
-            if principal.sees(namespace):
+            # One that was leaving already is a victim again without being hit again.
+            if victim.evicted and principal.sees(namespace):
                 namespaces[namespace] += 1
                 hit[f"{namespace}/{victim.owner.partition('/')[2] or name}"] += 1
     most = max(by_hour.values(), default=0)
