@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.replay import Replayer
+from policy.cluster.pod_groups import group_key
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
@@ -22,7 +23,7 @@ _BATCH = 500
 class Skipped:
     """A decision that is not compared: its state cannot be rebuilt, or an answer is not known."""
 
-    id: int
+    id: int | str  #: number of a decision, or `group:` and that of a group's cycle
     missing: tuple[MissingInput, ...]
     detail: str
 
@@ -71,6 +72,12 @@ def questions(
             if rules.extenders and offer is None and row.rule_set_digest != rules.digest:
                 detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
+                continue
+            pod = snapshot.pod(row.preemptor)
+            group = "" if pod is None or rules.groups is None else group_key(pod)
+            if group:
+                detail = f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod"
+                yield Skipped(id=row.id, missing=(MissingInput.GROUPS,), detail=detail)
                 continue
             frozen = snapshot.history or {}
             unread = {need for need in rules.history_needs if history_key(*need) not in frozen}

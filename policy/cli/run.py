@@ -124,12 +124,6 @@ def command(
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         rule_set = chosen.rules
-        if rule_set.groups is not None and (settle or watch):
-            raise options.Misused(
-                f"rule set `{rule_set.name}` schedules pod groups, which `--settle` and `--watch` "
-                "do not do yet",
-                help="leave them out: `policy run` decides every group and pod once",
-            )
         journal = StoreJournal(
             store,
             chosen.cluster,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policy.store import Store
 
 
-class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
+class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click
     name = "seconds"
 
     def convert(

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import to_builtins
+
 from policy.audit.documents import document, instant, verdict
 from policy.audit.why_not import WhyNotError, why_not_chosen
 from policy.cases import run_beside
@@ -135,6 +137,7 @@ def activation(row: ActivationRow) -> dict[str, Any]:
         "before": row.previous_digest,
         "reason": row.reason,
         "source": row.source,
+        "proofs": None if row.proofs is None else to_builtins(row.proofs),
     }
 
 
@@ -218,6 +221,9 @@ def dry_run(
     row = service.store.read.environment(environment_name)
     active = service.store.read.active_rule_set(environment_name)
     assert active is not None  # none was known before
+    if active.batch:
+        message = f"environment `{environment_name}` holds rules of batch sessions"
+        raise Failure(400, "invalid", message)
     rules = RuleSet.from_canonical(active.canonical)
     loaded = service.store.state.load(row.cluster)
     now_ms = service.clock()
