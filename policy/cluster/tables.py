@@ -115,7 +115,7 @@ class Column:
 
     name: str
     dtype: type
-    of: Callable[[Pod, Pools], int]
+    of: Callable[[Pod, Pools], int | str]
     #: value in the row of a removed pod
     gone: int = NOWHERE
     #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
