@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from policy.cluster.digest import Change
@@ -80,6 +81,25 @@ class Step:
     #: what had been changed since the decision before, one change after the other
     supposed: tuple[tuple[Change, ...], ...] = ()
     budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
+
+
+def step_line(step: Step, *, decision_id: int | None = None) -> dict[str, Any]:
+    """A step for people and programs; decision_id: under which its decision was recorded."""
+    decision = step.decision
+    return {
+        "step": step.number,
+        "cause": step.cause,
+        "depth": step.depth,
+        "pod": step.pod,
+        "was": step.was,
+        "priority": step.priority,
+        "outcome": decision.outcome.value if decision else None,
+        "node": decision.node if decision else None,
+        "victims": [v.pod for v in decision.victims] if decision and decision.node else [],
+        "decision": decision_id,
+        "digest": decision.digest if decision else None,
+        "budgets": to_builtins(step.budgets),
+    }
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:

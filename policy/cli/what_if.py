@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -294,32 +294,14 @@ def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
 
 
 def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
+    from policy.audit.what_if import step_line
+
     if form == "table":
         for line in _tree(steps):
             output.line(line)
     else:
-        lines = [_line(step, ids) for step in steps]
+        lines = [step_line(step, decision_id=ids.get(step.number)) for step in steps]
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
-
-
-def _line(step: Step, ids: Mapping[int, int]) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    decision = step.decision
-    return {
-        "step": step.number,
-        "cause": step.cause,
-        "depth": step.depth,
-        "pod": step.pod,
-        "was": step.was,
-        "priority": step.priority,
-        "outcome": decision.outcome.value if decision else None,
-        "node": decision.node if decision else None,
-        "victims": [v.pod for v in decision.victims] if decision and decision.node else [],
-        "decision": ids.get(step.number),
-        "digest": decision.digest if decision else None,
-        "budgets": to_builtins(step.budgets),
-    }
 
 
 def _tree(steps: Sequence[Step]) -> Iterator[str]:
