@@ -210,7 +210,8 @@ def measure(
     with (
         Store.open(url) as store,
         store.sql(
-            "SELECT count(*), count(CASE WHEN failure <> '' THEN 1 END) FROM extender_calls"
+            "SELECT count(*), count(CASE WHEN failure <> '' THEN 1 END) FROM extender_calls",
+            trust_connection=True,
         ) as found,
     ):
         ((kept, failed),) = found

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from policy.audit.documents import instant, verdict
 from policy.audit.why_not import WhyNotError, why_not_chosen
 from policy.cases import run_beside
+from policy.cases.finding import beside
+from policy.cases.running import run_suite
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod
 from policy.rules import RuleSet
 from policy.rules.diff import compare
 from policy.rules.explain import effective_rules
 from policy.rules.files import shipped, shipped_rules
+from policy.rules.lint import lint
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
@@ -116,6 +120,33 @@ def described(rules: RuleSet) -> dict[str, Any]:
         "canonical": rules.canonical,
         "rules": [asdict(rule) for rule in effective_rules(rules)],
     }
+
+
+def judged(wanted: str, rules: RuleSet) -> dict[str, Any]:
+    """What lint says of a rule set, and how the cases beside a shipped one end; None without."""
+    found = [
+        {
+            "rule": warning.rule,
+            "finding": warning.finding.value,
+            "message": warning.message,
+            "help": warning.help,
+        }
+        for warning in lint(rules)
+    ]
+    return {"lint": found, "cases": _cases(wanted) if wanted in shipped() else None}
+
+
+@cache
+def _cases(name: str) -> list[dict[str, Any]] | None:
+    """Run once in a process: shipped rule sets and their cases do not change meanwhile."""
+    suite = beside(name)
+    if suite is None:
+        return None
+    failed = {mismatch.place: mismatch.differences for mismatch in run_suite(suite)}
+    return [
+        {"note": case.note, "passed": case.place not in failed, "why": failed.get(case.place, ())}
+        for case in suite.cases()
+    ]
 
 
 def differences(old: RuleSet, new: RuleSet) -> list[dict[str, Any]]:

@@ -35,6 +35,8 @@ PAGES = (
     "/environments",
     "/environments/prod",
     "/sql?saved=who-preempts-whom",
+    "/simulations",
+    "/api",
 )
 
 
