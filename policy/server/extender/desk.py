@@ -7,6 +7,7 @@ never promise the same room.
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import threading
@@ -116,6 +117,9 @@ class Desk:
         if self._decider is None:
             try:
                 self._decider = Decider(self._store, self._environment, clock=self._clock)
+                # The state lives as long as the process: the collector need not walk it.
+                gc.collect()
+                gc.freeze()
                 self.problem = ""
             except StoreError as exc:
                 self.problem = exc.message
