@@ -20,11 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.clusters import cluster
-from policy.audit.processes import run
+from policy.audit.decisions import over
 from policy.audit.recorded import Comparing
-from policy.audit.replay import replay_all
+from policy.audit.replay import replay_all, replayed
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod, key_of
+from policy.parts import Workers
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, Store
@@ -70,11 +71,12 @@ def timings(url: str, *, jobs: int) -> dict[str, float]:
         ids = store.read.decision_ids("default")
         verdicts: Counter[str] = Counter()
         with timed(times, "replay, 1 process"):
-            verdicts.update(r.verdict.value for r in run(url, store, ids, replay_all, jobs=1))
+            verdicts.update(r.verdict.value for r in over(url, ids, replayed))
         with timed(times, f"replay, {jobs} processes"):
-            verdicts.update(r.verdict.value for r in run(url, store, ids, replay_all, jobs=jobs))
+            found = over(url, ids, replayed, Workers(jobs=jobs))
+            verdicts.update(r.verdict.value for r in found)
         with timed(times, f"compare, {jobs} processes"):
-            list(run(url, store, ids, Comparing(RuleSet.load("kube-1.14")), jobs=jobs))
+            list(over(url, ids, Comparing(RuleSet.load("kube-1.14")).compared, Workers(jobs=jobs)))
         with timed(times, "replay of one decision, the last"):
             (last,) = replay_all(store, ids[-1:])
     assert set(verdicts) == {"equal"}

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupOutcome
 from policy.decision.model import Decision, Outcome
 from policy.extenders.protocol import Extenders
 from policy.preemption.decide import decide
@@ -26,6 +27,7 @@ class Change(StrEnum):
     SAME = "same"
     OTHER_NODE = "other-node"
     OTHER_VICTIMS = "other-victims"
+    OTHER_NOMINATIONS = "other-nominations"
     NOW_FITS = "fits-without-preemption"
     NOW_PREEMPTS = "needs-preemption"
     NO_LONGER_POSSIBLE = "no-longer-possible"
@@ -42,6 +44,7 @@ _MEANINGS = {
     Change.SAME: "same node, same victims",
     Change.OTHER_NODE: "another node",
     Change.OTHER_VICTIMS: "same node, other victims",
+    Change.OTHER_NOMINATIONS: "same victims, other members of the group are nominated",
     Change.NOW_FITS: "fits without preemption; preempted before",
     Change.NOW_PREEMPTS: "preempts; fitted before",
     Change.NO_LONGER_POSSIBLE: "finds no node; found one before",
@@ -83,8 +86,8 @@ class Leaving:
 class Result:
     """What a decision came to, without how."""
 
-    outcome: Outcome
-    node: str | None
+    outcome: Outcome | GroupOutcome
+    node: str | None  #: None for a group, whose members have nodes of their own
     victims: tuple[Leaving, ...]
     decided_by: str  #: ranking criterion that left one candidate; "" with fewer than two
     message: str
@@ -117,8 +120,26 @@ class Result:
 
     @property
     def placed(self) -> bool:
-        """Does the pod get a node, at once or by preemption?"""
-        return self.outcome in (Outcome.BIND, Outcome.PREEMPT)
+        """Does the pod get a node, or the group start, at once or by preemption?"""
+        return self.outcome in _FITS or self.preempts
+
+    @property
+    def preempts(self) -> bool:
+        """Do victims make room?"""
+        return self.outcome in (Outcome.PREEMPT, GroupOutcome.PREEMPTING)
+
+    @property
+    def places(self) -> object:
+        """Where it goes."""
+        return self.node
+
+    @property
+    def promises(self) -> object:
+        """Which members of a group are nominated, and where."""
+        return None
+
+
+_FITS: Final = (Outcome.BIND, GroupOutcome.SCHEDULED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +158,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One decision under both rule sets."""
+    """One decision, or the cycle of a pod group, under both rule sets."""
 
-    id: int
+    id: int | str  #: number of a decision, or `group:` and that of a cycle
     now_ms: int
     preemptor: str
     priority: int
@@ -190,15 +211,19 @@ def change_of(before: Result, after: Result) -> Change:
     """In what two results differ; the order of victims does not count."""
     if before.placed != after.placed:
         return Change.NEWLY_POSSIBLE if after.placed else Change.NO_LONGER_POSSIBLE
+    others = {v.pod for v in before.victims} != {v.pod for v in after.victims}
     if not before.placed:
-        return Change.SAME if before.outcome is after.outcome else Change.OTHER_REASON
+        if before.outcome is not after.outcome:
+            return Change.OTHER_REASON
+        # Members of a group that preempt for themselves may do so in vain.
+        return Change.OTHER_VICTIMS if others else Change.SAME
     if before.outcome is not after.outcome:
-        return Change.NOW_FITS if after.outcome is Outcome.BIND else Change.NOW_PREEMPTS
-    if before.node != after.node:
+        return Change.NOW_PREEMPTS if after.preempts else Change.NOW_FITS
+    if before.places != after.places:
         return Change.OTHER_NODE
-    if {v.pod for v in before.victims} != {v.pod for v in after.victims}:
+    if others:
         return Change.OTHER_VICTIMS
-    return Change.SAME
+    return Change.SAME if before.promises == after.promises else Change.OTHER_NOMINATIONS
 
 
 # --- sums --------------------------------------------------------------------------------------
@@ -214,7 +239,7 @@ class Losses:
     lost_seconds: int = 0
 
     def add(self, result: Result) -> None:
-        self.preemptions += result.outcome is Outcome.PREEMPT
+        self.preemptions += result.preempts
         for victim in result.victims:
             self.add_victim(victim)
 

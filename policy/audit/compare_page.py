@@ -27,6 +27,7 @@ _COLOURS: Final = {
     Change.NOW_PREEMPTS: "c5",
     Change.NO_LONGER_POSSIBLE: "c6",
     Change.OTHER_REASON: "c7",
+    Change.OTHER_NOMINATIONS: "c8",
 }
 """CSS classes; the order is that of the bar and its legend."""
 

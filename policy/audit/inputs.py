@@ -32,6 +32,7 @@ class MissingInput(StrEnum):
     HYPOTHETICAL = "hypothetical-state"  # made on a state that never was
     EXTENDERS = "extender-answers"  # an extender would be queried about something new
     HISTORY = "history"  # the history figures that its rules read are not recorded
+    GROUPS = "pod-groups"  # one of the rule sets schedules its pod group as one, the other does not
     SNAPSHOT = "snapshot-digest"  # state and time do not have the digest that was recorded
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from policy.audit.compare import Comparison, Question, Result, compare
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.replay import Replayer
+from policy.cluster.pod_groups import group_key
 from policy.decision.model import Outcome, Victim
 from policy.extenders.recorded import NotRecorded
 from policy.preemption.columns import history_key
@@ -22,19 +23,23 @@ _BATCH = 500
 class Skipped:
     """A decision that is not compared: its state cannot be rebuilt, or an answer is not known."""
 
-    id: int
+    id: int | str  #: number of a decision, or `group:` and that of a group's cycle
     missing: tuple[MissingInput, ...]
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """Work for `processes.run`: recorded decisions under other rules."""
+    """Recorded decisions under other rules."""
 
     rules: RuleSet
 
     def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
-        for question in questions(store, ids, self.rules):
+        return self.compared(Replayer(store), ids)
+
+    def compared(self, replayer: Replayer, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
+        """The same with a replayer that may have done others; work for `decisions.over`."""
+        for question in questions(replayer, ids, self.rules):
             if isinstance(question, Skipped):
                 yield question
                 continue
@@ -44,14 +49,16 @@ class Comparing:
                 yield Skipped(id=question.id, missing=(MissingInput.EXTENDERS,), detail=str(exc))
 
 
-def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Question | Skipped]:
+def questions(
+    replayer: Replayer, ids: Sequence[int], rules: RuleSet
+) -> Iterator[Question | Skipped]:
     """Recorded decisions with the states they were made on; ascending order is cheap.
 
     rules: that will be asked. History figures that the decision read are those that it read;
     others are what the record shows just before it. Extenders answer what they answered then, and
     only to the rules that asked them.
     """
-    replayer = Replayer(store)
+    store = replayer.store
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
         victims = store.read.victims_of(batch)
@@ -65,6 +72,12 @@ def questions(store: Store, ids: Sequence[int], rules: RuleSet) -> Iterator[Ques
             if rules.extenders and offer is None and row.rule_set_digest != rules.digest:
                 detail = f"it is not known what the extenders of `{rules.name}` would have answered"
                 yield Skipped(id=row.id, missing=(MissingInput.EXTENDERS,), detail=detail)
+                continue
+            pod = snapshot.pod(row.preemptor)
+            group = "" if pod is None or rules.groups is None else group_key(pod)
+            if group:
+                detail = f"`{rules.name}` schedules pod group `{group}` as one, not pod by pod"
+                yield Skipped(id=row.id, missing=(MissingInput.GROUPS,), detail=detail)
                 continue
             frozen = snapshot.history or {}
             unread = {need for need in rules.history_needs if history_key(*need) not in frozen}

@@ -26,7 +26,7 @@ class Replayer:
     """Makes decisions of one store again; ascending order within a cluster is cheap."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._inputs = Inputs(store, RuleSet.from_canonical, engine=ENGINE_VERSION)
         self._frozen: dict[int, Frozen] = {}  #: of the decisions that `rows` gave last
 
@@ -34,7 +34,7 @@ class Replayer:
         """The decisions with these numbers; what the next ones need is read together."""
         for start in range(0, len(ids), _BATCH):
             wanted = ids[start : start + _BATCH]
-            batch = self._store.read.decisions_by_id(wanted)
+            batch = self.store.read.decisions_by_id(wanted)
             gone = set(wanted).difference(row.id for row in batch)
             if gone:
                 raise StoreError(
@@ -42,7 +42,7 @@ class Replayer:
                     help="`policy audit verify` names what was changed",
                 )
             self._inputs.expect(batch)
-            self._frozen = self._store.read.frozen(
+            self._frozen = self.store.read.frozen(
                 [
                     row.id
                     for row in batch
@@ -122,7 +122,7 @@ class Replayer:
         if decision.digest == row.digest:
             return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=decision.digest)
         self._inputs.check(row)
-        difference = first_difference(self._store.read.decision(row.id).record, decision)
+        difference = first_difference(self.store.read.decision(row.id).record, decision)
         return Replayed(
             row=row, verdict=ReplayVerdict.DIFFERENT, digest=decision.digest, difference=difference
         )
@@ -130,6 +130,10 @@ class Replayer:
 
 def replay_all(store: Store, ids: Sequence[int]) -> Iterator[Replayed[DecisionRow]]:
     """Replay decisions by number; in ascending order they share the most work."""
-    replayer = Replayer(store)
+    return replayed(Replayer(store), ids)
+
+
+def replayed(replayer: Replayer, ids: Sequence[int]) -> Iterator[Replayed[DecisionRow]]:
+    """The same with a replayer that may have done others; work for `decisions.over`."""
     for row in replayer.rows(ids):
         yield replayer.replay(row)

@@ -131,16 +131,33 @@ def recorded_result(stored: StoredSession) -> SessionResult:
 
 def _ordered(said: Mapping[str, Any]) -> dict[str, Any]:
     """With the reasons of a rejection as they were, the most frequent first."""
+    found = dict(said)
+    if said.get("answer") is not None:
+        found["answer"] = _answer(said["answer"])
     rejection = said["rejection"]
-    if rejection is None:
-        return dict(said)
-    nodes = sorted(rejection["nodes"].items(), key=lambda item: (-item[1], item[0]))
-    found = {**rejection, "nodes": dict(nodes)}
-    limit = rejection.get("limit")
-    if limit is not None:
-        amounts = {name: _floats(limit[name]) for name in ("asked", "used", "allowed")}
-        found["limit"] = {**limit, **amounts}
-    return {**said, "rejection": found}
+    if rejection is not None:
+        nodes = sorted(rejection["nodes"].items(), key=lambda item: (-item[1], item[0]))
+        found["rejection"] = {
+            **rejection,
+            "nodes": dict(nodes),
+            "answers": [_answer(answer) for answer in rejection["answers"]],
+            "limit": _limit(rejection.get("limit")),
+        }
+    return found
+
+
+def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    protections = [
+        {**protection, "limit": _limit(protection["limit"])}
+        for protection in answer.get("protections", ())
+    ]
+    return {**answer, "protections": protections}
+
+
+def _limit(limit: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if limit is None:
+        return None
+    return {**limit, **{name: _floats(limit[name]) for name in ("asked", "used", "allowed")}}
 
 
 def _floats(texts: Mapping[str, str]) -> dict[str, float]:

@@ -1,22 +1,30 @@
 """What would follow from a change, before anybody makes it: the cascade of decisions.
 
 A pod that is evicted comes back: its controller makes it again, pending, with its priority and
-its age. That pod may preempt in turn. Pure: a snapshot and rules in, decisions out.
+its age. That pod may preempt in turn. Members of a pod group are tried together where the rules do
+so, and once more when the group's victims are gone. Pure: a snapshot and rules in, decisions out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from typing import Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from policy.audit.supposed_groups import GroupChange
 from policy.cluster.digest import Change
-from policy.cluster.objects import ObjectMeta, Pod, PriorityClass, key_of
+from policy.cluster.members import Members, groups_of
+from policy.cluster.objects import ObjectMeta, Pod, PriorityClass, SchedulingPodGroup, key_of
+from policy.cluster.pod_groups import KIND as POD_GROUP
+from policy.cluster.pod_groups import group_key
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import Decision, Outcome
+from policy.decision.groups import GroupDecision, GroupOutcome
+from policy.decision.model import Decision, Outcome, Victim
+from policy.groups.decide import decide_group
 from policy.preemption.columns import owner_of
 from policy.preemption.decide import decide
 from policy.preemption.tally import Tally
@@ -24,7 +32,8 @@ from policy.rules import RuleSet
 from policy.scheduling.consequences import departures, next_life
 from policy.scheduling.disruption import with_budgets
 from policy.scheduling.effects import changes_of
-from policy.scheduling.order import arrival_ms
+from policy.scheduling.group_effects import changes_of_group
+from policy.scheduling.order import Head, arrival_ms, head_of
 from policy.scheduling.queue import SchedulingQueue
 
 _NOT_REPLACED: Final = ("DaemonSet/", "Node/")
@@ -47,6 +56,8 @@ class Supposition:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     """Classes with another value; one that the cluster does not know is a new one."""
     removed_nodes: Sequence[str] = ()
+    groups: Sequence[SchedulingPodGroup] = ()  #: that are there as well
+    group_changes: Sequence[GroupChange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +80,15 @@ class BudgetMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One pod that looks for a node, in the order in which the scheduler would take them."""
+    """A pod or pod group that looks for nodes, in the order in which they are scheduled."""
 
     number: int
-    pod: str
+    pod: str  #: namespace/name of the pod, or of the group
     priority: int
     depth: int  #: 1 for what was asked
     cause: int | None  #: number of the step of whose victims the pod is one
     was: str  #: the victim whose next life the pod is; "" for what was asked
-    decision: Decision | None  #: None beyond the depth that was asked for
+    decision: Decision | GroupDecision | None  #: None beyond the depth that was asked for
     #: what had been changed since the decision before, one change after the other
     supposed: tuple[tuple[Change, ...], ...] = ()
     budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
@@ -86,6 +97,8 @@ class Step:
 def step_line(step: Step, *, decision_id: int | None = None) -> dict[str, Any]:
     """A step for people and programs; decision_id: under which its decision was recorded."""
     decision = step.decision
+    node = decision.node if isinstance(decision, Decision) else None
+    leaves = decision is not None and (node is not None or not isinstance(decision, Decision))
     return {
         "step": step.number,
         "cause": step.cause,
@@ -94,8 +107,8 @@ def step_line(step: Step, *, decision_id: int | None = None) -> dict[str, Any]:
         "was": step.was,
         "priority": step.priority,
         "outcome": decision.outcome.value if decision else None,
-        "node": decision.node if decision else None,
-        "victims": [v.pod for v in decision.victims] if decision and decision.node else [],
+        "node": node,
+        "victims": [v.pod for v in decision.victims] if decision is not None and leaves else [],
         "decision": decision_id,
         "digest": decision.digest if decision else None,
         "budgets": to_builtins(step.budgets),
@@ -109,6 +122,8 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
     for name, value in supposition.priority_classes.items():
         changes += _revalued(snapshot, name, value)
     changed = {key: obj for kind, key, obj in changes if kind == "Pod"}
+    changes += _regrouped(snapshot, supposition, changes)
+    regrouped = {change.group for change in supposition.group_changes}
     for name in supposition.removed_nodes:
         if name not in snapshot.nodes.index:
             raise WhatIfError(f"there is no node `{name}` in the cluster", help=_close(snapshot))
@@ -138,6 +153,11 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
             pod = replace(pod, spec=replace(pod.spec, priority=priority))
         changes.append(("Pod", key, pod))
         waiting.append(key)
+    waiting += [
+        key
+        for _, key, pod in snapshot.in_order()
+        if group_key(pod) in regrouped and not pod.spec.node_name and not _leaving(pod)
+    ]
     changes = list(with_budgets(snapshot, changes))
     return Supposed(
         snapshot=snapshot.apply(changes), changes=tuple(changes), waiting=tuple(waiting)
@@ -155,7 +175,41 @@ def _revalued(snapshot: Snapshot, name: str, value: int) -> list[Change]:
             for _, key, pod in snapshot.in_order()
             if pod.spec.priority_class_name == name
         ),
+        *(
+            (POD_GROUP, key, replace(group, spec=replace(group.spec, priority=value)))
+            for key, group in groups_of(snapshot).items()
+            if group.spec.priority_class_name == name
+        ),
     ]
+
+
+def _regrouped(
+    snapshot: Snapshot, supposition: Supposition, changes: Sequence[Change]
+) -> list[Change]:
+    """The groups that are new, and those with another field."""
+    known = {**groups_of(snapshot)}
+    known |= {key: g for _, key, g in changes if isinstance(g, SchedulingPodGroup)}
+    found: dict[str, SchedulingPodGroup] = {}
+    for group in supposition.groups:
+        key = key_of(group)
+        if key in known:
+            raise WhatIfError(
+                f"the cluster has a pod group `{key}`",
+                help="suppose another value of it with `--pod-group`",
+            )
+        found[key] = group
+    for change in supposition.group_changes:
+        old = found.get(change.group) or known.get(change.group)
+        if old is None:
+            names = ", ".join(sorted(known)[:5]) or "none"
+            raise WhatIfError(
+                f"there is no pod group `{change.group}` in the cluster", help=f"it has: {names}"
+            )
+        try:
+            found[change.group] = change.of(old)
+        except ValueError as exc:
+            raise WhatIfError(str(exc)) from exc
+    return [(POD_GROUP, key, group) for key, group in found.items()]
 
 
 def new_class(name: str, value: int) -> PriorityClass:
@@ -179,14 +233,27 @@ def _leaving(pod: Pod) -> bool:
     return bool(pod.metadata.deletion_timestamp)
 
 
+def with_members(snapshot: Snapshot, rules: RuleSet, keys: Iterable[str]) -> Iterator[str]:
+    """The pods; in place of a pod group its pending members."""
+    known = groups_of(snapshot) if rules.groups is not None else {}
+    for key in keys:
+        if key in known and snapshot.pod(key) is None:
+            rows = Members.of(snapshot, key)
+            yield from (snapshot.keys[r] for r in rows.tolist() if snapshot.node[r] < 0)
+        else:
+            yield key
+
+
 def foresee(
     snapshot: Snapshot, rules: RuleSet, pods: Iterable[str], *, depth: int, seed: int
 ) -> list[Step]:
     """The decisions that follow when the pods look for a node, in the order of the rules' queue.
 
-    Each pod is decided once. Victims are gone at once, and the preemptor takes their place; victims
-    that were not leaving anyway come back as new pods, whose decisions follow down to `depth` (1:
-    only the pods themselves). Raises DecisionError for a pod that is unknown or placed.
+    Each pod is decided once, with its group where the rules schedule groups. Victims are gone at
+    once, and the preemptor takes their place; victims that were not leaving anyway come back as new
+    pods, whose decisions follow down to `depth` (1: only the pods themselves). A group that
+    preempts is tried again when its victims are gone: its members may have no nomination to take
+    their place by. Raises DecisionError for a pod that is unknown or placed.
     """
     cascade = _Cascade(snapshot, rules, depth=depth, seed=seed)
     for pod in sorted(set(pods)):
@@ -201,6 +268,7 @@ class _Place:
     depth: int
     cause: int | None
     was: str
+    again: bool = False  #: a group whose victims are gone
 
 
 class _Cascade:
@@ -230,8 +298,46 @@ class _Cascade:
 
     def run(self) -> list[Step]:
         while (pod := self._queue.pop()) is not None:
-            self._next(pod, self._places[pod])
+            head = head_of(pod, self._snapshot, self._rules.groups)
+            waiting = self._snapshot.pod(pod)
+            if head.group and waiting is not None and not waiting.spec.node_name:
+                self._next_group(pod, head, self._places[pod])
+            else:
+                self._next(pod, self._places[pod])
         return self._steps
+
+    def _next_group(self, key: str, head: Head, place: _Place) -> None:
+        for row in Members.of(self._snapshot, head.group).tolist():
+            self._queue.delete(self._snapshot.keys[row])
+        known = groups_of(self._snapshot).get(head.group)
+        number = len(self._steps) + 1
+        decision = None
+        supposed: tuple[tuple[Change, ...], ...] = ()
+        budgets: tuple[BudgetMove, ...] = ()
+        if place.depth <= self._depth:
+            self._look_back()
+            decision = decide_group(self._snapshot, self._rules, head.group, seed=self._seed)
+            supposed, self._supposed = tuple(self._supposed), []
+            before = self._snapshot
+            self._suppose(changes_of_group(before, decision))
+            if decision.victims:
+                self._depart(decision.victims, depth=place.depth + 1, cause=number)
+            if decision.outcome is GroupOutcome.PREEMPTING and not place.again:
+                self.enqueue(key, with_fields(place, cause=number, again=True))
+            budgets = _moves(before, self._snapshot)
+        self._steps.append(
+            Step(
+                number=number,
+                pod=head.group,
+                priority=0 if known is None else known.spec.priority or 0,
+                depth=place.depth,
+                cause=place.cause,
+                was=place.was,
+                decision=decision,
+                supposed=supposed,
+                budgets=budgets,
+            )
+        )
 
     def _next(self, key: str, place: _Place) -> None:
         pod = self._snapshot.pod(key)
@@ -277,12 +383,6 @@ class _Cascade:
 
     def _follow(self, decision: Decision, *, depth: int, cause: int) -> None:
         """The victims' grace periods are over: they come back, and the preemptor is placed."""
-        leaving = {victim.pod for victim in decision.victims if victim.already_terminating}
-        gone = departures(
-            self._snapshot,
-            (victim.pod for victim in decision.victims),
-            again=lambda pod: None if key_of(pod) in leaving else next_life(pod),
-        )
         preemptor = self._snapshot.pod(decision.preemptor)
         assert preemptor is not None  # it has just decided
         placed = replace(
@@ -290,7 +390,21 @@ class _Cascade:
             spec=replace(preemptor.spec, node_name=decision.node or ""),
             status=replace(preemptor.status, nominated_node_name=""),
         )
-        self._suppose((*gone.changes, ("Pod", decision.preemptor, placed)))
+        self._depart(
+            decision.victims,
+            ("Pod", decision.preemptor, placed),
+            depth=depth,
+            cause=cause,
+        )
+
+    def _depart(self, victims: Sequence[Victim], *also: Change, depth: int, cause: int) -> None:
+        leaving = {victim.pod for victim in victims if victim.already_terminating}
+        gone = departures(
+            self._snapshot,
+            (victim.pod for victim in victims),
+            again=lambda pod: None if key_of(pod) in leaving else next_life(pod),
+        )
+        self._suppose((*gone.changes, *also))
         for key, was in sorted(gone.returned):
             self.enqueue(key, _Place(depth=depth, cause=cause, was=was))
 

@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from policy.batch.model import OVER, BatchQueue, Job, Status, Task, status_of
+from policy.batch.model import OVER, BatchQueue, Job, Task, TaskStatus, status_of
 from policy.batch.nodes import Nodes
 from policy.batch.notes import Note, Oddity
+from policy.batch.priority_classes import GroupPriorities
 from policy.batch.resources import Amounts, Resource, from_quantities, total
 from policy.batch.settings import Naming
 from policy.batch.shapes import Shapes
@@ -23,7 +24,6 @@ from policy.cluster.objects import (
     ObjectMeta,
     PodDisruptionBudget,
     PodGroup,
-    PriorityClass,
     Queue,
 )
 from policy.cluster.selectors import go_integer
@@ -244,14 +244,7 @@ def _of_session(
     queues: Mapping[str, BatchQueue],
     notes: list[Note],
 ) -> tuple[dict[str, Job], list[Job]]:
-    classes: dict[str, int] = {}
-    default = 0
-    if naming.priority_classes:
-        for name, obj in sorted(snapshot.of_kind("PriorityClass").items()):
-            assert isinstance(obj, PriorityClass)
-            classes[name] = obj.value
-            if obj.global_default:
-                default = obj.value
+    priorities = GroupPriorities.of(snapshot, naming)
     inside: dict[str, Job] = {}
     outside: list[Job] = []
     for uid in sorted(jobs):
@@ -264,7 +257,7 @@ def _of_session(
             outside.append(job)
         else:
             if job.has_group:
-                job.priority = classes.get(job.priority_class, default)
+                job.priority = priorities.priority(job.priority_class)
             job.index = len(inside)
             inside[uid] = job
     return inside, outside
@@ -333,7 +326,7 @@ def _place(nodes: Nodes, tasks: list[Task], shapes: Shapes, notes: list[Note]) -
         )
     easy = together[where]
     at_once = [t for t, ok in zip(tasks, easy.tolist(), strict=True) if ok]
-    leaving = easy & np.array([t.status is Status.RELEASING for t in tasks], dtype=np.bool_)
+    leaving = easy & np.array([t.status is TaskStatus.RELEASING for t in tasks], dtype=np.bool_)
     nodes.hold_all(where[easy], at_once)
     for among, amounts, sign in (
         (easy, nodes.idle, -1.0),

@@ -21,11 +21,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.batch.choosing import Chosen, best_of
 from policy.batch.functions import Consulted, Scores
 from policy.batch.model import Task
 from policy.batch.nodes import Nodes
 from policy.batch.resources import Resource
-from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.cluster.tables import Bools, Ints
 
 KEPT: Final = 64
 """Columns of a kind kept at a time; the one that was used longest ago goes first."""
@@ -47,10 +48,10 @@ class NodeAnswers:
     ) -> None:
         self._nodes = nodes
         self._predicates = tuple(c.function for c in predicates)
-        self._predicates_at = _all(hint("predicate_at", c.plugin) for c in predicates)
+        self._predicates_at = functions_of_all(hint("predicate_at", c.plugin) for c in predicates)
         self._orders = tuple(c.function for c in orders)
-        self._passing_key = _all(hint("predicate_class", c.plugin) for c in predicates)
-        self._scores_key = _all(hint("node_order_class", c.plugin) for c in orders)
+        self._passing_key = functions_of_all(hint("predicate_class", c.plugin) for c in predicates)
+        self._scores_key = functions_of_all(hint("node_order_class", c.plugin) for c in orders)
         every = np.arange(len(nodes.names), dtype=np.int64)
         self._passing = Columns(nodes, self._ask_all, self._ask_some)
         self._scores = Columns(nodes, lambda task: self._score(task, every), self._score)
@@ -68,32 +69,33 @@ class NodeAnswers:
 
         among: (nodes,) all nodes that compete, the given ones with them.
         """
-        key = _key(self._scores_key, task)
+        key = class_key(self._scores_key, task)
         if key is not None:
             return np.asarray(self._scores.of(key, task)[nodes])
         scores = np.zeros(among.size)
         scores[among] = self._score(task, np.flatnonzero(among))
         return np.asarray(scores[nodes])
 
-    def best_with_room(self, task: Task) -> int:
-        """The best node that passes and has idle or released room for the task; NOWHERE if none.
+    def best_with_room(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle or released room for the task; None if none.
 
         Of equal nodes the first in name order. Idle and released room compete on score alone.
         """
-        passing, scores = self._class_of_passing(task), _key(self._scores_key, task)
+        passing, scores = self._class_of_passing(task), class_key(self._scores_key, task)
         if passing is None or scores is None:
             fits = self._ask_all(task) & self._nodes.room_for(task.start_request)
             nodes = np.flatnonzero(fits)
-            return int(nodes[np.argmax(self._score(task, nodes))]) if nodes.size else NOWHERE
+            rated = np.full(fits.size, -np.inf)
+            rated[nodes] = self._score(task, nodes)
+            return best_of(rated, self._nodes.names)
         need = _hashable(task.start_request)
         rated = self._with_room.of((passing, scores, need), task)
-        best = int(np.argmax(rated)) if rated.size else NOWHERE
-        return best if best != NOWHERE and rated[best] > -np.inf else NOWHERE
+        return best_of(rated, self._nodes.names)
 
     # --- asking the plugins --------------------------------------------------------------------
 
     def _class_of_passing(self, task: Task) -> Hashable | None:
-        return None if self._predicates_at is None else _key(self._passing_key, task)
+        return None if self._predicates_at is None else class_key(self._passing_key, task)
 
     def _ask_all(self, task: Task) -> Bools:
         found = self._nodes.present.copy()
@@ -163,16 +165,17 @@ class Columns:
         return column.values
 
 
-Keys = tuple[Callable[[Task], Hashable | None], ...]
-
-
-def _all(functions: Iterable[Callable[..., Any] | None]) -> tuple[Callable[..., Any], ...] | None:
-    """The functions, None where one is missing."""
+def functions_of_all(
+    functions: Iterable[Callable[..., Any] | None],
+) -> tuple[Callable[..., Any], ...] | None:
+    """The functions, None where a plugin has none."""
     found = tuple(functions)
     return None if None in found else tuple(f for f in found if f is not None)
 
 
-def _key(keys: Keys | None, task: Task) -> tuple[Hashable, ...] | None:
+def class_key(
+    keys: Sequence[Callable[[Any], Hashable | None]] | None, task: Any
+) -> tuple[Hashable, ...] | None:
     """The task's key of every plugin, None where one gives none."""
     if keys is None:
         return None

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from policy.batch.limits import Limit, Rule
-from policy.batch.recording import NodeAnswer, Reason, Rejection
+from policy.batch.recording import Choice, ChoiceRule, NodeAnswer, Reason, Rejection
 from policy.batch.result import JobReason, SessionResult
+from policy.batch.trials import Trial
 
 _JOB: Final[Mapping[Reason, str]] = {
     Reason.LEFT_OUT: "its queue or its pod group does not exist",
@@ -29,6 +30,11 @@ _RULE: Final[Mapping[Rule, str]] = {
     Rule.NOT_A_LEAF: "queue {subject} has queues below it and takes no pods itself",
     Rule.HIERARCHY: "the queues form no tree at {subject}",
     Rule.OVERCOMMIT: "the groups that were let in would ask for more than the cluster may give",
+    Rule.AT_DESERVED: "queue {subject} holds no more than it deserves",
+    Rule.BELOW_DESERVED: "queue {subject} would be left with less than it deserves",
+    Rule.GUARANTEE: "queue {subject} would be left with less than it is guaranteed",
+    Rule.FREES_NOTHING: "it frees nothing of what is asked for",
+    Rule.SHARED_ANCESTOR: "both queues are below {subject}, and neither deserves any of it",
     Rule.QUOTA: "quota {subject} of the namespace would be passed",
     Rule.VOTE: "rejected",
 }
@@ -90,15 +96,96 @@ def limit_in_words(limit: Limit) -> str:
     """Which plugin of which tier said no, for which limit, with the numbers."""
     what = _RULE[limit.rule].format(subject=limit.subject)
     tier = f"tier {limit.tier + 1}, " if limit.tier >= 0 else ""
-    numbers = [
+    among = [name for name in limit.exceeded or tuple(limit.asked) if name in limit.asked]
+    numbers = [_kept(limit, name) if limit.spares else _taken(limit, name) for name in among]
+    return f"{tier}{limit.plugin}: {what}" + (f" ({'; '.join(numbers)})" if numbers else "")
+
+
+def _taken(limit: Limit, name: str) -> str:
+    return (
         f"{name} in use {_amount(name, limit.used.get(name, 0.0))}"
         f" of {_amount(name, limit.allowed.get(name, 0.0))},"
         f" asked for {_amount(name, limit.asked[name])},"
         f" {_amount(name, limit.left[name])} left"
-        for name in limit.exceeded or tuple(limit.asked)
-        if name in limit.asked
-    ]
-    return f"{tier}{limit.plugin}: {what}" + (f" ({'; '.join(numbers)})" if numbers else "")
+    )
+
+
+_KEEPS: Final[Mapping[Rule, str]] = {
+    Rule.GUARANTEE: "guaranteed",
+    Rule.FREES_NOTHING: "asked for",
+}
+
+
+def _kept(limit: Limit, name: str) -> str:
+    return (
+        f"{name} in use {_amount(name, limit.used.get(name, 0.0))},"
+        f" {_KEEPS.get(limit.rule, 'deserved')} {_amount(name, limit.allowed.get(name, 0.0))},"
+        f" {_amount(name, limit.kept[name])} would be left"
+    )
+
+
+def choice_in_words(choice: Choice) -> str:
+    """Why a task got its node and no other."""
+    passed = ""
+    if choice.passed_over:
+        number = "1 node" if choice.passed_over == 1 else f"{choice.passed_over} nodes"
+        passed = f"; {number} before it yielded too little room"
+    if choice.rule is ChoiceRule.NOMINATED:
+        return "the node that the pod is nominated to"
+    if choice.rule is ChoiceRule.ONLY:
+        return "the only node that could be used"
+    if choice.rule is ChoiceRule.FEWEST_LOSSES:
+        return f"of {choice.nodes} nodes the one with the least important victims"
+    if choice.rule is ChoiceRule.NAME_ORDER:
+        return f"{choice.nodes} nodes are tried in name order{passed}"
+    score = f"score {float(choice.score):.6g}"
+    if choice.rule is ChoiceRule.SCORE:
+        return f"{score}, no other of {choice.nodes} nodes has it{passed}"
+    others = ", ".join(choice.equal) + (", ..." if choice.ties > len(choice.equal) else "")
+    end = "first" if choice.rule is ChoiceRule.FIRST_NAME else "last"
+    return (
+        f"{score}, as {choice.ties} other{'s' * (choice.ties > 1)} of {choice.nodes} nodes"
+        f" ({others}): the {end} by name is taken{passed}"
+    )
+
+
+def trial_in_words(trial: Trial) -> list[str]:
+    """What an attempt to place a task had against one node, and how it scored."""
+    return [f"{trial.action} of {trial.task} on {trial.node}: {_verdict(trial)}", *_details(trial)]
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.rejected_by:
+        return "rejected, " + ", ".join(_NODE.get(name, name) for name in trial.rejected_by)
+    if trial.answer is not None and not trial.fits:
+        enough = trial.answer.verdict is Reason.CHOSEN
+        return "enough room after evictions" if enough else _NODE[trial.answer.verdict]
+    if not trial.fits:
+        return "too little room"
+    if trial.best == trial.node:
+        return "the best node"
+    here, there = trial.score
+    if here == there:
+        return f"it could be used, and scores as high as {trial.best}, which comes first by name"
+    return f"it could be used, and {trial.best} scores higher"
+
+
+def _details(trial: Trial) -> Iterator[str]:
+    for name, room in trial.room.items():
+        if name != "pods" or room.idle < room.asked:
+            yield (
+                f"  {name}: asked for {_amount(name, room.asked)}, idle {_amount(name, room.idle)},"
+                f" being released {_amount(name, room.released)}"
+            )
+    scores = dict(trial.scores)
+    if len(scores) > 1:
+        scores["in all"] = trial.score
+    for name, (here, there) in scores.items():
+        best = "" if trial.best == trial.node else f", {trial.best} {there:.6g}"
+        yield f"  {name}: scores {here:.6g}{best}"
+    if trial.answer is not None:
+        _, *spared = _answer(trial.answer)
+        yield from spared
 
 
 def _amount(name: str, value: float) -> str:
@@ -114,7 +201,7 @@ def _amount(name: str, value: float) -> str:
 def _counts(rejection: Rejection) -> str:
     return ", ".join(
         f"{number} {'node' if number == 1 else 'nodes'}: {_NODE.get(reason, reason)}"
-        for reason, number in rejection.nodes.items()
+        for reason, number in sorted(rejection.nodes.items(), key=lambda item: (-item[1], item[0]))
     )
 
 
@@ -123,3 +210,5 @@ def _answer(answer: NodeAnswer) -> Iterator[str]:
     yield f"  on {answer.node}: {_NODE[answer.verdict]}{tier}"
     for plugin, spared in answer.vetoes.items():
         yield f"    {plugin} spares {', '.join(spared)}"
+    for protection in answer.protections:
+        yield f"    {protection.task}: {limit_in_words(protection.limit)}"

@@ -33,6 +33,7 @@ KINDS: Final = frozenset(FLAGS) | {"overused"}
 HINTS: Final = frozenset(
     {"predicate_reasons", "preemptable_jobs", "preemptable_tasks", "reclaimable_jobs"}
     | {"reclaimable_tasks", "predicate_class", "predicate_at", "node_order_class"}
+    | {"preemptable_limits", "reclaimable_limits"}
 )
 """Functions that a plugin may register beside: they explain, or spare work, and decide nothing."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Amount: TypeAlias = Mapping[str, float]
 
@@ -19,8 +19,25 @@ class Rule(StrEnum):
     NOT_A_LEAF = "not-a-leaf"  # the queue has queues below it
     HIERARCHY = "hierarchy"  # the tree of queues is no tree
     OVERCOMMIT = "overcommit"  # what the cluster has, times the factor
+    # of tasks that a plugin spares when room is taken back from their queue
+    AT_DESERVED = "at-deserved"  # the queue holds no more than it deserves
+    BELOW_DESERVED = "below-deserved"  # the queue would be left with less than it deserves
+    GUARANTEE = "guarantee"  # the queue would be left with less than it is guaranteed
+    FREES_NOTHING = "frees-nothing"  # the task holds nothing of what is asked for
+    SHARED_ANCESTOR = "shared-ancestor"  # both queues are below one that settles it among them
     QUOTA = "quota"  # a resource quota of the namespace
     VOTE = "vote"  # a plugin without numbers said no
+
+
+_OF_VICTIMS: Final = frozenset(
+    {
+        Rule.AT_DESERVED,
+        Rule.BELOW_DESERVED,
+        Rule.GUARANTEE,
+        Rule.FREES_NOTHING,
+        Rule.SHARED_ANCESTOR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +64,16 @@ class Limit:
             "used": _amounts(self.used, self.asked),
             "allowed": _amounts(self.allowed, self.asked),
         }
+
+    @property
+    def spares(self) -> bool:
+        """Is it about what the queue would be left with, and not about what it may take?"""
+        return self.rule in _OF_VICTIMS
+
+    @property
+    def kept(self) -> dict[str, float]:
+        """What would be left of what is in use, were it given up."""
+        return {name: self.used.get(name, 0.0) - amount for name, amount in self.asked.items()}
 
     @property
     def left(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from policy.batch.resources import Resource
 from policy.cluster.objects import Pod, PodDisruptionBudget, PodGroup, Queue
 
 
-class Status(StrEnum):
+class TaskStatus(StrEnum):
     """Where a task stands. Values are stored and never renamed."""
 
     PENDING = "pending"  # waits for a node
@@ -32,35 +32,37 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
-HOLDING: Final = frozenset({Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED})
+HOLDING: Final = frozenset(
+    {TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING, TaskStatus.ALLOCATED}
+)
 """Statuses whose tasks count as allocated in shares."""
 
-READY: Final = HOLDING | {Status.SUCCEEDED}
+READY: Final = HOLDING | {TaskStatus.SUCCEEDED}
 """Statuses that count towards a gang's minimum."""
 
-VALID: Final = READY | {Status.PIPELINED, Status.PENDING}
+VALID: Final = READY | {TaskStatus.PIPELINED, TaskStatus.PENDING}
 """Statuses of tasks that run or may come to run."""
 
-OVER: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+OVER: Final = frozenset({TaskStatus.SUCCEEDED, TaskStatus.FAILED})
 """Statuses of tasks that occupy no node."""
 
 
-def status_of(pod: Pod) -> Status:
+def status_of(pod: Pod) -> TaskStatus:
     """The status that a pod has before the session starts."""
     leaving = bool(pod.metadata.deletion_timestamp)
     match pod.status.phase:
         case "Running":
-            return Status.RELEASING if leaving else Status.RUNNING
+            return TaskStatus.RELEASING if leaving else TaskStatus.RUNNING
         case "Pending":
             if leaving:
-                return Status.RELEASING
-            return Status.BOUND if pod.spec.node_name else Status.PENDING
+                return TaskStatus.RELEASING
+            return TaskStatus.BOUND if pod.spec.node_name else TaskStatus.PENDING
         case "Succeeded":
-            return Status.SUCCEEDED
+            return TaskStatus.SUCCEEDED
         case "Failed":
-            return Status.FAILED
+            return TaskStatus.FAILED
         case _:
-            return Status.UNKNOWN
+            return TaskStatus.UNKNOWN
 
 
 # Not known to the garbage collector, which would walk over all of them again and again: a task
@@ -79,7 +81,7 @@ class Task(Struct, kw_only=True, eq=False, gc=False):
     request: Resource  #: accounted for; shared between tasks, never changed
     start_request: Resource  #: must fit: raised to what the init containers need
     pod: Pod
-    status: Status
+    status: TaskStatus
     #: stays set when a statement that placed the task is discarded
     node: str
 
@@ -107,7 +109,7 @@ class Job:
     priority_class: str = ""
     budget: PodDisruptionBudget | None = None
     tasks: dict[str, Task] = field(default_factory=dict)  #: by uid
-    _by_status: dict[Status, dict[str, Task]] = field(default_factory=dict)
+    _by_status: dict[TaskStatus, dict[str, Task]] = field(default_factory=dict)
     ready: int = 0
     waiting: int = 0
 
@@ -125,7 +127,7 @@ class Job:
         self._by_status.setdefault(task.status, {})[task.uid] = task
         self._count(task.status, 1)
 
-    def move(self, task: Task, status: Status) -> None:
+    def move(self, task: Task, status: TaskStatus) -> None:
         """Gives a task of the job another status."""
         del self._by_status[task.status][task.uid]
         self._count(task.status, -1)
@@ -133,21 +135,21 @@ class Job:
         self._by_status.setdefault(status, {})[task.uid] = task
         self._count(status, 1)
 
-    def _count(self, status: Status, by: int) -> None:
+    def _count(self, status: TaskStatus, by: int) -> None:
         if status in READY:
             self.ready += by
-        elif status is Status.PIPELINED:
+        elif status is TaskStatus.PIPELINED:
             self.waiting += by
 
-    def count(self, *statuses: Status) -> int:
+    def count(self, *statuses: TaskStatus) -> int:
         return sum(len(self._by_status.get(s, ())) for s in statuses)
 
-    def having(self, status: Status) -> list[Task]:
+    def having(self, status: TaskStatus) -> list[Task]:
         """Tasks of a status, in order of uid."""
         found = self._by_status.get(status)
         return sorted(found.values(), key=lambda t: t.uid) if found else []
 
-    def in_statuses(self, statuses: Iterable[Status]) -> Iterator[Task]:
+    def in_statuses(self, statuses: Iterable[TaskStatus]) -> Iterator[Task]:
         for status in statuses:
             yield from self._by_status.get(status, {}).values()
 

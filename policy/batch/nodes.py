@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from policy.batch.model import Status, Task
+from policy.batch.model import Task, TaskStatus
 from policy.batch.resources import Amounts, Resource
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
@@ -39,7 +39,7 @@ class Held(Struct, kw_only=True, eq=False, gc=False):
     """A task on a node, under the status with which it was added."""
 
     task: Task
-    status: Status
+    status: TaskStatus
     #: part of a promise that was taken from idle room (only where rules count idle room)
     from_idle: Resource | None = None
 
@@ -100,13 +100,13 @@ class Nodes:
             return Refusal.HERE
         request = task.request
         held = Held(task=task, status=task.status)
-        if task.status is Status.PIPELINED:
+        if task.status is TaskStatus.PIPELINED:
             self._promise(i, held)
         else:
             if not self.idle.covers(i, request):
                 return Refusal.NO_ROOM
             self.idle.sub(i, request)
-            if task.status is Status.RELEASING:
+            if task.status is TaskStatus.RELEASING:
                 self.releasing.add(i, request)
         self.used.add(i, request)
         task.node = name
@@ -119,7 +119,7 @@ class Nodes:
         self.held[i][task.key] = held
         self.pods[i] += 1
         self.place[task.index] = i
-        self.running[task.index] = held.status is Status.RUNNING
+        self.running[task.index] = held.status is TaskStatus.RUNNING
         self.changed.append(i)
         self.changed_tasks.append(task.index)
         for watcher in self.watchers:
@@ -132,7 +132,7 @@ class Nodes:
         indices = np.array([task.index for task in tasks], dtype=np.int64)
         self.pods += np.bincount(where, minlength=self.pods.size)
         self.place[indices] = where
-        self.running[indices] = [task.status is Status.RUNNING for task in tasks]
+        self.running[indices] = [task.status is TaskStatus.RUNNING for task in tasks]
 
     def remove(self, i: int, task: Task) -> bool:
         """Takes a task off node i; False where the node does not hold it."""
@@ -140,10 +140,10 @@ class Nodes:
         if held is None:
             return False
         request = held.task.request
-        if held.status is Status.RELEASING:
+        if held.status is TaskStatus.RELEASING:
             self._take(self.releasing, i, request, task, "releasing")
             self.idle.add(i, request)
-        elif held.status is Status.PIPELINED:
+        elif held.status is TaskStatus.PIPELINED:
             self.releasing.add(i, request)
             if held.from_idle is not None:
                 self.releasing.sub(i, held.from_idle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policy.batch.model import VALID, Job, Status
+from policy.batch.model import VALID, Job, TaskStatus
 from policy.batch.recording import Operation, Reason, Step
 from policy.batch.result import JobReason
 from policy.batch.session import Session
@@ -22,8 +22,8 @@ def why_waiting(session: Session) -> Iterator[JobReason]:
     outside = {job.uid for job in session.world.left_out}
     jobs = [*session.jobs.values(), *session.world.left_out]
     for job in sorted(jobs, key=lambda j: j.uid):
-        pending = job.count(Status.PENDING)
-        if not pending and not job.count(Status.ALLOCATED) and not job.waiting:
+        pending = job.count(TaskStatus.PENDING)
+        if not pending and not job.count(TaskStatus.ALLOCATED) and not job.waiting:
             continue
         steps = rejections.get(job.uid, []) if pending else []
         last = steps[-1] if steps else None
@@ -52,12 +52,12 @@ def _reason(session: Session, job: Job, rejections: list[Step]) -> Reason:
     """
     if job.count(*VALID) < job.minimum:
         return Reason.TOO_FEW_TASKS
-    pending = job.count(Status.PENDING)
+    pending = job.count(TaskStatus.PENDING)
     if job.waiting and job.is_pipelined and not (pending and job.is_ready):
         return Reason.WAITS_FOR_RELEASE
     tried = any(step.action in _OVERUSED_SENSITIVE for step in rejections)
     if pending and job.queue in session.recorder.overused and not tried:
         return Reason.QUEUE_OVERUSED
-    if job.count(Status.ALLOCATED) and not job.is_ready:
+    if job.count(TaskStatus.ALLOCATED) and not job.is_ready:
         return Reason.GANG_INCOMPLETE
     return Reason.NO_NODE if rejections else Reason.NOT_TRIED

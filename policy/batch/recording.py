@@ -35,7 +35,7 @@ class Operation(StrEnum):
     REJECT = "reject"  # no node for the task
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """What became of a step. Values are stored and never renamed."""
 
     DONE = "done"
@@ -66,6 +66,55 @@ class Reason(StrEnum):
     NOT_TRIED = "not-tried"  # no action came to it
 
 
+class ChoiceRule(StrEnum):
+    """What settled which node a task got. Values are stored and never renamed."""
+
+    ONLY = "only"  # no other node could be used
+    NOMINATED = "nominated"  # the pod's nominated node, which is tried before all others
+    SCORE = "score"  # no other node scored as high
+    FIRST_NAME = "first-name"  # of equal scores the first in name order
+    LAST_NAME = "last-name"  # of equal scores the last in name order
+    NAME_ORDER = "name-order"  # nodes are tried in name order, whatever their scores
+    FEWEST_LOSSES = "fewest-losses"  # its victims matter least (topology-aware preemption)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Why a task got this node of all that could be used.
+
+    Among equal nodes the schedulers choose at random, or in the order of a Go map; sessions here
+    take the one that `rule` names.
+    """
+
+    rule: ChoiceRule
+    nodes: int  #: that could be used, this one counted
+    score: str = ""  #: of the node, a float as text; "" where scores were not looked at
+    ties: int = 0  #: other nodes with that score
+    equal: tuple[str, ...] = ()  #: the first of these in name order, at most `TIES_SHOWN`
+    passed_over: int = 0  #: nodes that came before this one and yielded too little room
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule.value,
+            "nodes": self.nodes,
+            "score": self.score,
+            "ties": self.ties,
+            "equal": list(self.equal),
+            "passed_over": self.passed_over,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """The limit for which a plugin spared a task, with its numbers."""
+
+    task: str
+    limit: Limit
+
+    def document(self) -> dict[str, Any]:
+        return {"task": self.task, "limit": self.limit.document()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
     """What the plugins said about evicting tasks of one node for another task."""
@@ -76,16 +125,22 @@ class NodeAnswer:
     victims: tuple[str, ...]  #: tasks that everybody accepted
     verdict: Reason
     tier: int | None = None  #: which decided, from 0; None where it can only be one
+    #: of tasks that a plugin with numbers spared
+    protections: tuple[Protection, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        said = {
+        said: dict[str, Any] = {
             "node": self.node,
             "potential": list(self.potential),
             "vetoes": {name: list(tasks) for name, tasks in self.vetoes.items()},
             "victims": list(self.victims),
             "verdict": self.verdict.value,
         }
-        return said if self.tier is None else {**said, "tier": self.tier}
+        if self.tier is not None:
+            said["tier"] = self.tier
+        if self.protections:
+            said["protections"] = [p.document() for p in self.protections]
+        return said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +177,12 @@ class Step:
     task: str  #: namespace/name; "" of an operation on a whole job
     node: str  #: "" where there is none
     statement: int  #: 0 where the operation took effect at once
-    outcome: Outcome
+    outcome: StepOutcome
     claimant: str = ""  #: of an eviction: the task it makes room for
     refusal: Refusal | None = None  #: why the node did not take the task
     answer: NodeAnswer | None = None  #: the plugin answers that chose the victims
     rejection: Rejection | None = None
+    choice: Choice | None = None  #: of a placement or promise: why this node
 
     def document(self) -> dict[str, Any]:
         return {
@@ -142,6 +198,7 @@ class Step:
             "refusal": None if self.refusal is None else self.refusal.value,
             "answer": None if self.answer is None else self.answer.document(),
             "rejection": None if self.rejection is None else self.rejection.document(),
+            "choice": None if self.choice is None else self.choice.document(),
         }
 
 
@@ -168,13 +225,13 @@ class Recorder:
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
         self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
-        self._action = ""
+        self.action = ""  #: that runs
         self._turn = 0
         self._opened = 0
         self._placed: dict[str, int] = {}  #: task -> position of its last placement
 
     def begin(self, action: str, turn: int) -> None:
-        self._action, self._turn = action, turn
+        self.action, self._turn = action, turn
 
     def next_statement(self) -> int:
         self._opened += 1
@@ -187,22 +244,23 @@ class Recorder:
         node: str,
         *,
         statement: int = 0,
-        outcome: Outcome | None = None,
+        outcome: StepOutcome | None = None,
         refusal: Refusal | None = None,
         claimant: Named | None = None,
         answer: NodeAnswer | None = None,
         rejection: Rejection | None = None,
+        choice: Choice | None = None,
     ) -> int:
         """Adds a step; returns its position."""
         if outcome is None:
-            outcome = Outcome.DONE if refusal is None else Outcome.FAILED
+            outcome = StepOutcome.DONE if refusal is None else StepOutcome.FAILED
         position = len(self.steps)
         if operation in _PLACEMENTS:
             self._placed[task.key] = position
         self.steps.append(
             Step(
                 position=position,
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 operation=operation,
                 job=task.job,
@@ -214,6 +272,7 @@ class Recorder:
                 refusal=refusal,
                 answer=answer,
                 rejection=rejection,
+                choice=choice,
             )
         )
         return position
@@ -224,7 +283,7 @@ class Recorder:
             task,
             "",
             statement=statement,
-            outcome=Outcome.FAILED,
+            outcome=StepOutcome.FAILED,
             rejection=rejection,
         )
 
@@ -233,14 +292,14 @@ class Recorder:
         self.steps.append(
             Step(
                 position=len(self.steps),
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 operation=Operation.ENQUEUE,
                 job=job,
                 task="",
                 node="",
                 statement=0,
-                outcome=Outcome.DONE if limit is None else Outcome.FAILED,
+                outcome=StepOutcome.DONE if limit is None else StepOutcome.FAILED,
                 rejection=None if limit is None else Rejection(nodes={}, limit=limit),
             )
         )
@@ -253,7 +312,7 @@ class Recorder:
         self.statements.append(
             StatementRecord(
                 id=number,
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 job=job,
                 committed=committed,
@@ -265,8 +324,8 @@ class Recorder:
         """Notes that the task's last placement was taken back."""
         position = self._placed.get(task.key)
         if position is not None:
-            self.outcome(position, Outcome.DISCARDED)
+            self.outcome(position, StepOutcome.DISCARDED)
 
-    def outcome(self, position: int, outcome: Outcome) -> None:
+    def outcome(self, position: int, outcome: StepOutcome) -> None:
         """Says later what became of a step."""
         self.steps[position] = replace(self.steps[position], outcome=outcome)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
-from policy.batch.model import Job, Status
+from policy.batch.model import Job, TaskStatus
 from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
@@ -42,18 +42,31 @@ def run_session(
 def _run_kube_batch(
     snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]]
 ) -> SessionResult:
+    session, opened = open_kube_batch(snapshot, rules, plugins=plugins)
+    act(session)
+    for plugin in opened:
+        plugin.close(session)
+    return _result(session)
+
+
+def open_kube_batch(
+    snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]] = PLUGINS
+) -> tuple[Session, list[Plugin]]:
+    """A session before its first action, and its plugins."""
     session = Session(snapshot, rules)
     opened = _opened(rules, plugins)
     for plugin in opened:
         plugin.open(session)
     session.arrange()
-    for turn, action in enumerate(rules.actions):
+    return session, opened
+
+
+def act(session: Session) -> None:
+    actions = session.rules.actions
+    for turn, action in enumerate(actions):
         session.recorder.begin(action, turn)
-        session.later_actions = rules.actions[turn + 1 :]
+        session.later_actions = actions[turn + 1 :]
         ACTIONS[action].run(session)
-    for plugin in opened:
-        plugin.close(session)
-    return _result(session)
 
 
 def _opened(rules: BatchRules, known: Mapping[str, type[Plugin]]) -> list[Plugin]:
@@ -71,8 +84,8 @@ def _result(session: Session) -> SessionResult:
         snapshot_digest=session.snapshot.digest,
         binds=dict(session.outbox.binds),
         evicts=tuple(session.outbox.evicts),
-        pipelined=_placed(session, Status.PIPELINED),
-        allocated=_placed(session, Status.ALLOCATED),
+        pipelined=_placed(session, TaskStatus.PIPELINED),
+        allocated=_placed(session, TaskStatus.ALLOCATED),
         pod_groups=groups,
         drf=figures.drf(),
         queue_share=figures.queue_share(),
@@ -93,7 +106,7 @@ def _result(session: Session) -> SessionResult:
     )
 
 
-def _placed(session: Session, status: Status) -> dict[str, str]:
+def _placed(session: Session, status: TaskStatus) -> dict[str, str]:
     found = {t.key: t.node for job in session.jobs.values() for t in job.having(status)}
     return dict(sorted(found.items()))
 
@@ -109,7 +122,7 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
 
 
 def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
-    running, succeeded = job.count(Status.RUNNING), job.count(Status.SUCCEEDED)
+    running, succeeded = job.count(TaskStatus.RUNNING), job.count(TaskStatus.SUCCEEDED)
     if running and unschedulable:
         phase = "Unknown"
     elif job.ready - succeeded >= job.minimum:
@@ -120,7 +133,7 @@ def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
         phase=phase,
         running=running,
         succeeded=succeeded,
-        failed=job.count(Status.FAILED),
+        failed=job.count(TaskStatus.FAILED),
         reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
     )
 

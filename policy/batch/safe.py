@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy.batch.model import Job, Status, Task
+from policy.batch.choosing import Chosen, best_of
+from policy.batch.model import Job, Task, TaskStatus
 from policy.batch.views import ActionView
 from policy.cluster.tables import Bools
 
@@ -17,15 +18,15 @@ def may_grow(session: ActionView, task: Task) -> bool:
     return not session.overused(session.queue_of(session.jobs[task.job]))
 
 
-def idle_node(session: ActionView, task: Task, passing: Bools) -> int | None:
+def idle_node(session: ActionView, task: Task, passing: Bools) -> Chosen | None:
     """The best node that has idle room for the task, where rules ask to look for one first."""
     if not session.options.fit_first or not may_grow(session, task):
         return None
     fits = passing & session.nodes.idle.covering(task.start_request)
     nodes = np.flatnonzero(fits)
-    if not nodes.size:
-        return None
-    return session.best(nodes, session.scores(task, nodes, among=fits))
+    rated = np.full(fits.size, -np.inf)
+    rated[nodes] = session.scores(task, nodes, among=fits)
+    return best_of(rated, session.nodes.names)
 
 
 def roll_back(session: ActionView, job: Job) -> None:
@@ -38,7 +39,7 @@ def roll_back(session: ActionView, job: Job) -> None:
         return
     if _awaits_backfill(session, job):
         return
-    for status in (Status.ALLOCATED, Status.PIPELINED):
+    for status in (TaskStatus.ALLOCATED, TaskStatus.PIPELINED):
         for task in job.having(status):
             if task.key not in session.paid_for:
                 session.withdraw(task, forget=True)
@@ -49,5 +50,5 @@ def _awaits_backfill(session: ActionView, job: Job) -> bool:
     """Would the job be ready if a later backfill placed its tasks without requests?"""
     if "backfill" not in session.later_actions:
         return False
-    waiting = sum(t.start_request.is_empty for t in job.having(Status.PENDING))
+    waiting = sum(t.start_request.is_empty for t in job.having(TaskStatus.PENDING))
     return job.ready + job.waiting + waiting >= job.minimum

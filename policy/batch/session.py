@@ -7,26 +7,32 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Container, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from policy.batch.cache import World, load
+from policy.batch.choosing import Chosen
 from policy.batch.classes import NodeAnswers
 from policy.batch.figures import Figures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
-from policy.batch.model import HOLDING, BatchQueue, Job, Status, Task
+from policy.batch.model import HOLDING, BatchQueue, Job, Task, TaskStatus
 from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Recorder
+from policy.batch.recording import Choice, NodeAnswer, Operation, Recorder, StepOutcome
 from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
+if TYPE_CHECKING:
+    from policy.batch.victims import VictimSearch
+
 _LEVELS: Final = 3
+
+Watch: TypeAlias = "Callable[[Task, VictimSearch | None], None]"
 
 
 class Session:
@@ -53,6 +59,8 @@ class Session:
         self.figures = Figures()
         #: actions that come after the one that runs
         self.later_actions: tuple[str, ...] = ()
+        #: called with a task, and the search where it may evict, before a place is looked for
+        self.watch: Watch | None = None
         self.unready: list[str] = []  #: jobs that gang called unschedulable when the session closed
         #: tasks for which a pod is being evicted
         self.paid_for: set[str] = set()
@@ -125,12 +133,18 @@ class Session:
         preemptable_jobs, reclaimable_jobs (claimant): (jobs,) bool, false only for jobs none of
         whose tasks may be evicted; preemptable_tasks, reclaimable_tasks: the same over tasks, in
         arrays that do not change afterwards.
+        preemptable_limits, reclaimable_limits (claimant, tasks): of the tasks that may not be
+        evicted those for which the plugin has numbers, with these (`recording.Protection`).
         predicate_class, node_order_class (task): a key, where the answer for a node depends on
         nothing but the key and what this node holds; None where it does not.
         predicate_at (task, nodes): the predicate for the given node indices, (n,) bool.
         """
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
+
+    def plugins_with(self, kind: str) -> Collection[str]:
+        """Plugins that registered a function of the kind, switched off or not."""
+        return self._registered[kind].keys()
 
     def on_events(self, *, allocate: Event, deallocate: Event) -> None:
         """Have a plugin told of every task that takes resources, or gives them up."""
@@ -158,7 +172,7 @@ class Session:
             found = self._task_amounts[name] = self.shapes.amounts(name)[self.task_shape]
         return found
 
-    def requests_of(self, statuses: Container[Status]) -> dict[str, Resource]:
+    def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Resource]:
         """Per job, in order of uid, the sum of what its tasks in the statuses ask for."""
         tasks = np.array([t.index for t in self.tasks if t.status in statuses], dtype=np.int64)
         tasks = tasks[self.task_job[tasks] != NOWHERE]
@@ -171,6 +185,11 @@ class Session:
             scalars = self.tasks[task].request.scalars
             found[self.tasks[task].job].add(Resource(scalars=scalars))
         return found
+
+    def watched(self, task: Task, search: VictimSearch | None = None) -> None:
+        """An action is about to look for a place for the task."""
+        if self.watch is not None:
+            self.watch(task, search)
 
     # --- yes or no -----------------------------------------------------------------------------
 
@@ -195,26 +214,32 @@ class Session:
         if among is not None:
             open_nodes &= among
         counts: dict[str, int] = {}
+        for reason, rejects in self.rejecting(task):
+            number = int((rejects & open_nodes).sum())
+            if number:
+                counts[reason] = counts.get(reason, 0) + number
+                open_nodes &= ~rejects
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def rejecting(self, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Every reason to reject the task, and the nodes that do; shape (nodes,)."""
         for consulted in self._chains["predicate"]:
             reasons = self._registered["predicate_reasons"].get(consulted.plugin)
-            named: Mapping[str, Bools]
             if reasons is not None:
-                named = reasons(task)
+                yield from reasons(task).items()
             else:
-                named = {consulted.plugin: ~consulted.function(task)}
-            for reason, rejects in named.items():
-                number = int((rejects & open_nodes).sum())
-                if number:
-                    counts[reason] = counts.get(reason, 0) + number
-                    open_nodes &= ~rejects
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+                yield consulted.plugin, ~consulted.function(task)
+
+    def scores_by_plugin(self, task: Task, nodes: Ints) -> dict[str, Scores]:
+        """Scores of the nodes, which compete with one another alone."""
+        return {c.plugin: c.function(task, nodes) for c in self._chains["node_order"]}
 
     def scores(self, task: Task, nodes: Ints, *, among: Bools) -> Scores:
         """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""
         return self._answers.scores(task, nodes, among=among)
 
-    def best_with_room(self, task: Task) -> int:
-        """The best node that passes and has idle or released room; NOWHERE where none has."""
+    def best_with_room(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle or released room; None where none has."""
         return self._answers.best_with_room(task)
 
     # --- victims -------------------------------------------------------------------------------
@@ -233,7 +258,7 @@ class Session:
 
     # --- operations ----------------------------------------------------------------------------
 
-    def move(self, task: Task, status: Status) -> None:
+    def move(self, task: Task, status: TaskStatus) -> None:
         """Gives a task of one of the session's jobs another status."""
         job = self.jobs[task.job]
         job.move(task, status)
@@ -263,15 +288,17 @@ class Session:
             handler(task)
         self._forget(task)
 
-    def allocate(self, task: Task, node: int) -> bool:
+    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
         """Gives a task idle room of a node; sends its whole gang where that is now ready.
 
         False where the node refuses the task, or the cluster one of the gang.
         """
-        self.move(task, Status.ALLOCATED)
+        self.move(task, TaskStatus.ALLOCATED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
-        self.recorder.operation(Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal)
+        self.recorder.operation(
+            Operation.ALLOCATE, task, self.nodes.names[node], refusal=refusal, choice=choice
+        )
         if refusal is not None:
             # The status stays: what the original does, see `Statement.discard`.
             return False
@@ -282,23 +309,35 @@ class Session:
         """Sends every allocated task of a job that is ready; stops where one is refused."""
         if not self.ready(job):
             return True
-        for task in job.having(Status.ALLOCATED):
+        for task in job.having(TaskStatus.ALLOCATED):
             sent = self.outbox.bind(task)
             self.recorder.operation(
-                Operation.BIND, task, task.node, outcome=None if sent else Outcome.FAILED
+                Operation.BIND, task, task.node, outcome=None if sent else StepOutcome.FAILED
             )
             if not sent:
                 return False
-            self.move(task, Status.BINDING)
+            self.move(task, TaskStatus.BINDING)
         return True
 
-    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> Refusal | None:
+    def pipeline(
+        self,
+        task: Task,
+        node: int,
+        answer: NodeAnswer | None = None,
+        *,
+        choice: Choice | None = None,
+    ) -> Refusal | None:
         """Promises a task resources of a node that are being released."""
-        self.move(task, Status.PIPELINED)
+        self.move(task, TaskStatus.PIPELINED)
         refusal = self.nodes.add(node, task)
         self.settle(task)
         self.recorder.operation(
-            Operation.PIPELINE, task, self.nodes.names[node], refusal=refusal, answer=answer
+            Operation.PIPELINE,
+            task,
+            self.nodes.names[node],
+            refusal=refusal,
+            answer=answer,
+            choice=choice,
         )
         if refusal is None:
             self.allocate_event(task)
@@ -312,7 +351,7 @@ class Session:
             victim,
             victim.node,
             claimant=claimant,
-            outcome=None if sent else Outcome.FAILED,
+            outcome=None if sent else StepOutcome.FAILED,
         )
         if sent:
             self.release(victim)
@@ -321,14 +360,14 @@ class Session:
 
     def release(self, victim: Task) -> None:
         """What an eviction changes inside the session."""
-        self.move(victim, Status.RELEASING)
+        self.move(victim, TaskStatus.RELEASING)
         self.nodes.update(self.nodes.index[victim.node], victim)
         self.settle(victim)
         self.deallocate_event(victim)
 
     def withdraw(self, task: Task, *, forget: bool) -> None:
         """Takes a placed task back: it waits again. forget: and may go to any node."""
-        self.move(task, Status.PENDING)
+        self.move(task, TaskStatus.PENDING)
         node = self.nodes.index_of(task.node)
         if node != NOWHERE:
             self.nodes.remove(node, task)
@@ -339,10 +378,6 @@ class Session:
 
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
-
-    def best(self, nodes: Ints, scores: Scores) -> int:
-        """The first of the best nodes in name order."""
-        return int(nodes[int(np.argmax(scores))])
 
     def by_score(self, nodes: Ints, scores: Scores) -> Iterator[int]:
         """Best first; of equal ones the last in name order first. nodes: in name order."""

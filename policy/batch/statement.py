@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policy.batch.model import Job, Status, Task
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
+from policy.batch.model import Job, Task, TaskStatus
+from policy.batch.recording import Choice, NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.views import ActionView
 
 
@@ -41,13 +41,15 @@ class Statement:
         self._session.paid_for.add(claimant.key)
         self._done.append(_Done(Operation.EVICT, victim, position))
 
-    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None) -> None:
+    def pipeline(
+        self, task: Task, node: int, answer: NodeAnswer | None, choice: Choice | None = None
+    ) -> None:
         """Promises the task room that its victims leave.
 
         That the node refuses is no error here: the original notes it and goes on.
         """
         session = self._session
-        session.move(task, Status.PIPELINED)
+        session.move(task, TaskStatus.PIPELINED)
         refusal = session.nodes.add(node, task)
         session.settle(task)
         session.allocate_event(task)
@@ -58,21 +60,26 @@ class Statement:
             statement=self.id,
             refusal=refusal,
             answer=answer,
+            choice=choice,
         )
         self._done.append(_Done(Operation.PIPELINE, task, position))
 
-    def allocate(self, task: Task, node: int) -> bool:
+    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
         """Gives the task idle room; False where the node refuses, and nothing has changed."""
         session = self._session
-        session.move(task, Status.ALLOCATED)
+        session.move(task, TaskStatus.ALLOCATED)
         refusal = session.nodes.add(node, task)
         if refusal is not None:
-            session.move(task, Status.PENDING)
+            session.move(task, TaskStatus.PENDING)
             return False
         session.settle(task)
         session.allocate_event(task)
         position = session.recorder.operation(
-            Operation.ALLOCATE, task, session.nodes.names[node], statement=self.id
+            Operation.ALLOCATE,
+            task,
+            session.nodes.names[node],
+            statement=self.id,
+            choice=choice,
         )
         self._done.append(_Done(Operation.ALLOCATE, task, position))
         return True
@@ -91,7 +98,7 @@ class Statement:
         for done in self._done:
             if done.operation is Operation.EVICT and not self._session.outbox.evict(done.task):
                 self._restore(done.task)
-                self._session.recorder.outcome(done.position, Outcome.FAILED)
+                self._session.recorder.outcome(done.position, StepOutcome.FAILED)
         self._close(committed=True)
         if any(done.operation is Operation.ALLOCATE for done in self._done):
             self._session.dispatch(self._job)
@@ -108,12 +115,12 @@ class Statement:
             else:
                 self._session.withdraw(done.task, forget=self._session.options.roll_back)
                 self._session.paid_for.discard(done.task.key)
-            self._session.recorder.outcome(done.position, Outcome.DISCARDED)
+            self._session.recorder.outcome(done.position, StepOutcome.DISCARDED)
         self._close(committed=False)
 
     def _restore(self, victim: Task) -> None:
         session = self._session
-        session.move(victim, Status.RUNNING)
+        session.move(victim, TaskStatus.RUNNING)
         session.nodes.update(session.nodes.index[victim.node], victim)
         session.settle(victim)
         session.allocate_event(victim)

@@ -14,8 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from policy.batch.model import Status, Task
-from policy.batch.recording import NodeAnswer, Reason, Rejection
+from policy.batch.model import Task, TaskStatus
+from policy.batch.recording import NodeAnswer, Protection, Reason, Rejection
 from policy.batch.resources import (
     CPU_EPSILON,
     MEMORY_EPSILON,
@@ -140,9 +140,9 @@ class VictimSearch:
         potential = [
             held.task
             for held in session.nodes.tasks(node)
-            if held.status is Status.RUNNING and self._asks_about(held.task)
+            if held.status is TaskStatus.RUNNING and self._asks_about(held.task)
         ]
-        accepted, vetoes = self._ask(potential)
+        accepted, vetoes, protections = self._ask(potential)
         ordered = tuple(self._order(accepted))
         if session.options.keep_gangs:
             ordered, spared = self._above_minimum(ordered)
@@ -160,6 +160,7 @@ class VictimSearch:
             vetoes=vetoes,
             victims=tuple(t.key for t in ordered),
             verdict=verdict,
+            protections=protections,
         )
         self._exact[node] = answer
         return NodeVictims(victims=ordered if verdict is Reason.CHOSEN else (), answer=answer)
@@ -168,10 +169,16 @@ class VictimSearch:
         job = self._session.jobs.get(task.job)
         return job is not None and bool(self._jobs[job.index])
 
-    def _ask(self, potential: list[Task]) -> tuple[list[Task], dict[str, tuple[str, ...]]]:
-        """What all functions of the deciding tier accept, in the order of the first answer."""
+    def _ask(
+        self, potential: list[Task]
+    ) -> tuple[list[Task], dict[str, tuple[str, ...]], tuple[Protection, ...]]:
+        """What all functions of the deciding tier accept, in the order of the first answer.
+
+        With it plugin -> tasks that it spared, and the limits of those that have numbers.
+        """
         accepted: list[Task] | None = None
         vetoes: dict[str, tuple[str, ...]] = {}
+        protections: list[Protection] = []
         for consulted in self._chain:
             answer = consulted.function(self._claimant, potential)
             kept = {task.uid for task in answer}
@@ -179,7 +186,9 @@ class VictimSearch:
             spared = tuple(t.key for t in potential if t.uid not in kept)
             if spared:
                 vetoes[consulted.plugin] = spared
-        return accepted or [], vetoes
+                limits = self._session.hint(f"{self._kind}_limits", consulted.plugin)
+                protections += () if limits is None else limits(self._claimant, potential)
+        return accepted or [], vetoes, tuple(protections)
 
     def _above_minimum(self, victims: tuple[Task, ...]) -> tuple[tuple[Task, ...], tuple[str, ...]]:
         """The victims that leave every gang its minimum, and those that do not.

@@ -42,7 +42,13 @@ def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:
 def run_beside(rules: str, *, within: Path | None = None) -> list[Mismatch]:
     """The cases beside a rule set that fail; none where there are no cases. Raises RulesError."""
     suite = beside(rules, within=within)
-    return [] if suite is None else run_suite(suite)
+    if suite is None:
+        return []
+    if suite.batch:
+        from policy.cases.sessions import run_suite as run_sessions
+
+        return [failed for _, _, failed in run_sessions(suite) if failed is not None]
+    return run_suite(suite)
 
 
 def _differences(case: Case, decision: Decision, held: Mapping[str, Denial]) -> Iterator[str]:

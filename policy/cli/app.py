@@ -244,11 +244,10 @@ _KNOWN: Final = (
     ("policy.audit.why_not", "WhyNotError"),
     ("policy.cli.proofs", "ProofsMissing"),
     ("policy.proving.questions", "ProvingError"),
-    ("policy.audit.processes", "WorkerLost"),
     ("policy.audit.what_if", "WhatIfError"),
     ("policy.live.connection", "LiveError"),
     ("policy.live.connection", "Interrupted"),
-    ("policy.parts", "WorkerLost"),
+    ("policy.parts.work", "PartsError"),
     ("policy.simulation.trace", "TraceError"),
     ("policy.audit.tables_out", "ExportError"),
 )

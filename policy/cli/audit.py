@@ -174,9 +174,10 @@ def _kept(
     read = read_anchors(anchors, public_key=public_key)
     mine = [head for head in read.heads if cluster in (None, head.cluster)]
     others = len(read.heads) - len(mine)
-    output.say(f"{len(mine)} anchors in {anchors}" + ("" if public_key else _UNCHECKED))
+    counted = output.number(len(mine), "anchor")
+    output.say(f"{counted} in {anchors}" + ("" if public_key else _UNCHECKED))
     if others:
-        output.say(f"{others} anchors of other clusters are not checked")
+        output.say(f"not checked: {output.number(others, 'anchor')} of other clusters")
     return mine, list(read.findings)
 
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policy.cli import batch_compare, options, output, rule_files, session
+from policy.cli import batch_compare, batch_why_not, env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cli.batch_view import Shown
     from policy.scheduling.sessions import SessionScheduler
-    from policy.store import SessionRow, Store, StoredSession
-
-DEFAULT_RULES: Final = "kube-batch"
+    from policy.store import SessionRow, Store
 
 PREFIX: Final = "session:"
 """What other commands write before the number of a session."""
@@ -44,15 +42,8 @@ def group() -> None:
 @group.command("run")
 @options.db_option
 @options.cluster_option
-@click.option(
-    "--rules",
-    metavar="NAME|PATH",
-    shell_complete=options.proposing("batch_rules"),
-    default=DEFAULT_RULES,
-    show_default=True,
-    help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
-)
-@rule_files.rules_root_option
+@batch_compare.batch_rules_option
+@env.env_option
 @click.option(
     "--until-settled",
     is_flag=True,
@@ -61,17 +52,13 @@ def group() -> None:
 )
 @options.now_option
 @click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
-@click.option(
-    "--anyway",
-    is_flag=True,
-    help="Hold the session although nothing that is left of the configuration divides the cluster"
-    " among its queues.",
-)
+@batch_compare.anyway_option
 @_document_option
 def run(
     db: str,
     cluster: str,
     rules: str,
+    environment: str,
     until_settled: bool,
     now: datetime | None,
     dry_run: bool,
@@ -83,7 +70,6 @@ def run(
     Shows the pods that were bound, promised room or evicted, the shares of queues and jobs before
     and after, and why gangs still wait. A session is recorded with every step that it tried; its
     changes are made with the record or not at all. Programs get one document per session.
-    Environments hold no batch rules: `--rules` names them, and POLICY_ENV has no part in it.
 
     \b
     Example:
@@ -95,25 +81,24 @@ def run(
     from policy.scheduling.sessions import SessionScheduler
     from policy.store.journal import StoreJournal
 
-    found = rule_files.batch_rules(rules, db=db)
-    for notice in found.notices:
-        output.block(str(notice), err=True)
-    if not (anyway or found.divides):
-        raise options.Misused(
-            "nothing that is left of the configuration divides the cluster among its queues: "
-            + ", ".join(found.unmodelled),
-            help="`--anyway` holds the session all the same: queues then take what they can get",
-        )
     clock = session.deciding_at(now)
     totals: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:
-        journal = StoreJournal(store, cluster, actor=session.actor(), clock=session.clock_ms)
-        scheduler = SessionScheduler(journal, found, clock=clock, dry_run=dry_run)
+        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, rules=rules)
+        batch_compare.require_division(chosen.rules, anyway=anyway)
+        journal = StoreJournal(
+            store,
+            chosen.cluster,
+            actor=session.actor(),
+            clock=session.clock_ms,
+            environment=chosen.environment,
+        )
+        scheduler = SessionScheduler(journal, chosen.rules, clock=clock, dry_run=dry_run)
         held = scheduler.until_settled() if until_settled else iter([scheduler.run()])
-        shown = (shown_now(one, cluster=cluster, rules=found) for one in held)
+        shown = (shown_now(one, cluster=chosen.cluster) for one in held)
         _print_sessions(_counted(shown, totals), form)
         if totals["bound"] + totals["evicted"] == 0 and totals["waiting"] == 0:
-            _say_nothing_waits(scheduler, found.naming.scheduler)
+            _say_nothing_waits(scheduler, chosen.rules.naming.scheduler)
     output.say(
         f"{output.number(totals['sessions'], 'session')} held"
         + (", nothing recorded (--dry-run)" if dry_run else " and recorded")
@@ -200,20 +185,33 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
 @click.argument("id", metavar="ID", type=click.IntRange(1))
 @options.db_option
 @click.option("--job", metavar="NAMESPACE/NAME", help="Only what concerns this job.")
+@click.option(
+    "--why-not",
+    "node",
+    metavar="NODE",
+    help="What every attempt to place a pod had against this node, with scores.",
+)
 @_document_option
-def explain(id: int, db: str, job: str | None, form: str) -> int:
+def explain(id: int, db: str, job: str | None, node: str | None, form: str) -> int:
     """Say step by step what a recorded session tried, and why gangs still wait.
 
     Shows each operation in order, which statements were committed or discarded, which plugin
     spared which pod, and for every job that waits the reason. Steps that were taken back are shown
     too.
 
+    With --why-not the session is held again as it was, and each attempt to place a pod is shown
+    as it concerns one node: what rejects it, its room, what each plugin scores it beside the best
+    node, and who would have to leave.
+
     \b
     Example:
       policy batch run --rules kube-batch-sample
       policy batch explain 1
+      policy batch explain 1 --why-not node-1
       policy batch explain 1 --output json
     """
+    if node is not None:
+        return batch_why_not.printed(db, id, job=job, node=node, form=form)
     return explained(db, id, job=job, form=form)
 
 
@@ -224,7 +222,7 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     with session.open_store(db) as store:
         stored = store.read.session(id)
     if job is not None:
-        _require_job(stored, job)
+        batch_why_not.require_job(stored, job)
     if form == "table":
         batch_view.print_explanation(stored, job)
     elif form == "csv":
@@ -248,22 +246,6 @@ _STEP_COLUMNS: Final = (
     "claimant",
     "refusal",
 )
-
-
-def _require_job(stored: StoredSession, job: str) -> None:
-    """Raises NotFound for a job that the session does not name."""
-    import difflib
-
-    from policy.store import NotFound
-
-    known: Sequence[str] = list(stored.document["queues"])
-    if job in known:
-        return
-    close = difflib.get_close_matches(job, known, n=1)
-    raise NotFound(
-        f"session {stored.row.id} names no job `{job}`",
-        help=f"did you mean `{close[0]}`?" if close else "without --job all of them are shown",
-    )
 
 
 # --- replay ------------------------------------------------------------------------------------

@@ -2,33 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import env, options, output, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.batch.result import SessionResult
+    from policy.batch.rules import BatchRules
     from policy.cluster.snapshot import Snapshot
     from policy.store import LoadedState
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+DEFAULT_RULES: Final = "kube-batch"
+
+
+def batch_rules_option(function: _Function) -> _Function:
+    """`--rules` of commands that hold sessions, with `--rules-root`"""
+    found = click.option(
+        "--rules",
+        metavar="NAME|PATH|DIGEST",
+        shell_complete=options.proposing("batch_rules"),
+        default=DEFAULT_RULES,
+        show_default=True,
+        help="Shipped batch rules, a rule file, a configuration file of kube-batch or Volcano,"
+        " or `sha256:...` of rules in the database.",
+    )(function)
+    return rule_files.rules_root_option(found)
+
+
+def anyway_option(function: _Function) -> _Function:
+    """`--anyway`"""
+    return click.option(
+        "--anyway",
+        is_flag=True,
+        help="Hold the session although nothing that is left of the configuration divides the"
+        " cluster among its queues.",
+    )(function)
+
+
+def require_division(rules: BatchRules, *, anyway: bool) -> None:
+    """Raises Misused for rules of which nothing that is left divides the cluster."""
+    if not (anyway or rules.divides):
+        raise options.Misused(
+            "nothing that is left of the configuration divides the cluster among its queues: "
+            + ", ".join(rules.unmodelled),
+            help="`--anyway` holds the session all the same: queues then take what they can get",
+        )
 
 
 @click.command("compare")
 @click.argument("id", metavar="ID", type=click.IntRange(1))
 @click.option(
     "--rules",
-    metavar="NAME|PATH",
+    metavar="NAME|PATH|DIGEST",
     shell_complete=options.proposing("batch_rules"),
-    required=True,
-    help="Batch rules to hold the session with again.",
+    default="",
+    help="Batch rules to hold the session with again: shipped ones, a file, or `sha256:...` of"
+    " rules in the database.",
 )
 @rule_files.rules_root_option
+@env.env_option
 @options.db_option
+@anyway_option
 @options.output_option
-def compare(id: int, rules: str, db: str, form: str) -> int:
+def compare(id: int, rules: str, environment: str, db: str, anyway: bool, form: str) -> int:
     """Hold a recorded session again under other rules, and show what becomes of pods.
 
     The state and the time are those of the recorded session. Listed are the pods that are bound,
@@ -44,10 +88,12 @@ def compare(id: int, rules: str, db: str, form: str) -> int:
     from policy.audit.session_replay import SessionReplayer
     from policy.batch.run import run_session
 
-    other = rule_files.batch_rules(rules)
-    for notice in other.notices:
-        output.block(str(notice), err=True)
+    if not (rules or environment):
+        raise options.Misused("give the other rules with `--rules` or `--env`")
     with session.open_store(db) as store:
+        chosen = env.chosen_batch(store, environment=environment, cluster="", rules=rules)
+        other = chosen.rules
+        require_division(other, anyway=anyway)
         row = store.read.session(id).row
         try:
             snapshot, recorded = SessionReplayer(store).inputs_of(row)
@@ -74,26 +120,22 @@ def compare(id: int, rules: str, db: str, form: str) -> int:
     multiple=True,
     help="Suppose that this node is gone; its pods with an owner come back and wait.",
 )
-@click.option(
-    "--rules",
-    metavar="NAME|PATH",
-    shell_complete=options.proposing("batch_rules"),
-    default="kube-batch",
-    show_default=True,
-    help="Shipped batch rules, a rule file, or a configuration file of kube-batch or Volcano.",
-)
-@rule_files.rules_root_option
+@batch_rules_option
+@env.env_option
 @options.db_option
 @options.cluster_option
 @options.now_option
+@anyway_option
 @options.output_option
 def what_if(
     files: tuple[str, ...],
     nodes: tuple[str, ...],
     rules: str,
+    environment: str,
     db: str,
     cluster: str,
     now: datetime | None,
+    anyway: bool,
     form: str,
 ) -> int:
     """Show what a session would decide otherwise if something were different.
@@ -113,12 +155,12 @@ def what_if(
 
     if not files and not nodes:
         raise options.Misused("nothing is supposed", help="give `--file` or `--remove-node`")
-    found = rule_files.batch_rules(rules)
-    for notice in found.notices:
-        output.block(str(notice), err=True)
     given = options.millis(now)
     with session.open_store(db) as store:
-        state = store.state.load(cluster)
+        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, rules=rules)
+        found = chosen.rules
+        require_division(found, anyway=anyway)
+        state = store.state.load(chosen.cluster)
     snapshot = _snapshot_of(state, session.clock_ms() if given is None else given)
     supposed = suppose(snapshot, Supposition(removed_nodes=nodes)).snapshot
     if files:

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policy.batch.explaining import limit_in_words, why_waiting
+from policy.batch.explaining import choice_in_words, limit_in_words, why_waiting
 from policy.batch.figures import LIMITS
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Step
+from policy.batch.recording import NodeAnswer, Operation, StatementRecord, Step, StepOutcome
 from policy.cli import output, session
 
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
-    from policy.batch.rules import BatchRules
     from policy.scheduling.sessions import CompletedSession
     from policy.store import SessionRow, StoredSession
 
@@ -40,6 +39,7 @@ def summary(row: SessionRow) -> dict[str, Any]:
         "id": row.id,
         "cluster": row.cluster,
         "now": session.instant(row.now_ms),
+        "environment": row.environment,
         "rule_set": row.rule_set,
         "base_revision": row.base_revision,
         "revision": row.revision,
@@ -75,14 +75,14 @@ class Shown:
         return {"job": job, "queue": self.queues.get(job, "")}
 
 
-def shown_now(held: CompletedSession, *, cluster: str, rules: BatchRules) -> Shown:
+def shown_now(held: CompletedSession, *, cluster: str) -> Shown:
     """A session that was just held."""
     made = held.recording
     return Shown(
         id=None if made is None else made.session_id,
         cluster=cluster,
         now_ms=held.now_ms,
-        rule_set=rules.name,
+        rule_set=held.rules.name,
         base_revision=held.base_revision,
         revision=None if made is None or not held.result.changes else made.revision,
         result=held.result,
@@ -216,7 +216,7 @@ def notes(result: SessionResult) -> list[dict[str, str]]:
 
 
 def _done(result: SessionResult, operation: Operation) -> list[Step]:
-    return [s for s in result.steps if s.operation is operation and s.outcome is Outcome.DONE]
+    return [s for s in result.steps if s.operation is operation and s.outcome is StepOutcome.DONE]
 
 
 def _placed(shown: Shown, steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -372,6 +372,8 @@ def _step_row(step: Step) -> dict[str, Any]:
         why = ", ".join(f"{n} {reason}" for reason, n in step.rejection.nodes.items())
     elif step.refusal is not None:
         why = step.refusal.value
+    elif step.choice is not None:
+        why = choice_in_words(step.choice)
     else:
         why = f"for {step.claimant}" if step.claimant else ""
     return {
@@ -390,12 +392,27 @@ def _step_row(step: Step) -> dict[str, Any]:
 def _statements(result: SessionResult, numbers: set[int]) -> Iterator[str]:
     for statement in result.statements:
         if statement.id in numbers:
-            steps = ", ".join(str(position + 1) for position in statement.steps)
-            done = any(result.steps[i].outcome is Outcome.DONE for i in statement.steps)
-            end = "committed" if statement.committed else "kept, not sent" if done else "discarded"
-            if statement.committed and not done:
-                end = "nothing to commit"
-            yield f"{statement.id}: {statement.action} for {statement.job}, {end}: steps {steps}"
+            words = "; ".join(_ends(result, statement))
+            yield f"{statement.id}: {statement.action} for {statement.job}, {words}"
+
+
+def _ends(result: SessionResult, statement: StatementRecord) -> Iterator[str]:
+    """What became of the steps of a statement, each named once."""
+    positions: dict[StepOutcome, list[int]] = {}
+    for position in statement.steps:
+        positions.setdefault(result.steps[position].outcome, []).append(position + 1)
+    words = {
+        StepOutcome.DONE: "committed" if statement.committed else "kept, not sent",
+        StepOutcome.DISCARDED: "taken back",
+        StepOutcome.FAILED: "without effect",
+    }
+    if StepOutcome.DONE not in positions:
+        yield "nothing to commit" if statement.committed else "discarded"
+    for outcome, word in words.items():
+        steps = positions.get(outcome, ())
+        if steps:
+            plural = "step" if len(steps) == 1 else "steps"
+            yield f"{word}: {plural} {', '.join(map(str, steps))}"
 
 
 def _vetoes(steps: Iterable[Step]) -> Iterator[str]:
@@ -409,6 +426,9 @@ def _vetoes(steps: Iterable[Step]) -> Iterator[str]:
                 yield (
                     f"step {step.position + 1}, {answer.node}: {plugin} spares {', '.join(spared)}"
                 )
+            for protection in answer.protections:
+                yield f"  {protection.task}: {limit_in_words(protection.limit)}"
         if rejection is not None and not answers:
-            for plugin, number in rejection.vetoes.items():
-                yield f"step {step.position + 1}: {plugin} spares {number} pods on all nodes"
+            for plugin, pods in rejection.vetoes.items():
+                spared_pods = output.number(pods, "pod")
+                yield f"step {step.position + 1}: {plugin} spares {spared_pods} on all nodes"

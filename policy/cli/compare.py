@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policy.audit.compare import Comparison, Group, Losses, Result, Summary
     from policy.audit.recorded import Skipped
     from policy.rules import RuleSet
-    from policy.store import Store
+    from policy.store import SessionRow, Store
 
 _CHANGED: Final = ("id", "preemptor", "priority", "change", "before", "after", "victims")
 _SHOWN: Final = 50
@@ -41,10 +41,14 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
     "--since",
     metavar="TIME",
     callback=options.instant,
-    help="Only decisions made for this time or later: ISO 8601, `yesterday 14:02`,"
+    help="Only decisions and cycles made for this time or later: ISO 8601, `yesterday 14:02`,"
     " or `7d` before now.",
 )
-@click.option("--show", metavar="ID", help="One decision under both rule sets, side by side.")
+@click.option(
+    "--show",
+    metavar="ID|group:ID",
+    help="One decision, or cycle of a pod group, under both rule sets, side by side.",
+)
 @options.jobs_option
 @options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
@@ -55,6 +59,7 @@ def command(
     since: datetime | None,
     show: str | None,
     jobs: int,
+    dask: str,
     form: str,
 ) -> int:
     """Decide recorded decisions again under other rules, and report what would be different.
@@ -63,7 +68,7 @@ def command(
     other nodes and victims, pods that find a node only under one of the rule sets, and what
     preemption costs: victims, violated disruption budgets and lost run time, by namespace and
     priority. Decisions that cannot be judged are counted apart; the exit status is 1 where none
-    can.
+    can. Cycles of pod groups count as decisions; other rules without `groups` cannot judge them.
 
     \b
     Example:
@@ -71,13 +76,15 @@ def command(
       policy compare --rules kube-1.20 --output html > report.html
       policy compare --rules kube-1.20 --show 1
     """
-    from policy.audit import processes
     from policy.audit.compare import Comparison, summarise
+    from policy.audit.decisions import over
+    from policy.audit.group_compare import compare_cycles
     from policy.audit.recorded import Comparing
 
-    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs")
+    options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
     if show is not None and form == "html":
         raise options.Misused("`--show` prints a table or JSON")
+    workers = options.workers(jobs, dask)
     if not (rules or environment):
         raise options.Misused("give the other rules with `--rules` or `--env`")
     with session.open_store(db) as store:
@@ -86,25 +93,38 @@ def command(
         if show is not None:
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
-        results = processes.run(db, store, ids, Comparing(other), jobs=jobs)
+        results = over(db, ids, Comparing(other).compared, workers)
         found = []
         with output.progress("comparing") as advance:
             for number, result in enumerate(results, start=1):
                 found.append(result)
                 advance(number, len(ids))
-        names = _rule_sets(store, ids)
-    compared = sorted((r for r in found if isinstance(r, Comparison)), key=lambda r: r.id)
+        found.sort(key=lambda result: result.id)
+        cycles = _cycles(store, cluster, since)
+        found += compare_cycles(store, cycles, other)
+        names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
+    compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
     _print(other, cluster, names, summarise(compared), compared, skipped, form)
     _tell(skipped)
     return Exit.ERROR if skipped and not compared else Exit.OK
 
 
+def _cycles(store: Store, cluster: str, since: datetime | None) -> list[SessionRow]:
+    """Recorded cycles of pod groups, ascending."""
+    from policy.store.record.groups import KIND
+
+    least = options.millis(since) or 0
+    rows = [row for row in store.read.sessions(cluster, kind=KIND) if row.now_ms >= least]
+    return sorted(rows, key=lambda row: row.id)
+
+
 def _tell(skipped: Sequence[Skipped]) -> None:
     if skipped:
         first = skipped[0]
         why = first.detail or ", ".join(first.missing)
-        output.say(f"{len(skipped)} decisions cannot be judged; the first, {first.id}: {why}")
+        counted = output.number(len(skipped), "decision")
+        output.say(f"{counted} cannot be judged; the first, {first.id}: {why}")
 
 
 def _rule_sets(store: Store, ids: Sequence[int]) -> list[str]:
@@ -285,23 +305,33 @@ def _where(result: Result) -> str:
 
 
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
+    from policy.audit.group_compare import compare_cycles
     from policy.audit.recorded import Comparing, Skipped
+    from policy.cli import groups_view
 
-    row = store.read.decision(options.decision_id(wanted)).row
-    (found,) = Comparing(rules)(store, [row.id])
+    cycle = groups_view.group_id(wanted)
+    found: Comparison | Skipped
+    if cycle is not None:
+        session_row = groups_view.cycle(store, cycle).row
+        recorded_by = session_row.rule_set
+        (found,) = compare_cycles(store, [session_row], rules)
+    else:
+        row = store.read.decision(options.decision_id(wanted)).row
+        recorded_by = row.rule_set
+        (found,) = Comparing(rules)(store, [row.id])
     if isinstance(found, Skipped):
-        output.say(f"decision {row.id} cannot be judged: {found.detail or found.missing[0]}")
+        output.say(f"decision {found.id} cannot be judged: {found.detail or found.missing[0]}")
         return Exit.ERROR
     if form == "json":
         output.document({"rules": rules.name, **_comparison(found)}, form)
         return Exit.OK
     output.line(
-        f"decision {row.id}: {row.preemptor} (priority {row.preemptor_priority}),"
+        f"decision {found.id}: {found.preemptor} (priority {found.priority}),"
         f" {found.change.meaning}"
     )
     output.line()
     lines = [
-        {"": name, row.rule_set: before, f"{rules.name} (now)": after}
+        {"": name, recorded_by: before, f"{rules.name} (now)": after}
         for name, before, after in _sides(found.before, found.after)
     ]
     output.print_table(lines, columns=tuple(lines[0]))
@@ -317,11 +347,19 @@ def _sides(before: Result, after: Result) -> list[tuple[str, str, str]]:
         ("message", before.message, after.message),
         ("victims", str(len(before.victims)), str(len(after.victims))),
     ]
+    places = [dict(getattr(result, "bound", ())) for result in (before, after)]
+    promises = [dict(getattr(result, "nominated", ())) for result in (before, after)]
+    for name, (one, other) in (("bound", places), ("nominated", promises)):
+        lines += [(name, _on(pod, one), _on(pod, other)) for pod in sorted({*one, *other})]
     sides = [{v.pod: v for v in result.victims} for result in (before, after)]
     for pod in dict.fromkeys([*sides[0], *sides[1]]):
         cells = [_victim(side.get(pod)) for side in sides]
         lines.append(("", cells[0], cells[1]))
     return lines
+
+
+def _on(pod: str, nodes: Mapping[str, str]) -> str:
+    return f"{pod} on {nodes[pod]}" if pod in nodes else ""
 
 
 def _victim(victim: Any) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     show_default="number of processors",
     help="Processes that work side by side.",
 )
+@options.dask_option
 @click.option(
     "--json",
     "as_json",
@@ -48,6 +49,7 @@ def command(
     files: tuple[str, ...],
     rules: str,
     jobs: int,
+    dask: str,
     as_json: bool,
     strict: bool,
     families: str,
@@ -70,10 +72,13 @@ def command(
     """
     from policy.conformance import Summary, Verdict, run
 
+    workers = options.workers(jobs, dask)
     rule_set = _rule_set(rules)
     wanted = frozenset(name.strip() for name in families.split(",") if name.strip())
     verdicts = []
-    for result in run(files, rule_set, families=wanted, limit=limit, strict=strict, jobs=jobs):
+    for result in run(
+        files, rule_set, families=wanted, limit=limit, strict=strict, workers=workers
+    ):
         verdicts.append(result.verdict)
         if as_json:
             output.document(

@@ -11,7 +11,10 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 ORIGINS: Final = ("decided", "extender", "simulated")
-OUTCOMES: Final = ("bind", "preempt", "not-eligible", "no-candidate", "rejected", "error")
+OUTCOMES: Final = (
+    *("bind", "preempt", "not-eligible", "no-candidate", "rejected", "error"),
+    "not-carried-out",
+)
 
 
 @click.command("decisions")

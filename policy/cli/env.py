@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -14,6 +14,7 @@ from policy.cli import options, output, proofs, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.batch.rules import BatchRules
     from policy.proving.questions import Finding
     from policy.rules import RuleSet
     from policy.store import ActivationRow, EnvironmentRow, Proofs, Store
@@ -40,36 +41,70 @@ def env_option(function: _Function) -> _Function:
     )(function)
 
 
+_Rules = TypeVar("_Rules", "RuleSet", "BatchRules")
+
+
+_HELD: Final = {
+    False: ("rule sets for single pods", "`policy run`"),
+    True: ("rules of batch sessions", "`policy batch run`"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Generic[_Rules]):
     """What `--env`, or `--cluster` and `--rules`, come to."""
 
     cluster: str
-    rules: RuleSet
+    rules: _Rules
     environment: str
 
 
-def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen:
+def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen[RuleSet]:
     """The cluster and the rule set to decide with. Raises RulesError, StoreError, UsageError."""
     from policy.rules import RuleSet
 
     if not environment:
         found = rule_files.rule_set(rules, store=store)
         return Chosen(cluster=cluster, rules=found, environment="")
+    of, text = _active(store, environment, batch=False)
+    return Chosen(cluster=of, rules=RuleSet.from_canonical(text), environment=environment)
+
+
+def chosen_batch(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen[BatchRules]:
+    """The cluster and the rules to hold sessions with. Raises RulesError, StoreError, UsageError.
+
+    What a configuration asks for in vain is said.
+    """
+    from policy.batch.rules import BatchRules
+
+    if environment:
+        of, text = _active(store, environment, batch=True)
+        return Chosen(cluster=of, rules=BatchRules.from_canonical(text), environment=environment)
+    found = rule_files.batch_rules(rules, store=store)
+    for notice in found.notices:
+        output.block(str(notice), err=True)
+    return Chosen(cluster=cluster, rules=found, environment="")
+
+
+def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:
+    """The cluster of an environment, and the canonical text of what is active in it."""
     ctx = click.get_current_context()
     for option in ("cluster", "rules"):
-        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+        # A command without the option has no source for it.
+        if ctx.get_parameter_source(option) not in {None, ParameterSource.DEFAULT}:
             raise options.Misused(
                 f"`--env` picks cluster and rule set, so `--{option}` cannot be given as well",
                 help="leave one of them out; `--env ''` stands for no environment",
             )
     active = store.read.active_rule_set(environment)
     assert active is not None
-    return Chosen(
-        cluster=store.read.environment(environment).cluster,
-        rules=RuleSet.from_canonical(active.canonical),
-        environment=environment,
-    )
+    if active.batch != batch:
+        held, command = _HELD[active.batch]
+        raise options.Misused(
+            f"environment `{environment}` holds {held}: `{active.name}` is active",
+            help=f"{command} decides with it; `--env ''` stands for no environment",
+        )
+    return store.read.environment(environment).cluster, active.canonical
 
 
 @click.group("env")
@@ -210,7 +245,8 @@ def activate(
 
     RULES is the name of a shipped rule set, or a file. It has to load, and the cases beside it
     have to pass; otherwise nothing changes. A file without cases is activated with a warning.
-    Processes that run already take it over without a restart.
+    Processes that run already take it over without a restart. Batch rules, which decide sessions,
+    need an environment of their own: what is activated first says which kind one holds.
 
     With --require-proof, each claim has to be proved as by `policy rules prove`, and that no victim
     of equal or higher priority can be taken. What is refuted changes nothing (exit status 5), nor
@@ -224,9 +260,10 @@ def activate(
         --require-proof "never:victim.namespace == 'kube-system'"
     """
     from policy.cases import beside, run_beside
+    from policy.rules import RuleSet
     from policy.rules.files import shipped
 
-    rule_set = rule_files.rule_set(rules, db=db)
+    rule_set = rule_files.rules_of_any_kind(rules, db=db)
     _need_reason(reason)
     if rules.startswith(rule_files.DIGEST):
         failures, tested = [], False
@@ -236,7 +273,7 @@ def activate(
     if failures:
         for failure in failures:
             output.block(str(failure), err=True)
-        output.say(f"{len(failures)} cases fail; nothing was activated")
+        output.say(f"{output.number(len(failures), 'failing case')}; nothing was activated")
         return Exit.ERROR
     if not tested:
         output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
@@ -247,6 +284,8 @@ def activate(
             return Exit.OK
         proved = None
         if required:
+            if not isinstance(rule_set, RuleSet):
+                raise options.Misused("`--require-proof` knows rule sets, not rules of sessions")
             findings = required.findings(rule_set, _rules_of(store, before), db=db, timeout=timeout)
             status = _refused(rule_set, [finding for finding, _ in findings])
             if status is not Exit.OK:
@@ -290,7 +329,10 @@ def _proofs(findings: list[tuple[Finding, str]]) -> Proofs:
     from policy.proving.solver import version
     from policy.store import Proofs, ProvedClaim
 
-    claims = tuple(ProvedClaim(claim=f.claim, against=digest) for f, digest in findings)
+    claims = tuple(
+        ProvedClaim(claim=finding.claim, verdict=finding.verdict.value, against=digest)
+        for finding, digest in findings
+    )
     return Proofs(claims=claims, solver=version())
 
 

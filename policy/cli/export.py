@@ -54,5 +54,5 @@ def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
             output.line(str(folder / f"{name}.{form}"))
             advance(number, len(wanted))
             total += count
-    output.say(f"{len(wanted)} tables, {total} rows")
+    output.say(f"{output.number(len(wanted), 'table')}, {output.number(total, 'row')}")
     return Exit.OK

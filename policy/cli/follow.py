@@ -146,6 +146,8 @@ def _active(store: Store, environment: str | None) -> RuleSet | None:
     found = store.read.environment(environment).active
     if found is None:
         raise options.Misused(f"environment `{environment}` has no active rules")
+    if found.batch:
+        raise options.Misused(f"environment `{environment}` holds rules of batch sessions")
     return RuleSet.from_canonical(store.read.rule_set(found.rule_set_digest))
 
 

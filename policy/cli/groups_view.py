@@ -13,6 +13,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.audit.group_causes import Otherwise, Takers
     from policy.scheduling.cycle import GroupStep
+    from policy.store import Store, StoredSession
 
 PREFIX: Final = "group:"
 """Before the number of a group's cycle, where decisions are named by their numbers."""
@@ -90,7 +91,7 @@ def _ended(document: Mapping[str, Any]) -> str:
     effects = document["effects"]
     said = {
         "scheduled": f"is scheduled: {len(effects['bind'])} members are bound",
-        "preempting": f"preempts: {len(effects['evict'])} pods leave",
+        "preempting": f"preempts: {output.number(len(effects['evict']), 'pod')}",
         "unschedulable": "cannot be scheduled",
         "error": "could not be decided",
         "not-tried": "was not tried: every member is held back",
@@ -209,19 +210,27 @@ def print_causes(others: Sequence[Otherwise], room: Takers | None) -> None:
             output.line(f"  the first {room.tried} of {room.waiting} waiting pods were tried")
 
 
+def cycle(store: Store, number: int) -> StoredSession:
+    """A recorded cycle of a pod group. Raises Misused for another session."""
+    from policy.store.record.groups import KIND
+
+    stored = store.read.session(number)
+    if stored.row.kind != KIND:
+        raise options.Misused(
+            f"session {number} is no cycle of a pod group", help=f"try `session:{number}`"
+        )
+    return stored
+
+
 def explained(db: str, number: int, form: str) -> int:
     """`policy explain group:ID`"""
     from policy.audit.group_causes import otherwise, takers
     from policy.audit.group_replay import GroupReplayer
     from policy.audit.inputs import Incomplete
-    from policy.store.record.groups import KIND, document_of
+    from policy.store.record.groups import document_of
 
     with session.open_store(db) as store:
-        stored = store.read.session(number)
-        if stored.row.kind != KIND:
-            raise options.Misused(
-                f"session {number} is no cycle of a pod group", help=f"try `session:{number}`"
-            )
+        stored = cycle(store, number)
         found = document(document_of(stored), number)
         others: list[Otherwise] = []
         room: Takers | None = None

@@ -188,7 +188,11 @@ def _rules(store: Store, found: list[ObservationRow], source: str | None) -> Rul
     from policy.rules import RuleSet
 
     clusters = {row.cluster for row in found}
-    active = [row for row in store.read.environments() if row.cluster in clusters and row.active]
+    active = [
+        row
+        for row in store.read.environments()
+        if row.cluster in clusters and row.active and not row.active.batch
+    ]
     if len(active) != 1:
         count = "several environments" if active else "no environment"
         raise options.Misused(

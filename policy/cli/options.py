@@ -18,6 +18,8 @@ from policy.cluster import quantities, times
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from policy.parts import Workers
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_DB: Final = "policy.db"
@@ -206,7 +208,26 @@ def jobs_option(function: _Function) -> _Function:
         default=1,
         show_default=True,
         help="Processes that share the work.",
+    )(dask_option(function))
+
+
+def dask_option(function: _Function) -> _Function:
+    """`--dask ADDRESS`"""
+    return click.option(
+        "--dask",
+        metavar="ADDRESS",
+        default="",
+        help="Instead of processes here: let the workers of the Dask cluster whose scheduler has "
+        "this address share the work. They need this program, the database and the extra `dask`.",
     )(function)
+
+
+def workers(jobs: int, dask: str) -> Workers:
+    """Who does the work, as `--jobs` and `--dask` say. Raises Misused for both at once."""
+    from policy.parts import Workers
+
+    refuse_beside("`--dask`", dask, "jobs")
+    return Workers(jobs=jobs, dask=dask)
 
 
 def decision_id(text: str) -> int | str:

@@ -29,9 +29,12 @@ class ProofsMissing(Exception):
 
 
 def require_solver() -> None:
-    """Raises ProofsMissing where the extra is not installed."""
+    """Start the solver. Raises ProofsMissing where the extra is not installed."""
     if find_spec("z3") is None:
         raise ProofsMissing("proofs need the package `z3-solver`")
+    from policy.proving import process
+
+    process.start()
 
 
 def _timeout(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
@@ -227,6 +230,8 @@ def _loaded(source: str, db: str) -> RuleSet:
     with session.open_store(db) as store:
         active = store.read.active_rule_set(source)
     assert active is not None
+    if active.batch:
+        raise options.Misused(f"environment `{source}` holds rules of batch sessions")
     return RuleSet.from_canonical(active.canonical)
 
 
@@ -247,4 +252,4 @@ def _save(file: Path, findings: list[Finding]) -> None:
     text += "\n".join(refuted)
     read_cases(text, str(file))
     file.write_text(text, "utf-8")
-    output.say(f"{len(refuted)} cases in `{file}`")
+    output.say(f"{output.number(len(refuted), 'case')} in `{file}`")

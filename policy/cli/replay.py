@@ -41,6 +41,7 @@ def command(
     since: datetime | None,
     everything: bool,
     jobs: int,
+    dask: str,
     form: str,
 ) -> int:
     """Make recorded decisions again and compare them with the record.
@@ -58,8 +59,8 @@ def command(
       policy replay --all --jobs 2
       policy replay --since 7d --output json
     """
-    from policy.audit import processes
-    from policy.audit.replay import replay_all
+    from policy.audit.decisions import over
+    from policy.audit.replay import replayed
     from policy.cli import batch, replay_view
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
@@ -70,20 +71,21 @@ def command(
     if cycles:
         if len(cycles) < len(decisions):
             raise options.Misused("give decisions or cycles of pod groups, not both at once")
-        options.refuse_beside("cycles of pod groups", cycles, "cluster", "jobs")
+        options.refuse_beside("cycles of pod groups", cycles, "cluster", "jobs", "dask")
         with session.open_store(db) as store:
             return _groups(store, [store.read.session(n).row for n in sorted(set(cycles))], form)
     held = [number for text in decisions if (number := batch.session_id(text)) is not None]
     if held:
         if len(held) < len(decisions):
             raise options.Misused("give decisions or sessions, not both at once")
-        options.refuse_beside("sessions", held, "cluster", "jobs")
+        options.refuse_beside("sessions", held, "cluster", "jobs", "dask")
         return batch.replayed(db, held, cluster=cluster, form=form)
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
+    workers = options.workers(jobs, dask)
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)
         done = replay_view.printed(
-            processes.run(db, store, ids, replay_all, jobs=jobs),
+            over(db, ids, replayed, workers),
             len(ids),
             noun="decision",
             shown=("id", "preemptor"),

@@ -259,6 +259,6 @@ def cost(
         for row in reports.cost(evictions, by=name)
     ]
     _rows(rows, form, _COST)
-    lost = sum(eviction.run_seconds for eviction in evictions)
-    output.say(f"{len(evictions)} evictions, {lost} seconds of run time lost")
+    lost = output.number(sum(eviction.run_seconds for eviction in evictions), "second")
+    output.say(f"{output.number(len(evictions), 'eviction')}, {lost} of run time lost")
     return Exit.OK

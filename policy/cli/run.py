@@ -124,12 +124,6 @@ def command(
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         rule_set = chosen.rules
-        if rule_set.groups is not None and (settle or watch):
-            raise options.Misused(
-                f"rule set `{rule_set.name}` schedules pod groups, which `--settle` and `--watch` "
-                "do not do yet",
-                help="leave them out: `policy run` decides every group and pod once",
-            )
         journal = StoreJournal(
             store,
             chosen.cluster,
@@ -179,7 +173,7 @@ def command(
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
-    output.say(f"{outcomes.total()} pods {done}" + (f": {told}" if told else ""))
+    output.say(f"{output.number(outcomes.total(), 'pod')} {done}" + (f": {told}" if told else ""))
     return Exit.UNDECIDED if outcomes["error"] else Exit.OK
 
 

@@ -11,10 +11,10 @@ from policy.cli import session
 from policy.scheduling.watch import Watcher
 
 if TYPE_CHECKING:
-    from policy.scheduling.cycle import Scheduler, Step
+    from policy.scheduling.cycle import GroupStep, Scheduler, Step
 
 
-def watching(scheduler: Scheduler, *, interval: float, name: str) -> Iterator[Step]:
+def watching(scheduler: Scheduler, *, interval: float, name: str) -> Iterator[Step | GroupStep]:
     """The decisions, until a signal asks for the end; a decision that has begun is recorded."""
     stop = threading.Event()
     signals = (signal.SIGINT, signal.SIGTERM)

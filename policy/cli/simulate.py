@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policy.store import Store
 
 
-class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
+class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click
     name = "seconds"
 
     def convert(
@@ -168,6 +168,7 @@ def command(
     nodes: Path | None,
     seeds: int,
     jobs: int,
+    dask: str,
     restart: str,
     come_back: int,
     bare_come_back: int | None,
@@ -204,7 +205,8 @@ def command(
     from policy.simulation.options import Durations
 
     options.refuse_beside("`--dry-run`", dry_run, "keep", "into")
-    options.refuse_beside("`--keep`", keep is not None, "jobs")
+    options.refuse_beside("`--keep`", keep is not None, "jobs", "dask")
+    workers = options.workers(jobs, dask)
     _require_one_source(trace, workload, from_record, truth)
     options.need("--from-record", from_record, "since", "cluster")
     rule_sets = [rule_files.rule_set(name) for name in rules]
@@ -237,14 +239,18 @@ def command(
     first = trace_of(0)
     for note in first.notes:
         output.say(f"{first.name}: {note}")
+
+    def simulated() -> Iterator[Result]:
+        return simulations(trace_of, rule_sets, seeds=seeds, options=chosen, workers=workers)
+
     if dry_run:
-        made = simulations(trace_of, rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+        made = simulated()
         results = list(output.watched(made, "simulating"))
     else:
         # Before the work: what cannot be recorded need not be simulated.
         with session.open_store(db, write=True, create=True) as store:
             if keep is None:
-                made = simulations(trace_of, rule_sets, seeds=seeds, options=chosen, jobs=jobs)
+                made = simulated()
             else:
                 made = _kept(store, keep, trace_of, rule_sets, seeds=seeds, chosen=chosen)
             results = _recorded(store, output.watched(made, "simulating"), rule_sets, into, keep)

@@ -16,10 +16,12 @@ from policy.cli.exits import Exit
 from policy.cli.state import at_option, decision_at, revision_at
 
 if TYPE_CHECKING:
+    from policy.audit.supposed_groups import GroupChange
     from policy.audit.what_if import Step
     from policy.cluster.digest import Change, HistoryFigures
-    from policy.cluster.objects import Pod
+    from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.cluster.snapshot import Snapshot
+    from policy.decision.groups import GroupDecision
     from policy.rules import RuleSet
     from policy.store import Store, StoredDecision
 
@@ -38,6 +40,20 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
             raise click.BadParameter(f"`{matched[1]}` is given twice", param=param)
         found[matched[1]] = int(matched[2])
     return found
+
+
+def _group_changes(
+    _: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> tuple[GroupChange, ...]:
+    """`NAME:FIELD=VALUE` options as changes of pod groups."""
+    if not texts:
+        return ()
+    from policy.audit.supposed_groups import GroupChange
+
+    try:
+        return tuple(GroupChange.parse(text) for text in texts)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), param=param) from exc
 
 
 @click.command("what-if")
@@ -64,6 +80,15 @@ def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) ->
     metavar="NAME",
     multiple=True,
     help="Suppose that this node is gone; its pods come back and look for another.",
+)
+@click.option(
+    "--pod-group",
+    "groups",
+    metavar="NAMESPACE/NAME:FIELD=VALUE",
+    multiple=True,
+    callback=_group_changes,
+    help="Suppose another `minCount`, `priority`, `disruptionMode` (Pod, PodGroup) or"
+    " `preemptionPolicy` of a pod group; its pending members are decided.",
 )
 @options.rules_option
 @env.env_option
@@ -97,6 +122,7 @@ def command(
     files: tuple[str, ...],
     classes: dict[str, int],
     nodes: tuple[str, ...],
+    groups: tuple[GroupChange, ...],
     rules: str,
     environment: str,
     at: str | None,
@@ -111,10 +137,11 @@ def command(
     """Show which decisions would follow from a change, down to the victims of the victims.
 
     Decides the named pods, those of `--pod`, and those of a removed node; without any of them all
-    pending pods. An evicted pod leaves at once; one that has an owner comes back as a new
-    pending pod of the same priority and age (`web-1~2` is the second life of `web-1`). Budgets
-    follow as the disruption controller would set them. Nothing is recorded or changed unless
-    `--record` is given.
+    pending pods. Where the rules schedule pod groups, members are decided together, and a group may
+    be named in place of its members. An evicted pod leaves at once; one that has an owner comes
+    back as a new pending pod of the same priority and age (`web-1~2` is the second life of
+    `web-1`). Budgets follow as the disruption controller would set them. Nothing is recorded or
+    changed unless `--record` is given.
 
     \b
     Example:
@@ -122,7 +149,7 @@ def command(
       policy what-if --remove-node node-1 --rules kube-1.20
       policy what-if --priority-class high=100 --at 1 --output json
     """
-    from policy.audit.what_if import Supposition, foresee, suppose
+    from policy.audit.what_if import Supposition, foresee, suppose, with_members
 
     with session.open_store(db, write=record) as store:
         made = decision_at(store, at)
@@ -130,14 +157,22 @@ def command(
         rule_set, cluster, seed = basis.rules, basis.cluster, basis.seed
         revision = revision_at(store, cluster, at)
         snapshot = _snapshot(store, cluster, revision, basis, past=at is not None)
+        if groups and rule_set.groups is None:
+            raise options.Misused(
+                f"rule set `{rule_set.name}` does not schedule pod groups",
+                help="give one that does with `--rules`, such as kube-1.36-groups",
+            )
+        new_pods, new_groups = _read(files, snapshot, classes)
         supposition = Supposition(
-            pods=_read(files, snapshot, classes), priority_classes=classes, removed_nodes=nodes
+            pods=new_pods,
+            priority_classes=classes,
+            removed_nodes=nodes,
+            groups=new_groups,
+            group_changes=groups,
         )
         supposed = suppose(snapshot, supposition)
-        asked = [
-            *(pod if "/" in pod else f"default/{pod}" for pod in pods),
-            *supposed.waiting,
-        ]
+        named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
+        asked = [*with_members(supposed.snapshot, rule_set, named), *supposed.waiting]
         if not asked and not (files or nodes):
             from policy.scheduling.order import pending
 
@@ -225,25 +260,30 @@ def _snapshot(store: Store, cluster: str, revision: int, basis: _Basis, *, past:
     )
 
 
-def _read(files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]) -> list[Pod]:
-    """The pods of manifests, as an API server would have admitted them."""
+def _read(
+    files: Sequence[str], snapshot: Snapshot, classes: Mapping[str, int]
+) -> tuple[list[Pod], list[SchedulingPodGroup]]:
+    """The pods and pod groups of manifests, as an API server would have admitted them."""
     from policy.audit.what_if import WhatIfError, new_class
-    from policy.cluster.objects import Pod
+    from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.manifests import read, resolve
 
     if not files:
-        return []
+        return [], []
     found = read(files, stdin=session.standard_input())
-    pods = [obj for obj in found.objects if isinstance(obj, Pod)]
-    if len(pods) < len(found.objects) or not pods:
+    taken = [obj for obj in found.objects if isinstance(obj, Pod | SchedulingPodGroup)]
+    if len(taken) < len(found.objects) or not any(isinstance(obj, Pod) for obj in taken):
         raise WhatIfError(
-            "`--pod` takes manifests of pods, and nothing else",
+            "`--pod` takes manifests of pods and of the pod groups that they name, nothing else",
             help="import other objects into a database of their own first",
         )
     supposed = {name: new_class(name, value) for name, value in classes.items()}
     known = {**snapshot.priority_classes, **supposed}
-    resolved = resolve(pods, known_classes=known.values(), places=found.places)
-    return [obj for obj in resolved if isinstance(obj, Pod)]
+    resolved = resolve(taken, known_classes=known.values(), places=found.places)
+    return (
+        [obj for obj in resolved if isinstance(obj, Pod)],
+        [obj for obj in resolved if isinstance(obj, SchedulingPodGroup)],
+    )
 
 
 def _record(
@@ -255,9 +295,19 @@ def _record(
     supposed: Sequence[Change],
 ) -> Mapping[int, int]:
     """Keep the decisions, all of them or none; number of each step's decision."""
+    from policy.decision.model import Decision
     from policy.store import HypotheticalDecision
 
-    decided = [(step.number, step.decision, step.supposed) for step in steps if step.decision]
+    if any(step.decision and not isinstance(step.decision, Decision) for step in steps):
+        raise options.Misused(
+            "cycles of pod groups are not kept as hypothetical decisions",
+            help="leave out `--record`",
+        )
+    decided = [
+        (step.number, step.decision, step.supposed)
+        for step in steps
+        if isinstance(step.decision, Decision)
+    ]
     recorded = store.record.hypothetical(
         cluster,
         [
@@ -274,11 +324,14 @@ def _record(
 
 
 def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
+    from policy.decision.groups import GroupOutcome
     from policy.decision.model import Outcome
 
     taken = [step.decision for step in steps if step.decision is not None]
-    preempting = sum(decision.outcome is Outcome.PREEMPT for decision in taken)
-    nowhere = sum(decision.node is None for decision in taken)
+    preempts = (Outcome.PREEMPT, GroupOutcome.PREEMPTING)
+    preempting = sum(decision.outcome in preempts for decision in taken)
+    placed = (*preempts, Outcome.BIND, GroupOutcome.SCHEDULED)
+    nowhere = sum(decision.outcome not in placed for decision in taken)
     beyond = len(steps) - len(taken)
     output.say(
         f"{len(taken)} decisions: {preempting} preempt, {nowhere} find no node"
@@ -326,7 +379,10 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
 
 def _sentence(step: Step) -> str:
     from policy.audit import sentences
+    from policy.decision.model import Decision
 
+    if step.decision is not None and not isinstance(step.decision, Decision):
+        return _group_sentence(step, step.decision)
     who = f"{step.pod} (priority {step.priority})"
     if step.was:
         who = f"{step.was} leaves; {who}"
@@ -339,3 +395,18 @@ def _sentence(step: Step) -> str:
     if found == "bind":
         return f"{who} fits on {decision.node}"
     return f"{who} finds no node: {decision.trace.message or found}"
+
+
+def _group_sentence(step: Step, decision: GroupDecision) -> str:
+    who = f"pod group {step.pod} (priority {step.priority})"
+    effects = decision.effects
+    found = decision.outcome.value
+    if found == "scheduled":
+        nodes = ", ".join(f"{pod} on {node}" for pod, node in effects.bind.items())
+        return f"{who} starts: {nodes}"
+    if found == "preempting":
+        leave = ", ".join(victim.pod for victim in decision.victims) or "none"
+        return f"{who} preempts; pods that leave: {leave}"
+    if found == "not-tried":
+        return f"{who} waits: {decision.gated[0].message}"
+    return f"{who} does not start: {decision.message}"

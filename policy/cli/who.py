@@ -89,7 +89,11 @@ def command(
     if not found:
         output.say(f"no eviction of `{name}` is recorded" + (" for that time" if since else ""))
         return Exit.ERROR
-    output.say(f"{output.number(len(found), 'eviction')} of {meaning}")
+    in_vain = sum(bool(hit.outcome) for hit in found)
+    output.say(
+        f"{output.number(len(found) - in_vain, 'eviction')} of {meaning}"
+        + (f", and {in_vain} not carried out" if in_vain else "")
+    )
     if len(found) == limit:
         output.say(f"the newest {limit}; --limit shows more")
     first = next((hit for hit in found if hit.decision_id is not None), None)
@@ -156,6 +160,7 @@ def _line(hit: Hit) -> dict[str, Any]:
         "filter": hit.filter,
         "criterion": decision.decided_by if decision else "",
         "pdb_violating": hit.pdb_violating,
+        "outcome": hit.outcome,
         "environment": decision.environment if decision else "",
         "rule_set": decision.rule_set if decision else "",
         "rule_set_digest": decision.rule_set_digest if decision else "",
@@ -167,11 +172,16 @@ def _line(hit: Hit) -> dict[str, Any]:
 
 def _sentences(hit: Hit) -> Iterator[str]:
     """The eviction for people."""
+    from policy.cli import view
+
     owner = f" of {hit.victim_owner}" if hit.victim_owner else ""
+    left = "was to leave" if hit.outcome else "left"
     yield (
-        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority}) left"
-        f" {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority})"
+        f" {left} {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
     )
+    for line in view.not_carried_out(hit.contradicted_by):
+        yield f"  {line}"
     if hit.session_id is not None:
         yield f"  batch session {hit.session_id} (`policy batch explain {hit.session_id}`)"
     if hit.observation_id is not None:

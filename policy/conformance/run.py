@@ -1,14 +1,13 @@
-"""Going through recordings with several processes, in an order that never changes."""
+"""Going through recordings with several workers, in an order that never changes."""
 
 from __future__ import annotations
 
 import gzip
-import multiprocessing
 import zlib
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -24,8 +23,8 @@ from policy.conformance import (
     volcano,
 )
 from policy.conformance.results import RecordingError, Result
+from policy.parts import HERE, Workers, map_parts
 from policy.text.system import explained
-from policy.workers import without_interrupt
 
 if TYPE_CHECKING:
     from policy.rules import RuleSet
@@ -77,6 +76,18 @@ FORMS: Final[Sequence[Form]] = (
 _Chunk: TypeAlias = list[Task]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """Work on chunks of scenarios; a worker compiles the rule set once."""
+
+    rules: RuleSet | None
+    strict: bool
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[_Chunk], list[Result]]]:
+        yield lambda chunk: [_judge(task, self.rules, self.strict) for task in chunk]
+
+
 def run(
     paths: Iterable[str | Path],
     rules: RuleSet | None,
@@ -84,7 +95,7 @@ def run(
     families: frozenset[str] = frozenset(),
     limit: int | None = None,
     strict: bool = False,
-    jobs: int = 1,
+    workers: Workers = HERE,
 ) -> Iterator[Result]:
     """Judge the scenarios of some recordings, in the order of the files and lines.
 
@@ -94,26 +105,9 @@ def run(
     `rules` may be None where there is nothing else.
     """
     tasks = _tasks(paths, families, limit)
-    if jobs <= 1:
-        for task in tasks:
-            yield _judge(task, rules, strict)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_start, initargs=(rules, strict)
-    ) as pool:
-        waiting: deque[Future[list[Result]]] = deque()
-        try:
-            for chunk in _chunks(tasks):
-                with without_interrupt():  # this may start a process
-                    waiting.append(pool.submit(_judge_chunk, chunk))
-                if len(waiting) >= 3 * jobs:
-                    yield from waiting.popleft().result()
-            while waiting:
-                yield from waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    chunks = _chunks(tasks, 1 if workers.here else _CHUNK)
+    judging = Judging(rules=rules, strict=strict)
+    yield from chain.from_iterable(map_parts(judging, chunks, workers))
 
 
 def _tasks(
@@ -152,11 +146,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RecordingError(f"{path}: {said.message}", help=said.help) from exc
 
 
-def _chunks(tasks: Iterable[Task]) -> Iterator[_Chunk]:
+def _chunks(tasks: Iterable[Task], length: int) -> Iterator[_Chunk]:
     chunk: _Chunk = []
     for task in tasks:
         chunk.append(task)
-        if len(chunk) == _CHUNK:
+        if len(chunk) == length:
             yield chunk
             chunk = []
     if chunk:
@@ -170,17 +164,3 @@ def _judge(task: Task, rules: RuleSet | None, strict: bool) -> Result:
         return form.judge(task, rules, strict=strict)
     except msgspec.ValidationError as exc:
         raise RecordingError(f"{task.source}:{task.line}: {str(exc).lower()}") from exc
-
-
-_job: tuple[RuleSet | None, bool] | None = None
-"""What a worker process judges with: it compiles the rule set once."""
-
-
-def _start(rules: RuleSet | None, strict: bool) -> None:
-    global _job  # noqa: PLW0603  # set once, when the process starts
-    _job = rules, strict
-
-
-def _judge_chunk(chunk: _Chunk) -> list[Result]:
-    assert _job is not None
-    return [_judge(task, *_job) for task in chunk]

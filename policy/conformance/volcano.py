@@ -148,7 +148,7 @@ def _rules(case: VolcanoCase, plugins: Mapping[str, Any]) -> BatchRules:
 
 
 def _differences(session: Session, case: VolcanoCase) -> Iterator[str]:
-    from policy.batch.model import Status
+    from policy.batch.model import TaskStatus
     from policy.batch.volcano.run import phase_of
 
     expect, jobs = case.expect, session.jobs
@@ -161,7 +161,7 @@ def _differences(session: Session, case: VolcanoCase) -> Iterator[str]:
     if expect.evicted is not None and sorted(session.evicts) != sorted(expect.evicted):
         yield f"evicted: {sorted(session.evicts)}, expected {sorted(expect.evicted)}"
     for uid, nodes in (expect.pipelined or {}).items():
-        placed = {t.key: t.node for t in jobs[uid].having(Status.PIPELINED)}
+        placed = {t.key: t.node for t in jobs[uid].having(TaskStatus.PIPELINED)}
         if not placed or not set(placed.values()) <= set(nodes):
             yield f"pipelined of {uid}: {placed}, expected on {nodes}"
     for uid, phase in (expect.pod_group_phase or {}).items():
@@ -170,7 +170,7 @@ def _differences(session: Session, case: VolcanoCase) -> Iterator[str]:
         if found != phase:
             yield f"phase of {uid}: {found}, expected {phase}"
     for uid, counts in (expect.task_status_counts or {}).items():
-        have = {name: jobs[uid].count(Status(name.lower())) for name in counts}
+        have = {name: jobs[uid].count(TaskStatus(name.lower())) for name in counts}
         yield from _unequal(f"tasks of {uid}", have, counts)
     if expect.job_enqueueable is not None:
         yield from _enqueueable(session, case)

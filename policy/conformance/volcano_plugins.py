@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import Job, Task
 from policy.batch.volcano.framework.session import Session
@@ -46,7 +46,7 @@ class HiddenDevice(Plugin):
         if task.pod.metadata.name == "preemptor":
             for i, held in enumerate(nodes.held):
                 if any(
-                    h.task.pod.metadata.name == "preemptee" and h.status is not Status.RELEASING
+                    h.task.pod.metadata.name == "preemptee" and h.status is not TaskStatus.RELEASING
                     for h in held.values()
                 ):
                     codes[i] = UNSCHEDULABLE

@@ -322,16 +322,16 @@ class ColumnPasses:
 
     def _taken_back(self, placed: Sequence[_Placed], first: int) -> Iterator[tuple[int, Misfit]]:
         """Take the members back, the last one first; on the way, why the first misfit is one."""
-        told = first == NOWHERE
+        listed = first == NOWHERE
         for one in reversed(placed):
-            if not told and one.position < first:
-                told = True
+            if not listed and one.position < first:
+                listed = True
                 yield first, self._of_member[first].misfit()
             self._used.sums[one.node] -= self._use[one.position]
             for kind, value in zip(self._later[one.position], one.before, strict=True):
                 kind.load[one.node] -= self._demand[id(kind)][one.position]
                 kind.value[one.node] = value
-        if not told:
+        if not listed:
             yield first, self._of_member[first].misfit()
 
 

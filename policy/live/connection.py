@@ -32,6 +32,10 @@ class Interrupted(Exception):
     """A request failed in a way that may pass: it is worth trying again."""
 
 
+class Busy(Interrupted):
+    """The server answered that it cannot do it at the moment (429, 5xx)."""
+
+
 class Expired(Exception):
     """The resourceVersion, or the continue token, is too old: list again (410 Gone).
 
@@ -136,7 +140,10 @@ class Connection:
 
     def version(self) -> str:
         """What the server says of itself, as `v1.35.6`; "" where that says nothing."""
-        found = msgspec.json.decode(self.get("/version", {}))
+        try:
+            found = msgspec.json.decode(self.get("/version", {}))
+        except msgspec.MsgspecError as exc:
+            raise Interrupted(f"/version: no answer of an API server: {exc}") from exc
         text = found.get("gitVersion") if isinstance(found, dict) else None
         return text if isinstance(text, str) else ""
 
@@ -194,4 +201,6 @@ def refusal(path: str, code: int, body: bytes) -> Exception:
             f"{path}: {said}",
             help="apply deploy/rbac.yaml, or ask for the rights to list and watch it",
         )
+    if code == 429 or code >= 500:
+        return Busy(f"{path}: {said}")
     return Interrupted(f"{path}: {said}")

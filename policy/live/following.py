@@ -12,24 +12,26 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from policy.audit.observed.moments import Moments
 from policy.audit.observed.recording import ServerRules, record_observed, server_rules
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Node, Pod, key_of, kind_of
 from policy.live.backoff import Backoff
-from policy.live.connection import Connection, Interrupted, LiveError, NotServed
+from policy.live.connection import Busy, Connection, Interrupted, LiveError, NotServed
 from policy.live.resources import EVENT, Resource, watched
 from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Trouble
 from policy.observing.cutting import SeenChange, in_server_order, segments
 from policy.observing.events import Claim
-from policy.observing.model import marked_at, nominated_to
+from policy.observing.model import Preemption, marked_at, nominated_to
 from policy.observing.observer import PATIENCE_MS, SETTLE_MS, Observer
 from policy.rules.versions import VersionError, parse_version
 from policy.store import NotFound, Store, StoreError
 from policy.store.observed import ObservationRow
 from policy.store.record.following import Gap
+
+_T = TypeVar("_T")
 
 WINDOW_MS: Final = 300
 """So long news wait for those of other kinds that are older by the server's counter."""
@@ -120,8 +122,7 @@ class Follower:
         self._stop.set()
 
     def run(self) -> None:
-        """Follow until `stop`. Raises LiveError where the server refuses
-        for good."""
+        """Follow until `stop`. Raises LiveError where the server refuses for good."""
         self._begin()
         try:
             while not self._stop.is_set():
@@ -134,14 +135,9 @@ class Follower:
 
     def _begin(self) -> None:
         self.figures.started_ms = self._clock()
-        try:
-            self._version = self._connection.version()
-            self._connection.get(self._resources[0].path, {"limit": "1"})
-        except (Interrupted, NotServed) as exc:
-            raise LiveError(
-                f"{self._connection.source} cannot be read: {exc}",
-                help="`kubectl get pods -A` with the same context shows what is wrong",
-            ) from exc
+        self._reach()
+        if self._stop.is_set():
+            return
         self._load()
         for resource in self._resources:
             since = self._positions.get(resource.kind, 0)
@@ -162,6 +158,24 @@ class Follower:
             thread.start()
             self._watchers.append(thread)
         self.figures.synced = not self._unsynced
+
+    def _reach(self) -> None:
+        """Raise LiveError for a server that cannot be read; wait for one that is busy."""
+        backoff = self._backoff()
+        while not self._stop.is_set():
+            try:
+                self._version = self._connection.version()
+                self._connection.get(self._resources[0].path, {"limit": "1"})
+            except Busy as exc:
+                self._trouble(Trouble(kind=self._resources[0].kind, message=str(exc)))
+                self._stop.wait(backoff.next())
+                continue
+            except (Interrupted, NotServed) as exc:
+                raise LiveError(
+                    f"{self._connection.source} cannot be read: {exc}",
+                    help="`kubectl get pods -A` with the same context shows what is wrong",
+                ) from exc
+            return
 
     def _load(self) -> None:
         """What is known from before: the state, how far it was read, evidence that waits."""
@@ -287,7 +301,11 @@ class Follower:
     def _claims(self, claims: Sequence[Claim], received_ms: int) -> None:
         """Events about preemptions, without those that observations of the record rest on."""
         uids = {claim.event_uid for claim in claims}
-        known = self._store.read.known_events(self._cluster, uids) if uids else set()
+        known = (
+            self._patiently(lambda: self._store.read.known_events(self._cluster, uids))
+            if uids
+            else set()
+        )
         for claim in claims:
             if claim.event_uid not in known:
                 self._observer.event(claim, at_ms=received_ms)
@@ -394,31 +412,40 @@ class Follower:
         )
 
     def _commit(self, stretches: Sequence[Sequence[Change]], gaps: Sequence[Gap]) -> None:
-        """One transaction; while the database is away it is tried again and again."""
-        backoff = self._backoff()
+        """One transaction."""
         positions = self._safe_positions()
-        while True:
-            try:
-                done = self._store.record.follow(
-                    self._cluster,
-                    stretches,
-                    at_ms=self._clock(),
-                    source=self._connection.source,
-                    actor=self._actor,
-                    positions=positions,
-                    gaps=gaps,
-                )
-            except StoreError as exc:
-                if not self._waited_out(exc, backoff):
-                    raise
-                continue
-            break
-        self.figures.writing = True
+        done = self._patiently(
+            lambda: self._store.record.follow(
+                self._cluster,
+                stretches,
+                at_ms=self._clock(),
+                source=self._connection.source,
+                actor=self._actor,
+                positions=positions,
+                gaps=gaps,
+            )
+        )
         self._kept, self._kept_ms = dict(self._positions), self._clock()
         self.figures.kinds = positions
         self.figures.revision = done.revision
         self.figures.revisions += len(done.written)
         self.figures.changes += sum(len(changes) for _, changes in done.written)
+
+    def _patiently(self, call: Callable[[], _T]) -> _T:
+        """What a call of the store returns; while the database is away it is made again.
+
+        Raises StoreError where the follower was stopped meanwhile.
+        """
+        backoff = self._backoff()
+        while True:
+            try:
+                found = call()
+            except StoreError as exc:
+                if not self._waited_out(exc, backoff):
+                    raise
+                continue
+            self.figures.writing = True
+            return found
 
     def _waited_out(self, error: StoreError, backoff: Backoff) -> bool:
         """Wait for the database; False where it was stopped meanwhile."""
@@ -442,31 +469,25 @@ class Follower:
         found = self._observer.conclude(now_ms)
         if not found:
             return
-        backoff = self._backoff()
-        while True:
-            try:
-                numbers = record_observed(
-                    self._store,
-                    self._cluster,
-                    found,
-                    lambda: self._server_rules().rules,
-                    at_ms=self._clock(),
-                    source=self._connection.source,
-                    actor=self._actor,
-                    states=self._moments.at,
-                )
-                rows = [self._store.read.observation(number) for number in numbers]
-            except StoreError as exc:
-                if not self._waited_out(exc, backoff):
-                    raise
-                continue
-            break
-        self.figures.writing = True
+        rows = self._patiently(lambda: self._record(found))
         self.figures.observed += len(rows)
         self._kept_ms = 0  # the events are taken: their position may move on
         self._kept = {}
         if rows:
             self._tell(Occasion(observations=rows))
+
+    def _record(self, found: Sequence[Preemption]) -> list[ObservationRow]:
+        numbers = record_observed(
+            self._store,
+            self._cluster,
+            found,
+            lambda: self._server_rules().rules,
+            at_ms=self._clock(),
+            source=self._connection.source,
+            actor=self._actor,
+            states=self._moments.at,
+        )
+        return [self._store.read.observation(number) for number in numbers]
 
     def _server_rules(self) -> ServerRules:
         if self._rules is None:

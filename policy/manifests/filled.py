@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from policy.cluster.objects import ClusterObject, Container, Pod
+from policy.text.words import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,13 @@ class FilledIn:
         found = []
         for name, count in sorted(self.priorities.items()):
             source = f"from PriorityClass {name}" if name else "as 0: no class, no global default"
-            found.append(f"priority filled in for {_pods(count)} {source}")
+            found.append(f"priority filled in for {number(count, 'pod')} {source}")
         if self.requests:
-            found.append(f"requests filled in from limits for {_pods(self.requests)}")
+            found.append(f"requests filled in from limits for {number(self.requests, 'pod')}")
         if self.host_ports:
-            found.append(f"host ports filled in for {_pods(self.host_ports)} on the host's network")
+            found.append(
+                f"host ports filled in for {number(self.host_ports, 'pod')} on the host's network"
+            )
         if self.qos_classes:
             many = "QoS class" if self.qos_classes == 1 else "QoS classes"
             found.append(f"{self.qos_classes} {many} computed from requests and limits")
@@ -59,7 +62,3 @@ def filled_in(read: Sequence[ClusterObject], resolved: Sequence[ClusterObject]) 
 
 def _containers(pod: Pod) -> list[Container]:
     return [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"

@@ -22,7 +22,6 @@ from policy.decision.model import (
     Obstacle,
     OfferedNode,
     Outcome,
-    Texts,
     Trace,
 )
 from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
@@ -221,7 +220,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         rejected=rejected,
         filter_statuses=filtered.statuses,
         rules=(asked.fired, *asked.without_value, *found.fired),
-        potential_nodes=Texts(table=context.snapshot.nodes.name_array, index=found.potential),
+        potential_nodes=context.names_of(found.potential),
         sampling=found.sampling,
         dry_run_statuses=found.statuses,
         ranking=found.ranking,

@@ -18,7 +18,7 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.extenders.protocol import Extenders
 from policy.groups.decide import decide_group
-from policy.preemption.decide import decide
+from policy.preemption.decide import DecisionError, decide
 from policy.preemption.tally import Tally
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.effects import changes_of
@@ -187,12 +187,18 @@ class Scheduler:
         Raises DecisionError for a group that no pod names and where the rules have none, Contended
         where others keep changing the cluster.
         """
+        rules = self.rules()
+        if rules.groups is None:
+            raise DecisionError(f"rule set `{rules.name}` does not schedule pod groups")
         step = self.decide_group_if(group, wanted=lambda: True)
         assert step is not None  # it was wanted all the time
         return step
 
     def decide_group_if(self, group: str, *, wanted: Callable[[], bool]) -> GroupStep | None:
-        """Like `decide_group`; None where the cycle is not wanted any more."""
+        """Like `decide_group`; None where the cycle is not wanted any more.
+
+        Nor is it where the rules that decide now do not schedule groups.
+        """
         done = self._tracker.commit(
             lambda state: self._propose_group(group, state, self.rules()),
             lambda proposal: self._journal.record_group(
@@ -209,7 +215,11 @@ class Scheduler:
         proposal, recording = done
         return GroupStep(decision=proposal.result, recording=recording)
 
-    def _propose_group(self, group: str, state: State, rules: RuleSet) -> Proposal[GroupDecision]:
+    def _propose_group(
+        self, group: str, state: State, rules: RuleSet
+    ) -> Proposal[GroupDecision] | None:
+        if rules.groups is None:
+            return None
         now_ms = self._clock()
         history = self._journal.history(rules, now_ms=now_ms)
         if history is not None and self._dry_run:

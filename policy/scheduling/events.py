@@ -2,7 +2,11 @@
 
 Source: kube-scheduler's event handlers and hints; specification, section 8. A change that frees
 room or may lift another obstacle moves every pod that failed; a placed pod moves only those whose
-own requirements it may meet.
+own requirements it may meet, and members of pod groups. Those are popped together.
+
+kube-scheduler tries the members of a group that failed again after each backoff, whatever happened.
+Here a cycle that changed nothing is made again when something happened, or after
+`queue.unschedulableSeconds`: on an equal cluster it would end the same way.
 """
 
 from __future__ import annotations
@@ -11,15 +15,20 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from policy.cluster.members import groups_of
 from policy.cluster.objects import Pod, PodStatus
+from policy.cluster.pod_groups import KIND as POD_GROUP
+from policy.cluster.pod_groups import group_key
 from policy.cluster.selectors import compile_selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LabelSet
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, NominationChange, Outcome
 from policy.filters import default_spread
 from policy.filters.affinity_terms import compile_term, required_terms
+from policy.rules.group_rules import GroupRules
 from policy.rules.ruleset import QueueOrder, QueueRules
-from policy.scheduling.order import arrival_ms, pending, waiting
+from policy.scheduling.order import Head, arrival_ms, head_of, pending, waiting
 from policy.scheduling.queue import SchedulingQueue
 from policy.scheduling.state import Transition
 
@@ -31,16 +40,25 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 class QueueFeed:
     """Keeps the queue of one scheduler in step with the cluster."""
 
-    def __init__(self, rules: QueueRules, *, scheduler: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        rules: QueueRules,
+        *,
+        scheduler: str,
+        clock: Callable[[], int],
+        groups: GroupRules | None = None,
+    ) -> None:
         """clock: milliseconds since 1970 UTC, by which backoffs end.
 
-        scheduler: the pods that name it take part.
+        scheduler: the pods that name it take part. groups: how members of pod groups are scheduled
+        together; without it every pod is scheduled by itself.
         """
         self.queue = SchedulingQueue(rules)
         self._order = rules.order
         self._scheduler = scheduler
         self._clock = clock
-        self._in_cycle = ""
+        self._groups = groups
+        self._in_cycle: tuple[str, ...] = ()
         self._tried_elsewhere = False
         self._tried: set[str] = set()  # since anything happened that may help
 
@@ -54,8 +72,25 @@ class QueueFeed:
     def pop(self) -> str | None:
         """The pod to try next, until `decided` or `dropped` says what came of it."""
         self._tried_elsewhere = False
-        self._in_cycle = self.queue.pop(without=self._tried) or ""
-        return self._in_cycle or None
+        key = self.queue.pop(without=self._tried)
+        self._in_cycle = () if key is None else (key,)
+        return key
+
+    def gather(self, key: str, snapshot: Snapshot) -> Head | None:
+        """The cycle of the popped pod: members of its group are taken out with it.
+
+        None where the gate of the group is closed; the pod waits until its group changes.
+        """
+        head = head_of(key, snapshot, self._groups)
+        if key not in head.pods:
+            self.queue.hold_back(key)
+            self._in_cycle = ()
+            return None
+        for other in head.pods:
+            if other != key:
+                self.queue.take(other)
+        self._in_cycle = head.pods
+        return head
 
     def ready(self) -> bool:
         """Is there a pod to try?
@@ -78,7 +113,7 @@ class QueueFeed:
 
     def decided(self, decision: Decision) -> None:
         """What the decision means for its pod; the changes that it made are followed as all are."""
-        key, self._in_cycle = decision.preemptor, ""
+        key, self._in_cycle = decision.preemptor, ()
         if decision.outcome is Outcome.BIND:
             self.queue.delete(key)
             return
@@ -95,9 +130,28 @@ class QueueFeed:
             nominated=nominated,
         )
 
+    def group_decided(self, decision: GroupDecision, snapshot: Snapshot) -> None:
+        """What the cycle of a group means for its members; `snapshot` is what it led to."""
+        keys, self._in_cycle = self._in_cycle, ()
+        done = decision.effects
+        for key in keys:
+            pod = snapshot.pod(key)
+            if pod is None or not waiting(pod, scheduler=self._scheduler):
+                self.queue.delete(key)
+                continue
+            self.queue.failed_with_group(
+                key,
+                priority=pod.spec.priority or 0,
+                now_ms=self._clock(),
+                nominated=pod.status.nominated_node_name,
+                moved=bool(done.bind or done.evict or done.nominate or done.clear_nominations),
+            )
+            if key in self.queue.active():
+                self._tried.add(key)
+
     def failed_again(self, key: str, snapshot: Snapshot) -> None:
         """The popped pod failed as it did before, and keeps its nomination."""
-        self._in_cycle = ""
+        self._in_cycle = ()
         self._tried.add(key)
         pod = snapshot.pod(key)
         assert pod is not None
@@ -109,13 +163,14 @@ class QueueFeed:
         )
 
     def dropped(self, snapshot: Snapshot) -> None:
-        """The popped pod was not decided: others placed it, removed it, or tried it in vain."""
-        key, self._in_cycle = self._in_cycle, ""
-        pod = snapshot.pod(key)
-        if pod is None or not waiting(pod, scheduler=self._scheduler):
-            self.queue.delete(key)
-        else:
-            self._failed_elsewhere(key, pod)
+        """The popped pods were not decided: others placed, removed, or tried them in vain."""
+        keys, self._in_cycle = self._in_cycle, ()
+        for key in keys:
+            pod = snapshot.pod(key)
+            if pod is None or not waiting(pod, scheduler=self._scheduler):
+                self.queue.delete(key)
+            else:
+                self._failed_elsewhere(key, pod)
 
     def follow(self, step: Transition) -> None:
         """Take over what a step of the cluster means: who comes, who goes, whom it may help."""
@@ -123,6 +178,9 @@ class QueueFeed:
         placed: list[Pod] = []
         arrived: list[str] = []
         for kind, key, _ in step.changes:
+            if kind == POD_GROUP:
+                freed |= self._groups is not None and _another_group(step, key)
+                continue
             if kind != "Pod":
                 freed |= kind not in _SPREADING
                 continue
@@ -132,15 +190,16 @@ class QueueFeed:
             if after is not None and _fills(before, after):
                 placed.append(after)
             if after is not None and waiting(after, scheduler=self._scheduler):
-                if key != self._in_cycle:
+                if key not in self._in_cycle:
                     if key not in self.queue or before is None or _another(before, after):
                         arrived.append(key)
                     else:
                         self._updated(key, before, after)
                 elif before is not None and _failed_since(before, after):
                     self._tried_elsewhere = True
-            elif key != self._in_cycle:
+            elif key not in self._in_cycle:
                 self.queue.delete(key)
+        arrived = list(dict.fromkeys((*arrived, *self._gates_touched(step))))
         now_ms = self._clock()
         if freed or placed:
             self._tried.clear()
@@ -158,6 +217,21 @@ class QueueFeed:
             pod = step.after.pod(key)
             assert pod is not None
             self._add(key, pod)
+
+    def _gates_touched(self, step: Transition) -> list[str]:
+        """Pods behind a gate whose group, or a member of it, has changed: it may be open now."""
+        gated = self.queue.gated()
+        if not gated:
+            return []
+        touched = set()
+        for kind, key, _ in step.changes:
+            if kind == POD_GROUP:
+                touched.add(key)
+            elif kind == "Pod":
+                pods = (step.before.pod(key), step.after.pod(key))
+                touched.update(group_key(pod) for pod in pods if pod is not None)
+        found = ((key, step.after.pod(key)) for key in gated)
+        return [key for key, pod in found if pod is not None and group_key(pod) in touched]
 
     def _add(self, key: str, pod: Pod) -> None:
         self.queue.add(
@@ -192,7 +266,10 @@ class QueueFeed:
         )
 
     def _may_fit_beside(self, placed: Iterable[Pod], snapshot: Snapshot) -> set[str]:
-        """Waiting pods whose required affinity or spread one of the placed pods matches."""
+        """Waiting pods whose required affinity or spread one of the placed pods matches.
+
+        Members of groups are tried again for every placed pod.
+        """
         sets = [
             LabelSet(namespace=p.metadata.namespace or "default", labels=p.metadata.labels or {})
             for p in placed
@@ -200,7 +277,10 @@ class QueueFeed:
         found = set()
         for key in self.queue.unschedulable():
             pod = snapshot.pod(key)
-            if pod is not None and any(_meets(pod, one, snapshot) for one in sets):
+            if pod is None:
+                continue
+            member = self._groups is not None and group_key(pod)
+            if member or any(_meets(pod, one, snapshot) for one in sets):
                 found.add(key)
         return found
 
@@ -239,6 +319,12 @@ def _occupies(pod: Pod | None) -> bool:
 def _another(before: Pod, after: Pod) -> bool:
     """Is it another pod of the same name?"""
     return before.metadata.uid != after.metadata.uid
+
+
+def _another_group(step: Transition, key: str) -> bool:
+    """Does the pod group say anything else than before, beside its conditions?"""
+    before, after = groups_of(step.before).get(key), groups_of(step.after).get(key)
+    return before is None or after is None or before.spec != after.spec
 
 
 def _frees(before: Pod | None, after: Pod | None) -> bool:

@@ -1,5 +1,7 @@
 """Decide the pods of the scheduling queue, one after the other, for as long as there are any.
 
+The first member of a pod group that is popped brings the others with it: they have one cycle.
+
 What others change, what the decisions change and what a simulation changes all move the pods of
 the queue in the same way; watching and settling differ in what they do while none is ready.
 """
@@ -10,9 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from policy.rules.ruleset import QueueRules
-from policy.scheduling.cycle import Scheduler, Step
+from policy.rules.ruleset import RuleSet
+from policy.scheduling.cycle import GroupStep, Scheduler, Step
 from policy.scheduling.events import QueueFeed
+from policy.scheduling.order import Head
 from policy.scheduling.state import Transition
 
 
@@ -20,7 +23,7 @@ class DecisionLoop(ABC):
     """Iterate over it for the decisions."""
 
     def __init__(
-        self, scheduler: Scheduler, rules: QueueRules, *, clock: Callable[[], int], name: str
+        self, scheduler: Scheduler, rules: RuleSet, *, clock: Callable[[], int], name: str
     ) -> None:
         """clock: milliseconds since 1970 UTC, by which pods wait.
 
@@ -32,12 +35,26 @@ class DecisionLoop(ABC):
         self._feed = self._filled(rules)
         scheduler.follow(self._followed)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Step | GroupStep]:
         while self._goes_on():
             pod = self._feed.pop()
             if pod is None:
                 if not self._idle():
                     return
+                continue
+            head = self._feed.gather(pod, self._scheduler.snapshot)
+            if head is None:
+                continue
+            if head.group:
+                done = self._scheduler.decide_group_if(
+                    head.group, wanted=partial(self._group_wanted, head)
+                )
+                if done is None:
+                    self._feed.dropped(self._scheduler.snapshot)
+                    continue
+                self._feed.group_decided(done.decision, self._scheduler.snapshot)
+                self._group_decided(done)
+                yield done
                 continue
             if self._certain_to_fail(pod):
                 self._feed.failed_again(pod, self._scheduler.snapshot)
@@ -69,16 +86,24 @@ class DecisionLoop(ABC):
     def _decided(self, step: Step) -> None:  # noqa: B027 (most have nothing to add)
         """Another decision was made."""
 
+    def _group_decided(self, step: GroupStep) -> None:  # noqa: B027 (most have nothing to add)
+        """Another cycle of a pod group was made."""
+
     def _followed(self, step: Transition) -> None:
         """The cluster changed, by whomever."""
         self._feed.follow(step)
 
-    def _filled(self, rules: QueueRules) -> QueueFeed:
+    def _filled(self, rules: RuleSet) -> QueueFeed:
         """A queue of every pod that waits."""
-        feed = QueueFeed(rules, scheduler=self._name, clock=self._clock)
+        feed = QueueFeed(rules.queue, scheduler=self._name, clock=self._clock, groups=rules.groups)
         feed.fill(self._scheduler.snapshot)
         return feed
 
     def _wanted(self, pod: str) -> bool:
         """Others changed the cluster: does the pod still wait, and have they not tried it?"""
         return not self._feed.tried_elsewhere() and self._scheduler.waits(pod, self._name)
+
+    def _group_wanted(self, head: Head) -> bool:
+        """Others changed the cluster: does a member still wait, and have they not tried it?"""
+        waits = any(self._scheduler.waits(pod, self._name) for pod in head.pods)
+        return waits and not self._feed.tried_elsewhere()

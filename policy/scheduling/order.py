@@ -13,6 +13,7 @@ from policy.cluster.pod_groups import group_key
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import PRIORITY, TERMINATING
 from policy.groups.members import muster
+from policy.rules.group_rules import GroupRules
 from policy.rules.ruleset import QueueOrder, RuleSet
 
 
@@ -58,15 +59,24 @@ def heads(
     """
     found: set[str] = set()
     for key in pending(snapshot, scheduler=scheduler, order=rules.queue.order):
-        pod = snapshot.pod(key)
-        group = group_key(pod) if pod is not None and rules.groups is not None else ""
-        if not group or rules.groups is None:
-            yield Head(pods=(key,))
-        elif group not in found:
-            found.add(group)
-            members = muster(snapshot, group, rules.groups).members
-            if members:
-                yield Head(pods=tuple(m.key for m in members), group=group)
+        if key not in found:
+            head = head_of(key, snapshot, rules.groups)
+            found.update(head.pods)
+            if head.pods:
+                yield head
+
+
+def head_of(key: str, snapshot: Snapshot, rules: GroupRules | None) -> Head:
+    """The cycle that a waiting pod begins: its own, or that of its group with all its members.
+
+    Without pods where the gate of the group holds them back.
+    """
+    pod = snapshot.pod(key)
+    group = "" if pod is None or rules is None else group_key(pod)
+    if not group or rules is None:
+        return Head(pods=(key,))
+    members = muster(snapshot, group, rules).members
+    return Head(pods=tuple(m.key for m in members), group=group)
 
 
 def waiting_pods(

@@ -1,10 +1,12 @@
 """The scheduling queue: which pod is tried next, and which ones wait for what.
 
-Three parts: *active* pods are tried, the most important first; pods in *backoff* failed lately;
-*unschedulable* pods wait until something happens that may help. The clock is the caller's: every
-method that depends on time takes the instant, in milliseconds.
+Four parts: *active* pods are tried, the most important first; pods in *backoff* failed lately;
+*unschedulable* pods wait until something happens that may help; *gated* ones until the gate of
+their group opens. The clock is the caller's: every method that depends on time takes the instant,
+in milliseconds.
 
-Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, section 8.
+Source: kube-scheduler's PriorityQueue (and the FIFO of 1.13); specification, section 8; for pod
+groups kube-scheduler 1.36.
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ class SchedulingQueue:
         self._heap: list[_Place] = []
         self._backoff = _Timed(self._backoff_ends)
         self._unschedulable = _Timed(self._timeout)
+        self._gated: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._move_requested = False
 
@@ -100,8 +103,7 @@ class SchedulingQueue:
 
     def add(self, pod: str, *, priority: int, now_ms: int, nominated: str = "") -> None:
         """A new pod is active; a copy of it in another part is forgotten."""
-        self._backoff.discard(pod)
-        self._unschedulable.discard(pod)
+        self._take_out(pod)
         self._activate(_Entry(pod=pod, priority=priority, queued_ms=now_ms))
         self.nominator.add(pod, status_node=nominated)
 
@@ -141,7 +143,12 @@ class SchedulingQueue:
         self.nominator.delete(pod)
 
     def __contains__(self, pod: object) -> bool:
-        return pod in self._active or pod in self._backoff or pod in self._unschedulable
+        return (
+            pod in self._active
+            or pod in self._backoff
+            or pod in self._unschedulable
+            or pod in self._gated
+        )
 
     # --- cycles --------------------------------------------------------------------------------
 
@@ -167,6 +174,20 @@ class SchedulingQueue:
         for place in passed_over:
             heapq.heappush(self._heap, place)
         return found
+
+    def take(self, pod: str) -> None:
+        """The pod is tried with the popped one, as a member of its group, wherever it waits."""
+        self._take_out(pod)
+        self._attempts[pod] = self._attempts.get(pod, 0) + 1
+
+    def hold_back(self, pod: str) -> None:
+        """The gate of the popped pod's group is closed: it was not tried."""
+        self._attempts[pod] -= 1
+        self._gated.add(pod)
+
+    def gated(self) -> Collection[str]:
+        """Pods that wait for the gate of their group, in no order."""
+        return self._gated
 
     def active(self) -> Collection[str]:
         """Pods that are tried as soon as they are popped."""
@@ -196,6 +217,17 @@ class SchedulingQueue:
             self._move([entry], now_ms)
         else:
             self._unschedulable.add(entry)
+
+    def failed_with_group(
+        self, pod: str, *, priority: int, now_ms: int, nominated: str, moved: bool
+    ) -> None:
+        """The cycle of the pod's group ended without a place for it.
+
+        moved: the cycle changed the cluster. Then the pod is tried again after its backoff;
+        otherwise it waits until something happens, since the same cycle would end the same way.
+        """
+        self._move_requested |= moved
+        self.failed(pod, priority=priority, now_ms=now_ms, nominated=nominated)
 
     def failed_elsewhere(
         self, pod: str, *, priority: int, now_ms: int, nominated: str = ""
@@ -248,7 +280,8 @@ class SchedulingQueue:
 
     def pods(self) -> tuple[str, ...]:
         """All pods of the queue, by name."""
-        return tuple(sorted({*self._active, *self._backoff.pods(), *self._unschedulable.pods()}))
+        timed = (*self._backoff.pods(), *self._unschedulable.pods())
+        return tuple(sorted({*self._active, *timed, *self._gated}))
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -256,6 +289,7 @@ class SchedulingQueue:
         self._active.pop(pod, None)
         self._backoff.discard(pod)
         self._unschedulable.discard(pod)
+        self._gated.discard(pod)
 
     def _activate(self, entry: _Entry) -> None:
         by_priority = self._rules.kind is QueueKind.PRIORITY

@@ -35,6 +35,9 @@ class SessionRecording:
 class SessionJournal(StateJournal, Protocol):
     """One cluster's state and history, as sessions need it."""
 
+    def active_batch_rules(self) -> BatchRules | None:
+        """The rules that are active in the journal's environment; None without one."""
+
     def record_session(
         self,
         result: SessionResult,
@@ -56,6 +59,7 @@ class CompletedSession:
 
     before: Snapshot
     base_revision: int
+    rules: BatchRules
     result: SessionResult
     queues: Mapping[str, str]  #: job -> queue
     recording: SessionRecording | None
@@ -67,8 +71,9 @@ class CompletedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InQueues:
-    """A session with the queues of its jobs."""
+    """A session with its rules and the queues of its jobs."""
 
+    rules: BatchRules
     result: SessionResult
     queues: Mapping[str, str]
 
@@ -84,7 +89,10 @@ class SessionScheduler:
         clock: Callable[[], int],
         dry_run: bool = False,
     ) -> None:
-        """clock: milliseconds since 1970 UTC, read once per session."""
+        """clock: milliseconds since 1970 UTC, read once per session.
+
+        rules: those of a journal without an environment; else what is active there decides.
+        """
         self._journal = journal
         self._rules = rules
         self._clock = clock
@@ -103,6 +111,7 @@ class SessionScheduler:
         return CompletedSession(
             before=proposal.state.snapshot,
             base_revision=proposal.state.revision,
+            rules=proposal.result.rules,
             result=proposal.result.result,
             queues=proposal.result.queues,
             recording=recording,
@@ -110,9 +119,10 @@ class SessionScheduler:
 
     def _propose(self, state: State) -> Proposal[_InQueues]:
         base = state.at(self._clock())
-        result = run_session(base.snapshot, self._rules)
-        queues = queues_of(base.snapshot, result, self._rules)
-        found = _InQueues(result=result, queues=queues)
+        rules = self._journal.active_batch_rules() or self._rules
+        result = run_session(base.snapshot, rules)
+        queues = queues_of(base.snapshot, result, rules)
+        found = _InQueues(rules=rules, result=result, queues=queues)
         return Proposal(state=base, result=found, changes=result.changes)
 
     def _record(self, proposal: Proposal[_InQueues]) -> SessionRecording:
@@ -121,7 +131,7 @@ class SessionScheduler:
             proposal.result.queues,
             now_ms=proposal.state.snapshot.now_ms,
             expected_revision=proposal.state.revision,
-            rules=self._rules,
+            rules=proposal.result.rules,
         )
 
     def until_settled(self) -> Iterator[CompletedSession]:

@@ -23,7 +23,7 @@ from policy.cluster.tables import TERMINATING
 from policy.decision.model import Outcome
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.consequences import created_anew, departures, started
-from policy.scheduling.cycle import Scheduler, Step
+from policy.scheduling.cycle import GroupStep, Scheduler, Step
 from policy.scheduling.disruption import budgets_after, with_budgets
 from policy.scheduling.loop import DecisionLoop
 from policy.scheduling.order import DEFAULT_SCHEDULER
@@ -66,7 +66,7 @@ class Settler(DecisionLoop):
         max_cycles: int,
     ) -> None:
         """clock: the one that the scheduler reads too."""
-        super().__init__(scheduler, rules.queue, clock=clock, name=name)
+        super().__init__(scheduler, rules, clock=clock, name=name)
         self._virtual = clock
         self._max_cycles = max_cycles
         self._leaving: list[tuple[int, int, str]] = []
@@ -95,7 +95,14 @@ class Settler(DecisionLoop):
         self._cycles += 1
         self._set_budgets()
         if step.decision.outcome is Outcome.BIND:
-            self._change(partial(_start, step.decision.preemptor, self._virtual.now_ms))
+            self._change(partial(_start, (step.decision.preemptor,), self._virtual.now_ms))
+
+    def _group_decided(self, step: GroupStep) -> None:
+        self._cycles += 1
+        self._set_budgets()
+        if step.decision.effects.bind:
+            bound = tuple(step.decision.effects.bind)
+            self._change(partial(_start, bound, self._virtual.now_ms))
 
     def _followed(self, step: Transition) -> None:
         super()._followed(step)
@@ -150,12 +157,14 @@ class Settler(DecisionLoop):
             self._scheduler.change(lambda _: tuple(due.values()), source=SOURCE)
 
 
-def _start(key: str, now_ms: int, snapshot: Snapshot) -> Sequence[Change]:
-    """The pod has started on its node, unless others removed it."""
-    pod = snapshot.pod(key)
-    if pod is None or not pod.spec.node_name:
-        return ()
-    return (("Pod", key, started(pod, now_ms)),)
+def _start(keys: Sequence[str], now_ms: int, snapshot: Snapshot) -> Sequence[Change]:
+    """The pods have started on their nodes, unless others removed them."""
+    found = ((key, snapshot.pod(key)) for key in keys)
+    return [
+        ("Pod", key, started(pod, now_ms))
+        for key, pod in found
+        if pod is not None and pod.spec.node_name
+    ]
 
 
 def _depart(keys: Sequence[str], now_ms: int, snapshot: Snapshot) -> Sequence[Change]:

@@ -144,7 +144,7 @@ class StateTracker:
 
     def commit(
         self,
-        propose: Callable[[State], Proposal[T]],
+        propose: Callable[[State], Proposal[T] | None],
         record: Callable[[Proposal[T]], P],
         *,
         subject: str,
@@ -153,8 +153,8 @@ class StateTracker:
         """Decide something on the newest state and record it, both on the same revision.
 
         Where others were faster (`record` raises StateMoved) it is proposed again on the state
-        that they left, unless it is not `wanted` any more: then None. In a dry run nothing is
-        recorded. Raises Contended, naming the `subject`.
+        that they left, unless it is not `wanted` any more: then None, as where nothing is proposed.
+        In a dry run nothing is recorded. Raises Contended, naming the `subject`.
         """
         overtaken = False
 

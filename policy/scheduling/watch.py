@@ -30,7 +30,7 @@ class Watcher(DecisionLoop):
         when there is nothing to decide. Whoever iterates may stop at any time.
         """
         rules = scheduler.rules()
-        super().__init__(scheduler, rules.queue, clock=clock, name=name)
+        super().__init__(scheduler, rules, clock=clock, name=name)
         self._pause = pause
         self._rules = rules.digest
 
@@ -38,7 +38,7 @@ class Watcher(DecisionLoop):
         self._scheduler.refresh()
         rules = self._scheduler.rules()
         if rules.digest != self._rules:  # what they refused may be allowed now
-            self._feed = self._filled(rules.queue)
+            self._feed = self._filled(rules)
             self._rules = rules.digest
         self._feed.flush()
         if self._feed.ready():

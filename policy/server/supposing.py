@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.audit.documents import document
-from policy.audit.what_if import Supposition, WhatIfError, foresee, new_class, step_line, suppose
+from policy.audit.what_if import (
+    Supposition,
+    WhatIfError,
+    foresee,
+    new_class,
+    step_line,
+    suppose,
+    with_members,
+)
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.record import record_of
@@ -36,6 +44,9 @@ def _basis(service: Service, environment: str) -> _Basis:
     active = service.store.read.active_rule_set(environment)
     if active is None:
         raise Failure(409, "conflict", f"no rule set is active in `{environment}`")
+    if active.batch:
+        message = f"environment `{environment}` holds rules of batch sessions"
+        raise Failure(400, "invalid", message)
     rules = RuleSet.from_canonical(active.canonical)
     loaded = service.store.state.load(row.cluster)
     now_ms = service.clock()
@@ -109,7 +120,8 @@ def what_if(
     )
     try:
         supposed = suppose(basis.snapshot, supposition)
-        sought = [*(pod if "/" in pod else f"default/{pod}" for pod in pods), *supposed.waiting]
+        named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
+        sought = [*with_members(supposed.snapshot, basis.rules, named), *supposed.waiting]
         if not sought and not (manifests or removed_nodes):
             sought = pending(supposed.snapshot, order=basis.rules.queue.order)
         steps = foresee(supposed.snapshot, basis.rules, sought, depth=depth, seed=0)

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from msgspec import to_builtins
+
 from policy.audit.documents import instant, verdict
 from policy.audit.why_not import WhyNotError, why_not_chosen
 from policy.cases import run_beside
@@ -24,6 +26,7 @@ from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.service import Service
 from policy.store import ActivationRow, DecisionRow, EnvironmentRow, NotFound, StoredDecision
+from policy.text.words import number
 
 
 def millis(text: str | None, name: str) -> int | None:
@@ -164,6 +167,7 @@ def activation(row: ActivationRow) -> dict[str, Any]:
         "before": row.previous_digest,
         "reason": row.reason,
         "source": row.source,
+        "proofs": None if row.proofs is None else to_builtins(row.proofs),
     }
 
 
@@ -185,7 +189,7 @@ def activate(
     chosen = rule_set(service, rules)
     failures = run_beside(rules) if rules in shipped() else ()
     if failures:
-        raise Failure(409, "conflict", f"{len(failures)} cases of `{rules}` fail")
+        raise Failure(409, "conflict", f"{number(len(failures), 'failing case')} of `{rules}`")
     before = service.store.read.environment(name).active
     if before is not None and before.rule_set_digest == chosen.digest:
         raise Failure(409, "conflict", f"`{chosen.name}` is active in `{name}` already")

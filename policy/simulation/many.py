@@ -1,4 +1,4 @@
-"""Many simulations: every rule set with every seed, in as many processes as there may be."""
+"""Many simulations: every rule set with every seed, by as many workers as there are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from policy.parts import map_parts
+from policy.parts import HERE, Workers, map_parts
 from policy.rules.ruleset import RuleSet
 from policy.simulation.options import Options
 from policy.simulation.run import Result, simulate
@@ -52,9 +52,9 @@ def simulations(
     *,
     seeds: int,
     options: Options,
-    jobs: int = 1,
+    workers: Workers = HERE,
 ) -> Iterator[Result]:
     """Every rule set with the seeds 0 to `seeds` - 1; all rule sets of a seed come together."""
     work = Simulations(trace_of=trace_of, rules=rules, options=options)
     parts = [(number, seed) for seed in range(seeds) for number in range(len(rules))]
-    yield from map_parts(work, parts, jobs=jobs)
+    yield from map_parts(work, parts, workers)

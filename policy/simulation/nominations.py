@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, NominationChange, Outcome
 
 
@@ -26,17 +27,36 @@ class Nominations:
             self.broken += self._node.pop(key, None) is not None
         pod = decision.preemptor
         if decision.outcome is Outcome.BIND:
-            promised = self._node.pop(pod, None)
-            self.kept += promised is not None and promised == decision.node
-            self.broken += promised is not None and promised != decision.node
+            self._placed(pod, decision.node)
         elif decision.effects.nomination is NominationChange.CLEAR:
             self.broken += self._node.pop(pod, None) is not None
         elif decision.effects.nomination is NominationChange.SET and decision.node:
-            before = self._node.get(pod)
-            if before != decision.node:
-                self.broken += before is not None
-                self.made += 1
-                self._node[pod] = decision.node
+            self._promised(pod, decision.node)
+
+    def group_decided(self, decision: GroupDecision) -> None:
+        """Take over what the cycle of a group means for the promises made before."""
+        done = decision.effects
+        for key in done.clear_nominations:
+            self.broken += self._node.pop(key, None) is not None
+        for key, node in done.bind.items():
+            self._placed(key, node)
+        for key, node in done.nominate.items():
+            if node:
+                self._promised(key, node)
+            else:
+                self.broken += self._node.pop(key, None) is not None
+
+    def _placed(self, pod: str, node: str | None) -> None:
+        promised = self._node.pop(pod, None)
+        self.kept += promised is not None and promised == node
+        self.broken += promised is not None and promised != node
+
+    def _promised(self, pod: str, node: str) -> None:
+        before = self._node.get(pod)
+        if before != node:
+            self.broken += before is not None
+            self.made += 1
+            self._node[pod] = node
 
     def ended(self, pod: str) -> None:
         """The pod was withdrawn."""

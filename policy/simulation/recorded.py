@@ -20,6 +20,7 @@ from policy.cluster.objects import (
     Pod,
     PodDisruptionBudget,
     PodStatus,
+    SchedulingPodGroup,
     key_of,
 )
 from policy.cluster.tables import preempted, terminated
@@ -108,7 +109,7 @@ class _Reader:
                 assert before is None or isinstance(before, Pod)
                 assert obj is None or isinstance(obj, Pod)
                 self._pod(key, before, obj, at)
-            elif not _same_budget(before, obj):
+            elif not _only_status(before, obj):
                 self.events.append(Event(at_ms=at, change=(kind, key, obj)))
 
     def known(self) -> Iterator[Known]:
@@ -181,11 +182,9 @@ def _pending(pod: Pod) -> Pod:
     )
 
 
-def _same_budget(before: ClusterObject | None, after: ClusterObject | None) -> bool:
-    """Is only a budget's status another one? The simulation counts that itself."""
-    return (
-        isinstance(before, PodDisruptionBudget)
-        and isinstance(after, PodDisruptionBudget)
-        and before.spec == after.spec
-        and before.metadata == after.metadata
-    )
+def _only_status(before: ClusterObject | None, after: ClusterObject | None) -> bool:
+    """Is only the status of a budget or pod group another one? The simulation sets that itself."""
+    for kind in (PodDisruptionBudget, SchedulingPodGroup):
+        if isinstance(before, kind) and isinstance(after, kind):
+            return before.spec == after.spec and before.metadata == after.metadata
+    return False

@@ -61,18 +61,13 @@ def simulate(
     (`objects_at_start`). None: nothing is kept. every_cycle: make also the cycles whose result is
     certain; they change nothing but the time that it takes. on_event: called with the instant (ms)
     and the words of everything that happens. Raises TraceError for rules that name
-    extenders, which answer for the cluster as it is, and for rules that schedule pod groups.
+    extenders, which answer for the cluster as it is.
     """
     options = options or Options()
     if rules.extenders:
         raise TraceError(
             f"rule set `{rules.name}` names extenders, which know nothing of a simulated cluster",
             help="simulate with a rule set without `extenders`",
-        )
-    if rules.groups is not None:
-        raise TraceError(
-            f"rule set `{rules.name}` schedules pod groups, which a trace does not have",
-            help=f"simulate with `{rules.name}` without `groups`, or with `kube-1.36`",
         )
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(

@@ -18,11 +18,11 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import Decision, Outcome
+from policy.decision.model import Outcome, Victim
 from policy.preemption.columns import owner_of
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.consequences import created_anew, started
-from policy.scheduling.cycle import Scheduler, Step
+from policy.scheduling.cycle import GroupStep, Scheduler, Step
 from policy.scheduling.foregone import Foregone
 from policy.scheduling.loop import DecisionLoop
 from policy.scheduling.settle import VirtualClock
@@ -77,7 +77,7 @@ class Simulator(DecisionLoop):
         self.outcomes: dict[str, int] = {}
         self._foregone = None if every_cycle else Foregone(rules, scheduler.snapshot)
         self._budgets = DisruptionController(scheduler.snapshot)
-        super().__init__(scheduler, rules.queue, clock=clock, name=options.scheduler)
+        super().__init__(scheduler, rules, clock=clock, name=options.scheduler)
         self._count_capacity(scheduler.snapshot)
         self._expect_trace()
 
@@ -103,15 +103,32 @@ class Simulator(DecisionLoop):
 
     def _decided(self, step: Step) -> None:
         decision = step.decision
-        now = self._virtual.now_ms
         self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
         self.nominations.decided(decision)
         if decision.outcome is Outcome.BIND:
             self._starting.append((decision.preemptor, decision.effects.bind))
         else:
-            self._evict(decision, now)
+            self._evict(
+                decision.effects.evict,
+                decision.victims,
+                preemptor=decision.preemptor,
+                priority=decision.preemptor_priority,
+            )
             if self._foregone is not None:
                 self._foregone.failed(decision, self._scheduler.snapshot)
+        self._cycle_ends()
+
+    def _group_decided(self, step: GroupStep) -> None:
+        decision = step.decision
+        self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
+        self.nominations.group_decided(decision)
+        self._starting += decision.effects.bind.items()
+        self._evict(
+            decision.effects.evict,
+            decision.victims,
+            preemptor=decision.group,
+            priority=decision.group_priority,
+        )
         self._cycle_ends()
 
     def _cycle_ends(self) -> None:
@@ -276,14 +293,16 @@ class Simulator(DecisionLoop):
         self._starting.clear()
         return found
 
-    def _evict(self, decision: Decision, now: int) -> None:
-        leaving = {victim.pod: victim for victim in decision.victims}
-        for key in decision.effects.evict:
+    def _evict(
+        self, keys: Sequence[str], victims: Sequence[Victim], *, preemptor: str, priority: int
+    ) -> None:
+        leaving = {victim.pod: victim for victim in victims}
+        for key in keys:
             self.lives.evicted(
                 key,
-                now,
-                preemptor=decision.preemptor,
-                preemptor_priority=decision.preemptor_priority,
+                self._virtual.now_ms,
+                preemptor=preemptor,
+                preemptor_priority=priority,
                 pdb_violating=leaving[key].pdb_violating,
             )
 

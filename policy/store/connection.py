@@ -53,6 +53,14 @@ def parse_url(text: str) -> URL:
     raise StoreError(f"`{backend[:40]}` is not a supported database", help=_FORMS)
 
 
+def absolute_url(text: str) -> str:
+    """The same database, named so that a process in another folder finds it. Raises StoreError."""
+    url = parse_url(text)
+    if url.get_backend_name() == "sqlite":
+        return str(Path(url.database or "").absolute())
+    return text
+
+
 def _sqlite_uri(url: URL, *, read_only: bool) -> str:
     path = Path(url.database or "").absolute()
     if not read_only:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
@@ -29,6 +29,35 @@ _KNOWN = 8
 """Rule sets that stay compiled: an environment goes back and forth between few."""
 
 
+_Rules = TypeVar("_Rules", "RuleSet", "BatchRules")
+
+
+class _ActiveRules(Generic[_Rules]):
+    """What is active in an environment, read anew only where something else was activated."""
+
+    def __init__(self, store: Store, environment: str, parse: Callable[[str], _Rules]) -> None:
+        self._store = store
+        self._environment = environment
+        self._parse: Callable[[str], _Rules] = parse
+        self._activation: int | None = None
+        self._active: _Rules | None = None
+        self._known: dict[str, _Rules] = {}
+
+    def newest(self) -> _Rules | None:
+        """None where there is no environment."""
+        if not self._environment:
+            return None
+        found = self._store.read.active_rule_set(self._environment, unless=self._activation)
+        if found is not None:
+            rules = self._known.get(found.digest)
+            if rules is None:
+                rules = self._known[found.digest] = self._parse(found.canonical)
+                while len(self._known) > _KNOWN:
+                    del self._known[next(iter(self._known))]
+            self._activation, self._active = found.activation, rules
+        return self._active
+
+
 class StoreJournal:
     """One cluster of a store; every decision is kept with who made it and in which environment."""
 
@@ -51,9 +80,10 @@ class StoreJournal:
         self._environment = environment
         self._origin = origin
         self._cause = cause
-        self._activation: int | None = None
-        self._active: RuleSet | None = None
-        self._known: dict[str, RuleSet] = {}
+        self._rules: _ActiveRules[RuleSet] = _ActiveRules(
+            store, environment, RuleSet.from_canonical
+        )
+        self._batch_rules: _ActiveRules[BatchRules] | None = None
 
     def load(self, *, now_ms: int) -> State:
         loaded = self._store.state.load(self._cluster)
@@ -69,17 +99,16 @@ class StoreJournal:
         )
 
     def active_rules(self) -> RuleSet | None:
-        if not self._environment:
-            return None
-        found = self._store.read.active_rule_set(self._environment, unless=self._activation)
-        if found is not None:
-            rules = self._known.get(found.digest)
-            if rules is None:
-                rules = self._known[found.digest] = RuleSet.from_canonical(found.canonical)
-                while len(self._known) > _KNOWN:
-                    del self._known[next(iter(self._known))]
-            self._activation, self._active = found.activation, rules
-        return self._active
+        return self._rules.newest()
+
+    def active_batch_rules(self) -> BatchRules | None:
+        if self._batch_rules is None:
+            from policy.batch.rules import BatchRules
+
+            self._batch_rules = _ActiveRules(
+                self._store, self._environment, BatchRules.from_canonical
+            )
+        return self._batch_rules.newest()
 
     def history(self, rules: RuleSet, *, now_ms: int) -> HistoryFigures | None:
         needs = rules.history_needs
@@ -161,10 +190,11 @@ class StoreJournal:
                 result.changes,
                 expected_revision=expected_revision,
                 rules=rules,
+                environment=self._environment,
                 actor=self._actor,
                 at_ms=self._clock(),
             )
-        except StaleRevision as stale:
+        except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
         return SessionRecording(
             session_id=recorded.session_id,

@@ -33,6 +33,7 @@ LOADED = COMMANDS | {
     "policy.cli.audit_anchor",
     "policy.cli.exits",
     "policy.cli.batch_compare",
+    "policy.cli.batch_why_not",
     "policy.cli.options",
     "policy.cli.output",
     "policy.cli.proofs",

@@ -69,7 +69,7 @@ def test_rules_whose_cases_fail_are_not_activated(database: Path) -> None:
         1,
         "mine.cases.yaml:1: `mine` fails: nobody is taken\n"
         "      node: wanted none, got `n1`\n"
-        "1 cases fail; nothing was activated\n",
+        "1 failing case; nothing was activated\n",
     )
     assert active() == ("kube-1.28", 1)
     Path("mine.cases.yaml").write_text(CASES.replace("node: null", "node: n1"))
@@ -163,9 +163,12 @@ def test_an_activation_keeps_what_was_proved(database: Path) -> None:
     done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new", *required)
     assert done.return_value == 0
     claims = [
-        {"claim": "no victim of equal or higher priority", "against": ""},
-        {"claim": "never: victim.namespace == 'mine'", "against": ""},
-        {"claim": "at least as protective as `kube-1.28`, which is active", "against": before},
+        {"claim": claim, "verdict": "proved", "against": against}
+        for claim, against in (
+            ("no victim of equal or higher priority", ""),
+            ("never: victim.namespace == 'mine'", ""),
+            ("at least as protective as `kube-1.28`, which is active", before),
+        )
     ]
     assert shown()["proofs"] == {"claims": claims, "solver": version()}
     assert policy("audit", "verify").return_value == 0

@@ -14,6 +14,7 @@ import pytest
 
 from policy.store import Store
 from tests.contract.test_replay import CLUSTER, keep, the_decision
+from tests.support import dask
 from tests.support.builders import NOW_MS
 
 ROOT = Path(__file__).parents[2]
@@ -170,3 +171,15 @@ def test_a_long_statement_of_ours_on_a_file(start: Start, tmp_path: Path) -> Non
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
     assert interrupted(process) == (130, "")
+
+
+def test_work_on_a_dask_cluster(start: Start, tmp_path: Path) -> None:
+    """What has not begun is cancelled, and the workers are free for the next command."""
+    with dask.cluster(tmp_path, workers=2) as cluster:
+        common = ("conform", RECORDING, "--rules", "kube-1.28", "--dask", cluster.address)
+        process = start(*common, "--json")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("{")
+        assert interrupted(process) == (130, "interrupted")
+        out, err = start(*common, "--limit", "50").communicate(timeout=120)
+    assert (out, err) == ("50 scenarios: 49 agree, 1 tie, 0 differ\n", "")

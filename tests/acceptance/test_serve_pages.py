@@ -6,11 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from policy.store import Store
+from policy.rules import RuleSet
+from policy.store import Proofs, ProvedClaim, Store
 from tests.support import serving
 from tests.support.serving import Serving, preempts
 
@@ -34,6 +36,7 @@ PAGES = (
     "/compare?rules=max-victims",
     "/environments",
     "/environments/prod",
+    "/environments/staging",
     "/sql?saved=who-preempts-whom",
     "/simulations",
     "/api",
@@ -74,6 +77,12 @@ def service(
     with Store.open(db) as store:
         evil = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
         serving.activate(store, "kube-1.36", reason=evil)
+        store.record.create_environment("staging", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "environments/dev", environment="staging")
+        against = RuleSet.load("environments/dev").digest
+        claims = (ProvedClaim(claim="never: a < b"), ProvedClaim(claim="c", against=against))
+        proofs = Proofs(claims=claims, solver="z3 5.4.1")
+        serving.activate(store, "environments/staging", environment="staging", proofs=proofs)
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     headers = {"Authorization": f"Bearer {tokens['extender']}"}
@@ -229,6 +238,24 @@ def test_markup_in_the_record_is_text(
     assert page.title() == "prod · policy"
     assert "<script>document.title" in page.content().replace("&lt;", "<").replace("&gt;", ">")
     assert page.locator("main script, main img").count() == 0
+
+
+def test_what_was_proved_before_an_activation_is_shown(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """Each claim with its verdict, a link to what it compares with, and the solver."""
+    page = opened(browser, service, tokens["viewer"])
+    page.goto(service.url + "/environments/staging")
+    against = RuleSet.load("environments/dev").digest
+    newest = page.locator("section tbody tr").first
+    assert newest.locator("li").all_inner_texts() == [
+        "proved: never: a < b",
+        f"proved: c (compared with {against[:14]})",
+    ]
+    assert "z3 5.4.1" in newest.inner_text()
+    newest.locator("li a").click()
+    assert unquote(page.url).endswith(f"?diff={against}")
+    assert page.failures == []
 
 
 def test_a_limited_viewer_sees_nothing_of_others(

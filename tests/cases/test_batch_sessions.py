@@ -5,7 +5,7 @@ from __future__ import annotations
 from policy.batch import BatchRules, SessionResult, run_session
 from policy.batch.changes import carried_out
 from policy.batch.explaining import why_waiting
-from policy.batch.recording import Operation, Outcome, Reason
+from policy.batch.recording import Operation, Reason, StepOutcome
 from policy.cluster.objects import Pod, PodGroup
 from tests.support.batch import NOW_MS, a_class, a_gang, a_node, a_pod, a_queue, cluster, settled
 
@@ -336,7 +336,7 @@ def test_failed_steps_are_told_from_discarded_ones() -> None:
         a_gang("high", minimum=3, klass="high", waiting=3, cpu=1),
     )
     result = run_session(snapshot, rules("preempt, allocate", "priority gang"))
-    failed = [s for s in result.steps if s.outcome is Outcome.FAILED and s.refusal]
+    failed = [s for s in result.steps if s.outcome is StepOutcome.FAILED and s.refusal]
     assert [(s.task, s.node, s.refusal) for s in failed] == [
         ("default/high-0", "n2", "names-another-node")
     ]

@@ -11,6 +11,7 @@ import pytest
 from policy import RuleSet
 from policy.conformance import RecordingError, Summary, Verdict, run
 from policy.conformance.compare import OVERRIDES
+from policy.parts import Workers
 
 DATA = Path(__file__).parents[1] / "data" / "conformance"
 SHARED = Path(os.environ.get("POLICY_SHARED", Path(__file__).parents[3] / "shared"))
@@ -131,7 +132,7 @@ def test_several_processes_give_the_same_results_in_the_same_order() -> None:
     """The order of the results is that of the file, whoever finishes first."""
     rule_set = RuleSet.load("kube-1.28", overrides=OVERRIDES)
     file = DATA / "kube-1.28.jsonl.gz"
-    assert list(run([file], rule_set, jobs=2)) == list(run([file], rule_set, jobs=1))
+    assert list(run([file], rule_set, workers=Workers(jobs=2))) == list(run([file], rule_set))
 
 
 def test_families_and_limit_select() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.parts import WorkerLost, map_parts
+from policy.parts import WorkerLost, Workers, map_parts
 from policy.simulation.trace import TraceError
 
 
@@ -42,14 +42,14 @@ class Squares:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_results_come_in_the_order_of_the_parts(tmp_path: Path, jobs: int) -> None:
     """Whoever does them, and however long each takes."""
-    found = list(map_parts(Squares(tmp_path), range(20), jobs=jobs))
+    found = list(map_parts(Squares(tmp_path), range(20), Workers(jobs)))
     assert [square for square, _ in found] == [n * n for n in range(20)]
     assert (os.getpid() in {process for _, process in found}) == (jobs == 1)
 
 
 def test_a_part_of_a_killed_process_is_done_again(tmp_path: Path) -> None:
     """One process is killed in the middle; nothing is missing, nothing comes twice."""
-    found = list(map_parts(Squares(tmp_path, fatal=7), range(20), jobs=2))
+    found = list(map_parts(Squares(tmp_path, fatal=7), range(20), Workers(2)))
     assert [square for square, _ in found] == [n * n for n in range(20)]
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -57,20 +57,20 @@ def test_a_part_of_a_killed_process_is_done_again(tmp_path: Path) -> None:
 def test_a_part_that_kills_every_process_is_an_error(tmp_path: Path) -> None:
     """It is tried three times."""
     with pytest.raises(WorkerLost, match="ended from outside 3 times"):
-        list(map_parts(Squares(tmp_path, fatal=2, times=9), range(5), jobs=2))
+        list(map_parts(Squares(tmp_path, fatal=2, times=9), range(5), Workers(2)))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_comes_as_it_was_raised(tmp_path: Path, jobs: int) -> None:
     """With its words and its help, from another process too."""
     with pytest.raises(TraceError, match="part is wrong") as caught:
-        list(map_parts(Squares(tmp_path, wrong=3), range(5), jobs=jobs))
+        list(map_parts(Squares(tmp_path, wrong=3), range(5), Workers(jobs)))
     assert caught.value.help == "take another one"
 
 
 def test_whoever_stops_ends_the_processes(tmp_path: Path) -> None:
     """No process stays behind an iteration that is given up."""
-    found = map_parts(Squares(tmp_path), range(1000), jobs=2)
+    found = map_parts(Squares(tmp_path), range(1000), Workers(2))
     processes = {next(found)[1] for _ in range(30)}
     found.close()  # type: ignore[attr-defined]
     assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []

@@ -78,7 +78,7 @@ def test_a_failing_case_says_what_it_wanted(rules: Path) -> None:
     file = rules / "rules.yaml"
     file.write_text(RULES.replace("< 600", "< 599"))
     status, out, err = invoke("rules", "test", str(rules))
-    assert (status, err) == (1, "1 cases, 1 fail\n")
+    assert (status, err) == (1, "1 case, 1 fails\n")
     assert out == (
         f"{rules}/cases.yaml:1: `gold` fails: a gold pod just short of ten minutes is not taken\n"
         "      node: wanted none, got `n1`\n"

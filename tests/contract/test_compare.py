@@ -23,6 +23,7 @@ from policy.audit.compare import (
 )
 from policy.audit.compare_page import About, page
 from policy.audit.recorded import Comparing, Skipped, questions
+from policy.audit.replay import Replayer
 from policy.cluster.objects import OwnerReference
 from policy.decision.model import Outcome
 from policy.preemption.decide import decide
@@ -183,7 +184,7 @@ def store(database_url):
 def test_recorded_decisions_are_questions_with_their_results(store):
     """State, seed and result of a recorded decision come back as they were."""
     ids = store.read.decision_ids("default")
-    asked = list(questions(store, ids, KUBE))
+    asked = list(questions(Replayer(store), ids, KUBE))
     again = [
         result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
         for q in asked
@@ -241,7 +242,7 @@ def test_a_decision_whose_state_is_gone_is_skipped_and_named(store):
         actor="ann",
         at_ms=NOW_MS,
     )
-    (found,) = questions(store, [recorded.decision_id], KUBE)
+    (found,) = questions(Replayer(store), [recorded.decision_id], KUBE)
     assert isinstance(found, Skipped)
     assert found.missing == ("hypothetical-state",)
 

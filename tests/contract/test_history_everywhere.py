@@ -8,6 +8,7 @@ import pytest
 
 from policy.audit.compare import Change, compare
 from policy.audit.recorded import questions
+from policy.audit.replay import Replayer
 from policy.audit.what_if import foresee
 from policy.audit.why_not import why_not_chosen
 from policy.cluster.snapshot import Snapshot
@@ -91,7 +92,7 @@ def test_a_comparison_with_the_same_rules_finds_no_difference(store):
     """Each decision is asked with what had happened before it, also within one millisecond."""
     run(store)
     ids = [row.id for row in store.read.decisions()][::-1]
-    asked = list(questions(store, ids, RULES))
+    asked = list(questions(Replayer(store), ids, RULES))
     assert [found.change for found in compare(asked, RULES)] == [Change.SAME] * 3
 
 
@@ -102,7 +103,7 @@ def test_a_comparison_with_another_window_asks_the_record(store):
     when = "history.preemptedCount(victim.workload, duration('1h')) > 0"
     rule = {"id": "hour", "when": when, "verdict": "deny"}
     longer = {"victims": {"eligible": {"insert": [{"at": "start", "rule": rule}]}}}
-    asked = list(questions(store, ids, RuleSet.load("kube-1.35", overrides=longer)))
+    asked = list(questions(Replayer(store), ids, RuleSet.load("kube-1.35", overrides=longer)))
     web = {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}
     api = {"shop/ReplicaSet/api": 1, "ReplicaSet/api": 1}
     assert [question.snapshot.history["preemptedCount/3600"] for question in asked] == [

@@ -11,15 +11,16 @@ from hashlib import sha256
 import pytest
 from sqlalchemy import update
 
+from policy.audit.decisions import over
 from policy.audit.differences import Difference
 from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.past import Past
-from policy.audit.processes import WorkerLost, run
-from policy.audit.replay import replay_all
+from policy.audit.replay import replay_all, replayed
 from policy.cluster import canonical
 from policy.cluster import snapshot as snapshots
 from policy.cluster.objects import encode
 from policy.cluster.snapshot import Snapshot
+from policy.parts import WorkerLost, Workers
 from policy.preemption.decide import decide
 from policy.scheduling.cycle import Scheduler
 from policy.store import Cause, HypotheticalDecision, Store, StoreError
@@ -371,18 +372,18 @@ def test_environments_history_and_prunings_together_replay(store):
 
 
 def test_several_processes_say_what_one_says(store, database_url):
-    """Contiguous parts in two processes give one result per decision, the same ones."""
+    """Contiguous parts in two processes give one result per decision, in order, the same ones."""
     decision = the_decision(store)
     wrong = keep(store, replace(decision, node="n9"))
     for _ in range(210):
         keep(store, decision)
     schedule(store)
     ids = store.read.decision_ids("default")
-    alone = {r.row.id: r for r in replay_all(store, ids)}
-    shared = list(run(database_url, store, ids, replay_all, jobs=2))
-    assert {r.row.id: r for r in shared} == alone
-    assert len(shared) == len(ids)
-    assert [n for n, r in alone.items() if r.verdict is not ReplayVerdict.EQUAL] == [wrong]
+    alone = list(replay_all(store, ids))
+    assert list(over(database_url, ids, replayed)) == alone
+    assert list(over(database_url, ids, replayed, Workers(jobs=2))) == alone
+    differ = [r.row.id for r in alone if r.verdict is not ReplayVerdict.EQUAL]
+    assert (len(alone), differ) == (len(ids), [wrong])
 
 
 def test_an_error_in_a_process_is_raised_here(store, database_url):
@@ -392,23 +393,23 @@ def test_an_error_in_a_process_is_raised_here(store, database_url):
         keep(store, decision)
     ids = store.read.decision_ids("default")
     with pytest.raises(ZeroDivisionError):
-        list(run(database_url, store, ids, _failing, jobs=2))
+        list(over(database_url, ids, _failing, Workers(jobs=2)))
 
 
-def _failing(store, ids):
+def _failing(replayer, ids):
     yield 1 // 0
 
 
-def test_a_process_that_is_killed_is_noticed(store, database_url):
+def test_a_process_that_is_always_killed_is_an_error(store, database_url):
     """A part without its end is no result."""
     decision = the_decision(store)
     for _ in range(200):
         keep(store, decision)
     ids = store.read.decision_ids("default")
     with pytest.raises(WorkerLost):
-        list(run(database_url, store, ids, _dying, jobs=2))
+        list(over(database_url, ids, _dying, Workers(jobs=2)))
 
 
-def _dying(store, ids):
+def _dying(replayer, ids):
     yield ids[0]
     os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policy.batch import BatchRules, SessionResult, run_session
 from policy.batch.heap import Heap
-from policy.batch.recording import Operation, Outcome
+from policy.batch.recording import Operation, StepOutcome
 from policy.batch.resources import (
     CPU_EPSILON,
     MEMORY_EPSILON,
@@ -119,7 +119,7 @@ def below_deserved(objects: list[ClusterObject], result: SessionResult) -> list[
     for step in result.steps:
         queue = queue_of.get(step.job, "default")
         request = pod_requests(pods[step.task])[0]
-        if step.outcome is not Outcome.DONE:
+        if step.outcome is not StepOutcome.DONE:
             continue
         if step.operation in {Operation.ALLOCATE, Operation.PIPELINE}:
             has[queue].add(request)
@@ -181,7 +181,7 @@ def test_steps_tell_the_whole_result(seed: int) -> None:
     dice = Random(seed)
     objects = cluster(dice)
     result = run_session(snapshot_of(objects), BatchRules.load(configuration(dice)))
-    done = [step for step in result.steps if step.outcome is Outcome.DONE]
+    done = [step for step in result.steps if step.outcome is StepOutcome.DONE]
     assert [s.task for s in done if s.operation is Operation.BIND] == list(result.binds)
     assert sorted(s.task for s in done if s.operation is Operation.EVICT) == sorted(result.evicts)
     promised = {s.task for s in result.steps if s.operation is Operation.PIPELINE}
@@ -200,9 +200,9 @@ def test_a_discarded_statement_leaves_nothing_but_its_record(seed: int) -> None:
         steps = [result.steps[i] for i in statement.steps]
         changing = {s.outcome for s in steps if s.operation is not Operation.REJECT}
         if statement.committed:
-            assert Outcome.DISCARDED not in changing
+            assert StepOutcome.DISCARDED not in changing
         else:
-            assert changing <= {Outcome.DISCARDED}
+            assert changing <= {StepOutcome.DISCARDED}
         assert {s.statement for s in steps} == {statement.id}
 
 

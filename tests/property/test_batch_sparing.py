@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.batch import BatchRules, SessionResult, run_session
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.plugins.base import Plugin
 from policy.batch.registry import PLUGINS
 from policy.batch.session import Session
@@ -96,7 +96,7 @@ def totals_anew(session: Session, jobs: np.ndarray, tasks: np.ndarray) -> dict[s
     for i in range(size):
         for held in session.nodes.tasks(i):
             task, job = held.task, session.jobs.get(held.task.job)
-            if held.status is not Status.RUNNING or job is None:
+            if held.status is not TaskStatus.RUNNING or job is None:
                 continue
             if jobs[job.index] and tasks[task.index]:
                 found["tasks"][i] += 1

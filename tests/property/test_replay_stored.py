@@ -112,7 +112,7 @@ def test_rules_compared_with_themselves_change_nothing(store, case, chosen, turn
     rules = rule_set(*chosen)
     cluster = lived(store, case, rules, turns)
     ids = store.read.decision_ids(cluster)
-    asked = list(questions(store, ids, rules))
+    asked = list(questions(Replayer(store), ids, rules))
     found: list[Comparison] = list(compare(asked, rules))  # type: ignore[arg-type]
     assert [c.change for c in found] == [Change.SAME] * len(asked)
     assert [c.after for c in found] == [c.before for c in found]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policy.batch import BatchRules, SessionResult, run_session
-from policy.batch.recording import Operation, Outcome, Step
+from policy.batch.recording import Operation, Step, StepOutcome
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.resources import Amount
 from policy.cluster.objects import ClusterObject, Pod, PodGroup, Queue, key_of
@@ -177,7 +177,7 @@ def usage(
     groups = {key_of(o): o for o in objects if isinstance(o, PodGroup)}
     held = {name: figures.allocated.amounts() for name, figures in result.open.queues.items()}
     for step in result.steps:
-        if step.outcome is not Outcome.DONE or step.operation not in {*PLACED, Operation.EVICT}:
+        if step.outcome is not StepOutcome.DONE or step.operation not in {*PLACED, Operation.EVICT}:
             continue
         queue = groups[step.job].spec.queue or "default"
         request = resources.of_pod(pods[step.task])

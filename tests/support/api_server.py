@@ -228,7 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
         api = self.api
         url = urlsplit(self.path)
         wanted = {key: values[-1] for key, values in parse_qs(url.query).items()}
-        api.requests[url.path + (" watch" if "watch" in wanted else "")] += 1
+        how = " watch" if "watch" in wanted else " probe" if wanted.get("limit") == "1" else ""
+        api.requests[url.path + how] += 1
         if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
             self._json(401, _status(401, "Unauthorized", "Unauthorized"))
             return

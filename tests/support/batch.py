@@ -108,6 +108,9 @@ class _Loaded:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
+    def active_batch_rules(self) -> None:
+        return None
+
     def load(self, *, now_ms: int) -> State:
         return State(snapshot=self._snapshot.at(now_ms), revision=0)
 

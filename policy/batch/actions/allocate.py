@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from policy.batch.actions.base import Action
 from policy.batch.heap import Heap
-from policy.batch.model import BatchQueue, Job, Status, Task
+from policy.batch.model import BatchQueue, Job, Task, TaskStatus
 from policy.batch.recording import Reason, Rejection
 from policy.batch.safe import roll_back
 from policy.batch.views import ActionView
-from policy.cluster.tables import NOWHERE
 
 
 class Allocate(Action):
@@ -47,7 +46,7 @@ class Allocate(Action):
 
 def _waiting(session: ActionView, job: Job) -> Heap[Task]:
     tasks: Heap[Task] = Heap(session.task_order.key)
-    for task in job.having(Status.PENDING):
+    for task in job.having(TaskStatus.PENDING):
         if not task.best_effort:
             tasks.push(task)
     return tasks
@@ -65,14 +64,15 @@ def _turn(session: ActionView, job: Job, tasks: Heap[Task]) -> bool:
 
 def _place(session: ActionView, task: Task) -> bool:
     """Finds the task a node; False where there is none."""
+    session.watched(task)
     best = session.best_with_room(task)
-    if best == NOWHERE:
+    if best is None:
         session.recorder.reject(task, _rejection(session, task))
         return False
-    if session.nodes.idle.covers(best, task.start_request):
-        session.allocate(task, best)
+    if session.nodes.idle.covers(best.node, task.start_request):
+        session.allocate(task, best.node, best.choice)
     else:
-        session.pipeline(task, best)
+        session.pipeline(task, best.node, choice=best.choice)
     return True
 
 

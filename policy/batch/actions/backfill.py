@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.actions.base import Action
-from policy.batch.model import Status, Task
+from policy.batch.choosing import by_name
+from policy.batch.model import Task, TaskStatus
 from policy.batch.recording import Rejection
 from policy.batch.safe import roll_back
 from policy.batch.views import ActionView
@@ -21,20 +22,23 @@ class Backfill(Action):
 
     def run(self, session: ActionView) -> None:
         for job in session.jobs.values():
-            for task in job.having(Status.PENDING):
+            for task in job.having(TaskStatus.PENDING):
                 if task.start_request.is_empty and not _place(session, task):
                     session.recorder.reject(task, Rejection(nodes=session.rejected(task)))
             roll_back(session, job)
 
 
 def _place(session: ActionView, task: Task) -> bool:
-    node = 0
+    session.watched(task)
+    node = refused = 0
     while True:
         # Asked again after every refusal: it may have changed what predicates look at.
         passing = np.flatnonzero(session.passing(task)[node:])
         if not passing.size:
             return False
         node += int(passing[0])
-        if session.allocate(task, node):
+        usable = refused + int(passing.size)
+        if session.allocate(task, node, by_name(node, nodes=usable, passed_over=refused).choice):
             return True
         node += 1
+        refused += 1

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from policy.batch.views import ActionView
 
 
-class Action:
+class Action(ABC):
     """Base of all actions. An action keeps nothing between sessions."""
 
     name: ClassVar[str]  #: as rule files write it
     doc: ClassVar[str]  #: one sentence: what it does
 
+    @abstractmethod
     def run(self, session: ActionView) -> None:
         """Changes the session."""
-        raise NotImplementedError

@@ -8,12 +8,15 @@ already is not looked at, unless the rules count it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import partial
 
 import numpy as np
 
 from policy.batch.actions.base import Action
+from policy.batch.choosing import chosen
 from policy.batch.heap import Heap
-from policy.batch.model import Job, Status, Task, in_queues
+from policy.batch.model import Job, Task, TaskStatus, in_queues
+from policy.batch.recording import ChoiceRule
 from policy.batch.resources import Amounts
 from policy.batch.safe import idle_node, may_grow, roll_back
 from policy.batch.statement import Statement
@@ -34,13 +37,13 @@ class _Preemption:
     def __init__(self, session: ActionView) -> None:
         self._session = session
         #: every job that waits for something, in order of uid
-        self._waiting = [j for j in session.jobs.values() if j.count(Status.PENDING)]
+        self._waiting = [j for j in session.jobs.values() if j.count(TaskStatus.PENDING)]
         self._jobs: dict[str, Heap[Job]] = {}
         self._tasks: dict[str, Heap[Task]] = {}
         for job in self._waiting:
             self._jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
             tasks: Heap[Task] = Heap(session.task_order.key)
-            for task in job.having(Status.PENDING):
+            for task in job.having(TaskStatus.PENDING):
                 tasks.push(task)
             self._tasks[job.uid] = tasks
 
@@ -97,7 +100,7 @@ class _Preemption:
         passing = session.passing(task)
         room = self._room(task)
         idle = idle_node(session, task, passing)
-        if idle is not None and statement.allocate(task, idle):
+        if idle is not None and statement.allocate(task, idle.node, idle.choice):
             return True
         search = VictimSearch(
             session,
@@ -110,6 +113,8 @@ class _Preemption:
             alike=alike,
         )
 
+        session.watched(task, search)
+
         def by_score(nodes: Ints) -> Iterable[int]:
             # Scores are relative to all nodes that pass, not only to those with victims.
             return session.by_score(nodes, session.scores(task, nodes, among=passing))
@@ -119,8 +124,19 @@ class _Preemption:
             covering = passing & room.covering(task.start_request)
             candidates = np.union1d(candidates, np.flatnonzero(covering))
         if candidates.size:
-            for node in by_score(candidates):
-                if room is not None and self._needs_nobody(statement, task, search, node):
+            scores = session.scores(task, candidates, among=passing)
+            for passed_over, node in enumerate(session.by_score(candidates, scores)):
+                why = partial(
+                    chosen,
+                    node,
+                    candidates,
+                    scores,
+                    session.nodes.names,
+                    tie=ChoiceRule.LAST_NAME,
+                    passed_over=passed_over,
+                )
+                if room is not None and task.start_request.less_equal(search.room_at(node)):
+                    statement.pipeline(task, node, None, why().choice)
                     return True
                 found = search.at(node)
                 if found.victims:
@@ -130,7 +146,7 @@ class _Preemption:
                         freed.add(victim.request)
                         if task.start_request.less_equal(freed):
                             break
-                    statement.pipeline(task, node, found.answer)
+                    statement.pipeline(task, node, found.answer, why().choice)
                     return True
         statement.reject(task, search.rejection(by_score))
         return False
@@ -144,11 +160,3 @@ class _Preemption:
         if not self._session.options.count_room or not may_grow(self._session, task):
             return None
         return self._session.nodes.idle.plus(self._session.nodes.releasing)
-
-    def _needs_nobody(
-        self, statement: Statement, task: Task, search: VictimSearch, node: int
-    ) -> bool:
-        if not task.start_request.less_equal(search.room_at(node)):
-            return False
-        statement.pipeline(task, node, None)
-        return True

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.actions.base import Action
+from policy.batch.choosing import by_name
 from policy.batch.heap import Heap
-from policy.batch.model import BatchQueue, Job, Status, Task
+from policy.batch.model import BatchQueue, Job, Task, TaskStatus
 from policy.batch.resources import Amounts, Resource
 from policy.batch.safe import idle_node, roll_back
 from policy.batch.victims import VictimSearch
@@ -31,10 +32,10 @@ class Reclaim(Action):
             if job.queue not in seen:
                 seen.add(job.queue)
                 queues.push(session.queue_of(job))
-            if job.count(Status.PENDING):
+            if job.count(TaskStatus.PENDING):
                 jobs.setdefault(job.queue, Heap(session.job_order.key)).push(job)
                 of_job = tasks[job.uid] = Heap(session.task_order.key)
-                for task in job.having(Status.PENDING):
+                for task in job.having(TaskStatus.PENDING):
                     of_job.push(task)
         while queues:
             queue = queues.pop()
@@ -53,7 +54,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
     """Evicts tasks of other queues for one task; whether there was a node for it."""
     passing = session.passing(task)
     idle = idle_node(session, task, passing)
-    if idle is not None and session.allocate(task, idle):
+    if idle is not None and session.allocate(task, idle.node, idle.choice):
         return True
     room: Amounts | None = None
     if session.options.count_room:
@@ -68,13 +69,15 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
         room=room,
         alike=("other queues", queue.index),
     )
+    session.watched(task, search)
     candidates = search.candidates
     if room is not None:
         covering = np.flatnonzero(passing & room.covering(task.start_request))
         candidates = np.union1d(candidates, covering)
-    for node in map(int, candidates):
+    for passed_over, node in enumerate(map(int, candidates)):
+        choice = by_name(node, nodes=int(candidates.size), passed_over=passed_over).choice
         if room is not None and task.start_request.less_equal(search.room_at(node)):
-            session.pipeline(task, node)
+            session.pipeline(task, node, choice=choice)
             return True
         found = search.at(node)
         if not found.victims:
@@ -87,7 +90,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
                     break
         if task.start_request.less_equal(freed):
             # That the node may refuse is left to the next session.
-            session.pipeline(task, node, found.answer)
+            session.pipeline(task, node, found.answer, choice=choice)
             return True
     session.recorder.reject(task, search.rejection(lambda nodes: nodes.tolist()))
     return False

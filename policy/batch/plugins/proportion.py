@@ -6,15 +6,17 @@ order (queues by name), because shares are compared exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from policy.batch.figures import QueueFigures
-from policy.batch.model import HOLDING, BatchQueue, Status, Task
+from policy.batch.limits import Limit, Rule
+from policy.batch.model import HOLDING, BatchQueue, Task, TaskStatus
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
+from policy.batch.recording import Protection
 from policy.batch.resources import Resource, difference, minimum, share
 from policy.batch.views import PluginView
 from policy.cluster.tables import Bools
@@ -36,6 +38,34 @@ class _Account:
             for name in self.deserved.names()
         )
         self.share = max(0.0, *shares)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What is said of a task that another queue wants to see gone."""
+
+    task: Task
+    account: _Account
+    held: Resource  #: by its queue, while the task is still there
+    goes: bool
+    overdrawn: bool = False  #: it asks for more than its queue holds
+
+    def limit(self, plugin: str) -> Limit:
+        asked, deserved = self.task.request.amounts(), self.account.deserved.amounts()
+        used = self.held.amounts()
+        return Limit(
+            plugin=plugin,
+            rule=Rule.BELOW_DESERVED,
+            subject=self.account.queue.name,
+            exceeded=tuple(
+                name
+                for name, amount in asked.items()
+                if used.get(name, 0.0) - amount < deserved.get(name, 0.0)
+            ),
+            asked=asked,
+            used=used,
+            allowed=deserved,
+        )
 
 
 class Proportion(Plugin):
@@ -63,6 +93,7 @@ class Proportion(Plugin):
             overused=self.overused,
             reclaimable=self.reclaimable,
             reclaimable_jobs=self.reclaimable_jobs,
+            reclaimable_limits=self.reclaimable_limits,
         )
         session.on_events(allocate=self._allocate, deallocate=self._deallocate)
 
@@ -75,7 +106,7 @@ class Proportion(Plugin):
         """One account per queue that has a job in the session, in order of name."""
         accounts: dict[str, _Account] = {}
         holding = self._session.requests_of(HOLDING)
-        pending = self._session.requests_of({Status.PENDING})
+        pending = self._session.requests_of({TaskStatus.PENDING})
         for job in self._session.jobs.values():
             queue = self._session.queue_of(job)
             account = accounts.get(queue.name)
@@ -124,20 +155,36 @@ class Proportion(Plugin):
         return account.deserved.less_equal(account.allocated)
 
     def reclaimable(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Task]:
-        left: dict[str, Resource] = {}
         victims = []
+        for judged in self._judged(tasks):
+            if judged.overdrawn:
+                self._crash(judged.account.queue.name)
+            if judged.goes:
+                victims.append(judged.task)
+        return victims
+
+    def reclaimable_limits(self, reclaimer: Task, tasks: Sequence[Task]) -> list[Protection]:
+        return [
+            Protection(task=judged.task.key, limit=judged.limit(self.name))
+            for judged in self._judged(tasks)
+            if not judged.goes
+        ]
+
+    def _judged(self, tasks: Sequence[Task]) -> Iterator[_Judged]:
+        """Each task in turn, after those before it have left their queues."""
+        left: dict[str, Resource] = {}
         for task in tasks:
             account = self._account_of(task)
             rest = left.get(account.queue.name)
             if rest is None:
                 rest = left[account.queue.name] = account.allocated.copy()
+            before = rest.copy()
             if rest.less(task.request):
+                yield _Judged(task, account, before, goes=False)
                 continue
-            if not rest.sub(task.request):
-                self._crash(account.queue.name)
-            if account.deserved.less_equal(rest):
-                victims.append(task)
-        return victims
+            overdrawn = not rest.sub(task.request)
+            goes = account.deserved.less_equal(rest)
+            yield _Judged(task, account, before, goes=goes, overdrawn=overdrawn)
 
     def reclaimable_jobs(self, reclaimer: Task) -> Bools:
         # What a queue keeps without one of its tasks is never more than what it has.

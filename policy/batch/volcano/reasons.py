@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policy.batch.model import VALID, Status
+from policy.batch.model import VALID, TaskStatus
 from policy.batch.recording import Reason, Rejection, Step
 from policy.batch.result import JobReason
 from policy.batch.volcano.framework.model import Job
@@ -19,8 +19,8 @@ def why_waiting(session: Session) -> Iterator[JobReason]:
             rejections.setdefault(step.job, []).append(step)
     outside = {job.uid for job in session.world.left_out}
     for job in sorted([*session.jobs.values(), *session.world.left_out], key=lambda j: j.uid):
-        pending = job.count(Status.PENDING)
-        if not pending and not job.count(Status.ALLOCATED) and not job.waiting:
+        pending = job.count(TaskStatus.PENDING)
+        if not pending and not job.count(TaskStatus.ALLOCATED) and not job.waiting:
             continue
         steps = rejections.get(job.uid, []) if pending else []
         last = steps[-1] if steps else None
@@ -57,13 +57,13 @@ def _reason(session: Session, job: Job, rejections: list[Step]) -> Reason:
         return Reason.NOT_ENQUEUED
     if job.count(*VALID) < job.minimum:
         return Reason.TOO_FEW_TASKS
-    pending = job.count(Status.PENDING)
+    pending = job.count(TaskStatus.PENDING)
     if job.waiting and job.is_pipelined and not (pending and job.is_ready):
         return Reason.WAITS_FOR_RELEASE
     if pending and job.queue in session.recorder.overused and not rejections:
         return Reason.QUEUE_OVERUSED
     if not rejections:
-        return Reason.GANG_INCOMPLETE if job.count(Status.ALLOCATED) else Reason.NOT_TRIED
+        return Reason.GANG_INCOMPLETE if job.count(TaskStatus.ALLOCATED) else Reason.NOT_TRIED
     last = rejections[-1].rejection
     if last is not None and last.limit is not None:
         return Reason.QUEUE_LIMIT

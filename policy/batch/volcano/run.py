@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
-from policy.batch.model import OVER, Status
+from policy.batch.model import OVER, TaskStatus
 from policy.batch.result import GroupStatus, OpenFigures, SessionResult
 from policy.batch.rules import BatchRules
 from policy.batch.volcano.framework.model import SCHEDULED, Job, Phase
@@ -62,8 +62,8 @@ def _result(session: Session) -> SessionResult:
         snapshot_digest=session.snapshot.digest,
         binds=dict(session.binds),
         evicts=tuple(session.evicts),
-        pipelined=_placed(session, Status.PIPELINED),
-        allocated=_placed(session, Status.ALLOCATED),
+        pipelined=_placed(session, TaskStatus.PIPELINED),
+        allocated=_placed(session, TaskStatus.ALLOCATED),
         pod_groups=groups,
         drf=figures.drf(),
         queue_share=figures.queue_share(),
@@ -82,7 +82,7 @@ def _result(session: Session) -> SessionResult:
     )
 
 
-def _placed(session: Session, status: Status) -> dict[str, str]:
+def _placed(session: Session, status: TaskStatus) -> dict[str, str]:
     found = {t.key: t.node for job in session.jobs.values() for t in job.having(status)}
     return dict(sorted(found.items()))
 
@@ -97,9 +97,9 @@ def phase_of(job: Job, *, unschedulable: bool) -> str:
     2. At least the minimum was placed: Completed where all of that is over, else Running.
     3. A group that was let in stays so; any other waits.
     """
-    if job.count(Status.RUNNING) and unschedulable:
+    if job.count(TaskStatus.RUNNING) and unschedulable:
         return Phase.UNKNOWN
-    leaving = sum(bool(t.node) for t in job.in_statuses({Status.RELEASING}))
+    leaving = sum(bool(t.node) for t in job.in_statuses({TaskStatus.RELEASING}))
     scheduled = job.count(*SCHEDULED) + leaving
     if scheduled >= job.minimum:
         return Phase.COMPLETED if scheduled == job.count(*OVER) else Phase.RUNNING
@@ -114,9 +114,9 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
             job.uid,
             GroupStatus(
                 phase=phase_of(job, unschedulable=unschedulable),
-                running=job.count(Status.RUNNING),
-                succeeded=job.count(Status.SUCCEEDED),
-                failed=job.count(Status.FAILED),
+                running=job.count(TaskStatus.RUNNING),
+                succeeded=job.count(TaskStatus.SUCCEEDED),
+                failed=job.count(TaskStatus.FAILED),
                 reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
             ),
         )

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from policy.rules.expressions.checking import check
-from policy.rules.expressions.columns import Columns, Evaluated, InternedColumn
+from policy.rules.expressions.columns import (
+    BoolColumn,
+    Columns,
+    Evaluated,
+    IntColumn,
+    InternedColumn,
+)
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Failure, Program, split_failures
 from policy.rules.expressions.hazards import Hazard, hazards
@@ -64,6 +70,10 @@ class Expression:
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """The value for every row; length 1 where it is the same for all rows."""
+        if len(self.variables) == 1 and self.variables[0] == self.source.strip():
+            column = columns.get(self.variables[0])
+            if isinstance(column, IntColumn | BoolColumn):
+                return Evaluated(column.values)
         frame = Frame(columns)
         vec = self._evaluator(frame)
         if self.type is not ValueType.STRING:

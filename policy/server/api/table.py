@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from policy.audit.documents import instant
 from policy.audit.recorded import Comparing, Skipped
+from policy.cluster.objects import Pod
 from policy.server import supposing, views
 from policy.server.api import models
 from policy.server.api.operations import Asked, Operation, Result
@@ -111,8 +112,7 @@ def _state(asked: Asked) -> Result:
         at_ms=views.millis(query.at, "at"),
     )
     keyed = [
-        (views.pod_key(obj) if query.kind == "pods" else obj.metadata.name, obj)  # type: ignore[arg-type]
-        for obj in objects
+        (views.pod_key(obj) if isinstance(obj, Pod) else obj.metadata.name, obj) for obj in objects
     ]
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
@@ -167,7 +167,7 @@ def _what_if(asked: Asked) -> Result:
 
 def _compare(asked: Asked) -> Result:
     rules = views.rule_set(asked.service, asked.body.rules)
-    told = []
+    told: list[dict[str, Any]] = []
     for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
         if isinstance(found, Skipped):
             told.append({"id": found.id, "skipped": [item.value for item in found.missing]})

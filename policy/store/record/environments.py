@@ -20,6 +20,9 @@ from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
 
 _BEFORE: Final = RULE_SETS.alias("before")
 
+KINDS: Final = {False: "rule sets for single pods", True: "rules of batch sessions"}
+"""What an environment holds: the kind of its first activation, which the others share."""
+
 
 def create(
     connection: Connection, name: str, cluster: str, *, at_ms: int, actor: str
@@ -69,7 +72,8 @@ def activate(
     """Make a rule set the active one.
 
     instead_of: digest of the rule set that must be active until now, as something was proved
-    against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is.
+    against it. Raises NotFound for an unknown environment, RuleSetChanged where another one is,
+    StoreError where the environment holds rules of the other kind.
     """
     rule_set = RuleSetText.of(rules)
     head = lock_head(connection, environment(connection, name).cluster)
@@ -78,15 +82,23 @@ def activate(
     found = connection.execute(select(ENVIRONMENTS).where(ENVIRONMENTS.c.name == name)).one()
     used = rule_sets.ensure(connection, rule_set, at_ms=at_ms)
     last = connection.execute(
-        select(ACTIVATIONS.c.rule_set_id)
+        select(ACTIVATIONS.c.rule_set_id, rule_sets.IS_BATCH.label("batch"))
+        .join(RULE_SETS, RULE_SETS.c.id == ACTIVATIONS.c.rule_set_id)
         .where(ACTIVATIONS.c.environment_id == found.id)
         .order_by(ACTIVATIONS.c.id.desc())
         .limit(1)
-    ).scalar()
+    ).first()
+    batch = rule_sets.is_batch(rule_set.canonical)
+    if last is not None and bool(last.batch) != batch:
+        raise StoreError(
+            f"environment `{name}` holds {KINDS[bool(last.batch)]}, and not {KINDS[batch]} such as"
+            f" `{rule_set.name}`",
+            help="give it an environment of its own: `policy env create NAME`",
+        )
     row: dict[str, Any] = {
         "environment_id": found.id,
         "rule_set_id": used["id"],
-        "previous_rule_set_id": last,
+        "previous_rule_set_id": None if last is None else last.rule_set_id,
         "at_ms": at_ms,
         "actor": actor,
         "reason": reason,
@@ -128,6 +140,11 @@ class ActiveRuleSet:
     name: str
     digest: str
     canonical: str
+
+    @property
+    def batch(self) -> bool:
+        """Are they rules of batch sessions?"""
+        return rule_sets.is_batch(self.canonical)
 
 
 _NEWEST_ACTIVATION: Final = (
@@ -272,6 +289,7 @@ def _activations(
             a.reason,
             a.source,
             a.proofs,
+            rule_sets.IS_BATCH.label("batch"),
             a.process_uid,
             a.process_user,
             a.database_user,
@@ -287,6 +305,6 @@ def _activations(
 
 
 def _activation(environment: str, values: dict[str, Any]) -> ActivationRow:
-    proofs = values.pop("proofs")
+    proofs, batch = values.pop("proofs"), bool(values.pop("batch"))
     kept = None if proofs is None else msgspec.json.decode(proofs, type=Proofs)
-    return ActivationRow(environment=environment, proofs=kept, **values)
+    return ActivationRow(environment=environment, proofs=kept, batch=batch, **values)

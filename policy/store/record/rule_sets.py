@@ -17,6 +17,17 @@ _BY_DIGEST: Final = select(_C.id, _C.digest, _C.name, _C.first_used_ms).where(
 )
 
 
+_BATCH_TEXT: Final = '{"apiVersion":"policy/v1","kind":"BatchRules",'
+"""How the canonical text of batch rules begins, and that of no rule set."""
+
+IS_BATCH: Final = _C.canonical.startswith(_BATCH_TEXT, autoescape=True)
+
+
+def is_batch(text: str) -> bool:
+    """Is it the canonical text of batch rules?"""
+    return text.startswith(_BATCH_TEXT)
+
+
 class AnyRuleSet(Protocol):
     """A rule set of any kind, as far as the record is concerned."""
 

@@ -21,7 +21,7 @@ from policy.store.model import (
     SessionStep,
     StoredSession,
 )
-from policy.store.record import rule_sets
+from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.revisions import puts_and_deletes, write_revision
@@ -110,11 +110,14 @@ def record(
     """Keep a batch session together with the state changes that it causes.
 
     Raises StaleRevision where the cluster is no longer at `expected_revision`,
-    SnapshotMismatch for a session that was run on another state than that revision's.
+    SnapshotMismatch for a session that was run on another state than that revision's,
+    RuleSetChanged where other rules are active in the environment by now.
     """
     head = lock_head(connection, cluster)
     basis = Basis.newest(head, expected_revision=expected_revision)
     basis.require(session.snapshot_digest, now_ms=session.now_ms, subject="the session")
+    if environment:
+        environments.require_active(connection, environment, digest=rules.digest)
     used = rule_sets.ensure(connection, RuleSetText.of(rules), at_ms=at_ms)
     row: dict[str, Any] = {
         "cluster_id": head.cluster_id,

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from policy.batch.choosing import Chosen
 from policy.batch.heap import Heap
-from policy.batch.model import HOLDING, Status
-from policy.batch.recording import Reason, Rejection
+from policy.batch.model import HOLDING, TaskStatus
+from policy.batch.recording import Choice, ChoiceRule, Reason, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
 from policy.batch.volcano.framework.model import BatchQueue, Job, Phase, Task, roles_of
@@ -109,18 +110,19 @@ class _Allocation:
     def _place(self, statement: Statement, task: Task, errors: RoleErrors) -> bool:
         """Finds the task a node; False where there is none."""
         session = self._session
-        node = self._node_for(task, errors)
-        if node == NOWHERE:
+        session.watched(task)
+        best = self._node_for(task, errors)
+        if best is None:
             session.unresolvable[task.index] = session.answers.codes(task) == UNRESOLVABLE
             statement.reject(task, self._rejection(task))
             return False
-        if session.nodes.has_idle(task, node):
-            statement.allocate(task, node)
-        elif session.nodes.has_future(task, node):
-            statement.pipeline(task, node)
+        if session.nodes.has_idle(task, best.node):
+            statement.allocate(task, best)
+        elif session.nodes.has_future(task, best.node):
+            statement.pipeline(task, best)
         return True
 
-    def _node_for(self, task: Task, errors: RoleErrors) -> int:
+    def _node_for(self, task: Task, errors: RoleErrors) -> Chosen | None:
         session = self._session
         nominated = session.nodes.index_of(task.pod.status.nominated_node_name)
         if (
@@ -128,17 +130,18 @@ class _Allocation:
             and session.nodes.has_future(task, nominated)
             and session.answers.passes_at(task, nominated)
         ):
-            return nominated
+            choice = Choice(rule=ChoiceRule.NOMINATED, nodes=1)
+            return Chosen(node=nominated, choice=choice)
         if not self._remembers or self._alike(task):
             best = session.answers.best_idle(task)
-            if best is not None and best != NOWHERE:
+            if best is not None:
                 return best
         passing = session.answers.passing(task) & session.nodes.fits_future(task)
         passing = errors.left(task, passing)
         idle = np.flatnonzero(passing & session.nodes.fits_idle(task))
         # Idle room always comes before room that is being released, whatever the scores.
         nodes = idle if idle.size else np.flatnonzero(passing)
-        return session.answers.best(task, nodes) if nodes.size else NOWHERE
+        return session.answers.best(task, nodes)
 
     def _alike(self, task: Task) -> bool:
         """Do the tasks of the role differ in nothing that nodes look at?
@@ -166,7 +169,7 @@ def _may_go_on(job: Job) -> bool:
     """May the job still come to its minimum, although tasks of some roles found no node?"""
     if job.minimum == len(job.tasks):
         return False
-    pending = roles_of(job.in_statuses({Status.PENDING}))
+    pending = roles_of(job.in_statuses({TaskStatus.PENDING}))
     if job.minimum < sum(job.roles.values()):
         left = sum(n for role, n in pending.items() if role not in job.failed_roles)
         return job.ready + left >= job.minimum

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from policy.batch.heap import Heap
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.recording import Operation, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of
 from policy.batch.volcano.framework.model import Job, Task
@@ -32,10 +32,10 @@ def _in_order(session: Session) -> list[Task]:
         if job.pending or not session.dispatch.valid(job):
             continue
         heap: Heap[Task] = Heap(session.dispatch.task_order.key)
-        for task in job.having(Status.PENDING):
+        for task in job.having(TaskStatus.PENDING):
             if task.best_effort and not task.gated:
                 heap.push(task)
-        for task in job.having(Status.PIPELINED):
+        for task in job.having(TaskStatus.PIPELINED):
             if task.best_effort:
                 session.withdraw(task)
                 heap.push(task)
@@ -54,14 +54,20 @@ def _in_order(session: Session) -> list[Task]:
 
 
 def _place(session: Session, task: Task) -> None:
-    nodes = np.flatnonzero(session.answers.passing(task))
-    if not nodes.size:
+    session.watched(task)
+    best = session.answers.best(task, np.flatnonzero(session.answers.passing(task)))
+    if best is None:
         session.recorder.reject(task, Rejection(nodes=session.answers.rejected(task)))
         return
-    node = session.answers.best(task, nodes)
-    refusal = session.put(task, node, Status.ALLOCATED)
-    session.recorder.operation(Operation.ALLOCATE, task, session.nodes.names[node], refusal=refusal)
+    refusal = session.put(task, best.node, TaskStatus.ALLOCATED)
+    session.recorder.operation(
+        Operation.ALLOCATE,
+        task,
+        session.nodes.names[best.node],
+        refusal=refusal,
+        choice=best.choice,
+    )
     job = session.jobs[task.job]
     if refusal is None and session.dispatch.ready(job):
-        for placed in job.having(Status.ALLOCATED):
+        for placed in job.having(TaskStatus.ALLOCATED):
             session.bind(placed)

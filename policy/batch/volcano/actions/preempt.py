@@ -9,17 +9,21 @@ Source: Volcano `pkg/scheduler/actions/preempt`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from policy.batch.choosing import Chosen, chosen
 from policy.batch.heap import Heap
 from policy.batch.plugins.base import go_boolean
+from policy.batch.recording import ChoiceRule
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
 from policy.batch.volcano.actions.topology import TopologySearch
 from policy.batch.volcano.framework.model import Job, Task
+from policy.batch.volcano.framework.nodes import Floats
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.statement import Statement
 from policy.batch.volcano.framework.victims import VictimSearch
@@ -115,14 +119,25 @@ class _Preemption:
         search = VictimSearch(
             session, "preemptable", task, jobs=jobs, passing=curable, bound_too=True
         )
+        session.watched(task, search)
+        scores = self._scores(task, search)
         if self._topology is not None:
             if self._topology.place(statement, task, search):
                 return True
         else:
-            for node in self._by_score(task, search):
-                if self._take(statement, task, search, node):
+            for passed_over, node in enumerate(_by_score(search, scores)):
+                best = partial(
+                    chosen,
+                    node,
+                    search.candidates,
+                    scores,
+                    session.nodes.names,
+                    tie=ChoiceRule.FIRST_NAME,
+                    passed_over=passed_over,
+                )
+                if self._take(statement, task, search, node, best):
                     return True
-        statement.reject(task, search.rejection(self._by_score(task, search)))
+        statement.reject(task, search.rejection(_by_score(search, scores)))
         return False
 
     def _may_preempt_again(self, task: Task) -> bool:
@@ -136,17 +151,24 @@ class _Preemption:
             return False
         return not any(_leaves_for(other, task) for other in session.nodes.tasks(node))
 
-    def _by_score(self, task: Task, search: VictimSearch) -> Iterator[int]:
-        """Candidates, the best first; of equal ones the first in name order."""
-        nodes = search.candidates
-        if nodes.size:
-            # Scores compare all nodes that pass, not only those with victims enough.
-            every = np.flatnonzero(search.passing)
-            scores = np.zeros(search.passing.size)
-            scores[every] = self._session.answers.scores(task, every)
-            yield from map(int, nodes[np.lexsort((nodes, -scores[nodes]))])
+    def _scores(self, task: Task, search: VictimSearch) -> Floats:
+        """Of the candidates."""
+        if not search.candidates.size:
+            return np.zeros(0)
+        # Scores compare all nodes that pass, not only those with victims enough.
+        every = np.flatnonzero(search.passing)
+        scores = np.zeros(search.passing.size)
+        scores[every] = self._session.answers.scores(task, every)
+        return np.asarray(scores[search.candidates])
 
-    def _take(self, statement: Statement, task: Task, search: VictimSearch, node: int) -> bool:
+    def _take(
+        self,
+        statement: Statement,
+        task: Task,
+        search: VictimSearch,
+        node: int,
+        best: Callable[[], Chosen],
+    ) -> bool:
         """Evicts on the node until the task fits and its queue may have it."""
         found = search.at(node)
         if not found.enough:
@@ -157,7 +179,7 @@ class _Preemption:
         while victims and not fits:
             statement.evict(victims.pop(), task)
             fits = self._fits(task, node)
-        if fits and statement.pipeline(task, node, found.answer):
+        if fits and statement.pipeline(task, best(), found.answer):
             return True
         statement.back_to(mark)
         return False
@@ -170,6 +192,12 @@ class _Preemption:
             and session.nodes.has_future(task, node)
             and session.answers.passes_at(task, node)
         )
+
+
+def _by_score(search: VictimSearch, scores: Floats) -> Iterator[int]:
+    """Candidates, the best first; of equal ones the first in name order."""
+    nodes = search.candidates
+    yield from map(int, nodes[np.lexsort((nodes, -scores))])
 
 
 def _leaves_for(other: Task, task: Task) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from policy.batch.choosing import by_name
 from policy.batch.recording import Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
@@ -68,7 +69,8 @@ def _reclaim_for_task(
         bound_too=False,
         someone=True,
     )
-    for node in search.candidates.tolist():
+    session.watched(task, search)
+    for passed_over, node in enumerate(search.candidates.tolist()):
         found = search.at(node)
         if not found.enough:
             continue
@@ -78,7 +80,9 @@ def _reclaim_for_task(
         while victims and not fits:
             statement.evict(victims.pop(), task)
             fits = session.nodes.has_future(task, node)
-        if fits and statement.pipeline(task, node, found.answer):
+        nodes = int(search.candidates.size)
+        chosen = by_name(node, nodes=nodes, passed_over=passed_over)
+        if fits and statement.pipeline(task, chosen, found.answer):
             return
         statement.back_to(mark)
     statement.reject(task, search.rejection(iter(search.candidates.tolist())))

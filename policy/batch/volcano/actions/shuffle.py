@@ -5,7 +5,7 @@ Source: Volcano `pkg/scheduler/actions/shuffle`.
 
 from __future__ import annotations
 
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.recording import Operation
 from policy.batch.volcano.actions.base import Action
 from policy.batch.volcano.framework.session import Session
@@ -19,7 +19,7 @@ class Shuffle(Action):
         running = [
             task
             for task in session.tasks
-            if task.status is Status.RUNNING and task.job in session.jobs
+            if task.status is TaskStatus.RUNNING and task.job in session.jobs
         ]
         for task in session.dispatch.victims(running):
             session.evicts.append(task.key)

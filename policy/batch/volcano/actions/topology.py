@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policy.batch.model import Status
+from policy.batch.choosing import Chosen
+from policy.batch.model import TaskStatus
+from policy.batch.recording import Choice, ChoiceRule
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.statement import Statement
@@ -62,7 +64,9 @@ class TopologySearch:
         best = min(candidates, key=_rank)
         for victim in best.victims:
             statement.evict(victim, task)
-        return statement.pipeline(task, best.node, best.found.answer)
+        rule = ChoiceRule.FEWEST_LOSSES if len(candidates) > 1 else ChoiceRule.ONLY
+        choice = Choice(rule=rule, nodes=len(candidates))
+        return statement.pipeline(task, Chosen(node=best.node, choice=choice), best.found.answer)
 
     def _minimal(
         self, statement: Statement, task: Task, search: VictimSearch, found: Found, node: int
@@ -89,7 +93,7 @@ class TopologySearch:
             return kept
         finally:
             for victim in gone:
-                if victim.status is Status.RELEASING:
+                if victim.status is TaskStatus.RELEASING:
                     session.restore(victim, before[victim.index])
             session.simulating = False
 

@@ -7,17 +7,19 @@ are looked at again (`policy.batch.classes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from collections.abc import Hashable, Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.batch.classes import Columns
+from policy.batch.choosing import Chosen, best_of, by_name, chosen
+from policy.batch.classes import Columns, class_key, functions_of_all
+from policy.batch.recording import ChoiceRule
 from policy.batch.volcano.framework.dispatch import Dispatch
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.nodes import Floats, Nodes
-from policy.cluster.tables import NOWHERE, Bools, Ints
+from policy.cluster.tables import Bools, Ints
 from policy.filters.base import SUCCESS, UNRESOLVABLE, Codes
 
 _NO: Final = -np.inf
@@ -32,9 +34,15 @@ class NodeAnswers:
         predicates, orders = dispatch.consulted("predicate"), dispatch.consulted("node_order")
         self._predicates = tuple(c.function for c in predicates)
         self._orders = tuple(c.function for c in orders)
-        self._predicates_at = _all(dispatch.hint("predicate_at", c.plugin) for c in predicates)
-        self._passing_keys = _all(dispatch.hint("predicate_class", c.plugin) for c in predicates)
-        self._score_keys = _all(dispatch.hint("node_order_class", c.plugin) for c in orders)
+        self._predicates_at = functions_of_all(
+            dispatch.hint("predicate_at", c.plugin) for c in predicates
+        )
+        self._passing_keys = functions_of_all(
+            dispatch.hint("predicate_class", c.plugin) for c in predicates
+        )
+        self._score_keys = functions_of_all(
+            dispatch.hint("node_order_class", c.plugin) for c in orders
+        )
         every = np.arange(len(nodes.names), dtype=np.int64)
         self._codes = Columns(nodes, self._ask_all, self._ask_some)
         self._rated = Columns(nodes, lambda task: self._rate(task, every), self._rate)
@@ -63,19 +71,21 @@ class NodeAnswers:
         """Reason of the first predicate that rejects -> number of nodes; by number, then name."""
         left = np.ones(len(self._nodes.names), dtype=np.bool_) if among is None else among.copy()
         counts: dict[str, int] = {}
+        for reason, rejects in self.rejecting(task):
+            number = int((rejects & left).sum())
+            if number:
+                counts[reason] = counts.get(reason, 0) + number
+                left &= ~rejects
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def rejecting(self, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Every reason to reject the task, and the nodes that do; shape (nodes,)."""
         for consulted in self._dispatch.consulted("predicate"):
             reasons = self._dispatch.hint("predicate_reasons", consulted.plugin)
-            named = (
-                {consulted.plugin: consulted.function(task) != SUCCESS}
-                if reasons is None
-                else reasons(task)
-            )
-            for reason, rejects in named.items():
-                number = int((rejects & left).sum())
-                if number:
-                    counts[reason] = counts.get(reason, 0) + number
-                    left &= ~rejects
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            if reasons is not None:
+                yield from reasons(task).items()
+            else:
+                yield consulted.plugin, np.asarray(consulted.function(task) != SUCCESS)
 
     # --- scores --------------------------------------------------------------------------------
 
@@ -86,29 +96,38 @@ class NodeAnswers:
             found += order(task, nodes)
         return found
 
-    def best(self, task: Task, nodes: Ints) -> int:
-        """The best of the nodes; of equal ones the first in name order."""
-        if nodes.size == 1:
-            return int(nodes[0])
-        return int(nodes[np.argmax(self.scores(task, nodes))])
+    def scores_by_plugin(self, task: Task, nodes: Ints) -> dict[str, Floats]:
+        """The scores, apart."""
+        orders = self._dispatch.consulted("node_order")
+        return {c.plugin: c.function(task, nodes) for c in orders}
 
-    def best_idle(self, task: Task) -> int | None:
-        """The best node that passes and has idle room, NOWHERE if none.
+    def best(self, task: Task, nodes: Ints) -> Chosen | None:
+        """The best of the nodes, of equal ones the first in name order; None where there is none.
 
-        None where that is not known without looking at all nodes.
+        nodes: in name order.
         """
-        passing, scores = self.class_of(task), _key(self._score_keys, task)
+        if nodes.size <= 1:
+            return by_name(int(nodes[0]), nodes=1) if nodes.size else None
+        scores = self.scores(task, nodes)
+        node = int(nodes[np.argmax(scores)])
+        return chosen(node, nodes, scores, self._nodes.names, tie=ChoiceRule.FIRST_NAME)
+
+    def best_idle(self, task: Task) -> Chosen | None:
+        """The best node that passes and has idle room.
+
+        None where there is none, or where that is not known without looking at all nodes.
+        """
+        passing, scores = self.class_of(task), class_key(self._score_keys, task)
         if passing is None or scores is None:
             return None
         rated = self._rated.of((passing, scores, self._nodes.needs[task.shape]), task)
-        best = int(np.argmax(rated)) if rated.size else NOWHERE
-        return best if best != NOWHERE and rated[best] > _NO else NOWHERE
+        return best_of(rated, self._nodes.names)
 
     # --- asking the plugins --------------------------------------------------------------------
 
     def class_of(self, task: Task) -> Hashable | None:
         """Equal for tasks that predicates do not tell apart; None where that is not known."""
-        return None if self._predicates_at is None else _key(self._passing_keys, task)
+        return None if self._predicates_at is None else class_key(self._passing_keys, task)
 
     def _ask_all(self, task: Task) -> Codes:
         found = np.zeros(len(self._nodes.names), dtype=np.int8)
@@ -127,19 +146,3 @@ class NodeAnswers:
         fits: NDArray[np.bool_] = self._ask_some(task, nodes) == SUCCESS
         fits &= self._nodes.fits_idle(task, nodes)
         return np.where(fits, self.scores(task, nodes), _NO)
-
-
-def _all(functions: Iterable[Callable[..., Any] | None]) -> tuple[Callable[..., Any], ...] | None:
-    """The functions, None where one is missing."""
-    found = tuple(functions)
-    return None if None in found else tuple(f for f in found if f is not None)
-
-
-def _key(
-    keys: tuple[Callable[[Task], Hashable | None], ...] | None, task: Task
-) -> tuple[Hashable, ...] | None:
-    """The task's key of every plugin, None where one gives none."""
-    if keys is None:
-        return None
-    found = tuple(key(task) for key in keys)
-    return None if None in found else found

@@ -10,7 +10,7 @@ Source: Volcano `pkg/scheduler/framework/session_plugins.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key, lru_cache
 from itertools import groupby
@@ -19,6 +19,7 @@ from typing import Any
 from policy.batch.heap import Heap
 from policy.batch.limits import Limit, Rule
 from policy.batch.orders import Order
+from policy.batch.recording import Protection
 from policy.batch.settings import PluginUse
 from policy.batch.volcano.framework.functions import FLAGS, HINTS, KINDS, Consulted, Vote
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
@@ -52,6 +53,10 @@ class Dispatch:
         """Names the functions of a plugin: any of KINDS and HINTS."""
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
+
+    def plugins_with(self, kind: str) -> Collection[str]:
+        """Plugins that registered a function of the kind, switched off or not."""
+        return self._registered[kind].keys()
 
     def arrange(self) -> None:
         """Puts the functions that are registered by now in the order of the tiers."""
@@ -182,6 +187,16 @@ class Dispatch:
             if victims:
                 return Victims(tasks=victims, tier=tier, spared=spared)
         return Victims(tasks=[], tier=-1, spared=spared)
+
+    def protections(
+        self, kind: str, claimant: Task, tasks: list[Task], said: Victims
+    ) -> tuple[Protection, ...]:
+        """The limits, with numbers, for which plugins spared some of the tasks."""
+        found: list[Protection] = []
+        for plugin in said.spared:
+            limits = self.hint(f"{kind}_limits", plugin)
+            found += () if limits is None else limits(claimant, tasks)
+        return tuple(found)
 
     def victims(self, tasks: list[Task]) -> list[Task]:
         """Tasks that plugins want gone, whoever waits: those of the first tier that names any."""

@@ -34,6 +34,7 @@ KINDS: Final = frozenset(FLAGS) | UNFLAGGED
 
 HINTS: Final = frozenset(
     {"predicate_class", "predicate_at", "predicate_reasons", "node_order_class"}
+    | {"preemptable_limits", "reclaimable_limits"}
 )
 """Functions that spare work or explain, and decide nothing."""
 

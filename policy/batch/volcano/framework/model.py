@@ -13,14 +13,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from policy.batch.model import HOLDING, READY, VALID, Status
+from policy.batch.model import HOLDING, READY, VALID, TaskStatus
 from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract, total
 from policy.cluster.objects import Pod, PodGroup, Queue
 
 OPEN: Final = "Open"
 ROOT: Final = "root"
 
-SCHEDULED: Final = frozenset({Status.RUNNING, Status.BOUND, Status.FAILED, Status.SUCCEEDED})
+SCHEDULED: Final = frozenset(
+    {TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED}
+)
 """Statuses of tasks that have been placed, whatever became of them."""
 
 
@@ -53,7 +55,7 @@ class Task(Struct, kw_only=True, eq=False, gc=False):
     gated: bool
     revocable: bool  #: may use nodes of a revocable zone
     pod: Pod
-    status: Status
+    status: TaskStatus
     node: str
 
 
@@ -80,14 +82,14 @@ class Job:
     allocated: Amount = field(default_factory=nothing)  #: of tasks in allocated statuses
     #: roles of which a task found no node in this session, and tasks of which that is known
     failed_roles: set[str] = field(default_factory=set)
-    _by_status: dict[Status, dict[str, Task]] = field(default_factory=dict)
+    _by_status: dict[TaskStatus, dict[str, Task]] = field(default_factory=dict)
 
     def add(self, task: Task) -> None:
         self.tasks[task.uid] = task
         self._by_status.setdefault(task.status, {})[task.uid] = task
         self._count(task, task.status, 1)
 
-    def move(self, task: Task, status: Status) -> None:
+    def move(self, task: Task, status: TaskStatus) -> None:
         """Gives a task of the job another status."""
         del self._by_status[task.status][task.uid]
         self._count(task, task.status, -1)
@@ -95,25 +97,25 @@ class Job:
         self._by_status.setdefault(status, {})[task.uid] = task
         self._count(task, status, 1)
 
-    def _count(self, task: Task, status: Status, by: int) -> None:
+    def _count(self, task: Task, status: TaskStatus, by: int) -> None:
         if status in READY:
             self.ready += by
             if status in HOLDING:
                 (add if by > 0 else subtract)(self.allocated, task.request)
-        elif status is Status.PIPELINED:
+        elif status is TaskStatus.PIPELINED:
             self.waiting += by
-        elif status is Status.PENDING and task.best_effort:
+        elif status is TaskStatus.PENDING and task.best_effort:
             self.idlers += by
 
-    def count(self, *statuses: Status) -> int:
+    def count(self, *statuses: TaskStatus) -> int:
         return sum(len(self._by_status.get(s, ())) for s in statuses)
 
-    def having(self, status: Status) -> list[Task]:
+    def having(self, status: TaskStatus) -> list[Task]:
         """Tasks of a status, in order of uid."""
         found = self._by_status.get(status)
         return sorted(found.values(), key=lambda t: t.uid) if found else []
 
-    def in_statuses(self, statuses: Iterable[Status]) -> Iterator[Task]:
+    def in_statuses(self, statuses: Iterable[TaskStatus]) -> Iterator[Task]:
         for status in statuses:
             yield from self._by_status.get(status, {}).values()
 
@@ -159,11 +161,11 @@ class Job:
         return self._roles_reach(self._ready_tasks())
 
     def roles_pipelined(self) -> bool:
-        waiting = self.in_statuses({Status.PIPELINED})
+        waiting = self.in_statuses({TaskStatus.PIPELINED})
         return self._roles_reach([*self._ready_tasks(), *waiting])
 
     def _ready_tasks(self) -> list[Task]:
-        idle = [t for t in self.in_statuses({Status.PENDING}) if t.best_effort]
+        idle = [t for t in self.in_statuses({TaskStatus.PENDING}) if t.best_effort]
         return [*self.in_statuses(READY), *idle]
 
     def _roles_reach(self, tasks: Iterable[Task]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.nodes import Refusal
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.resources import EPSILON, Amount
@@ -34,7 +34,7 @@ class Held(Struct, kw_only=True, eq=False, gc=False):
     """A task on a node, under the status with which it was added."""
 
     task: Task
-    status: Status
+    status: TaskStatus
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -74,7 +74,7 @@ class Nodes:
         task.node = name
         self.held[i][task.key] = Held(task=task, status=task.status)
         self.place[task.index] = i
-        self.running[task.index] = task.status in {Status.RUNNING, Status.BOUND}
+        self.running[task.index] = task.status in {TaskStatus.RUNNING, TaskStatus.BOUND}
         return None
 
     def remove(self, i: int, task: Task) -> None:
@@ -91,15 +91,15 @@ class Nodes:
         self.remove(i, task)
         self.add(i, task)
 
-    def _charge(self, i: int, task: Task, status: Status, sign: float) -> None:
+    def _charge(self, i: int, task: Task, status: TaskStatus, sign: float) -> None:
         for row, value in self.needs[task.shape]:
             amount = sign * value
-            if status is Status.PIPELINED:
+            if status is TaskStatus.PIPELINED:
                 self.future[row, i] -= amount
                 continue
             self.idle[row, i] -= amount
             self.used[row, i] += amount
-            if status is Status.RELEASING:
+            if status is TaskStatus.RELEASING:
                 self.releasing[row, i] += amount
             else:
                 self.future[row, i] -= amount

@@ -7,13 +7,13 @@ actions of the rules, and closed; nothing outside of it is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from policy.batch.figures import Figures
 from policy.batch.limits import Limit
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.nodes import Crash, Refusal
 from policy.batch.recording import Operation, Recorder
 from policy.batch.rules import BatchRules
@@ -24,6 +24,11 @@ from policy.batch.volcano.framework.resources import Amount, add, nothing
 from policy.batch.volcano.framework.world import World, by_resource, load
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
+
+if TYPE_CHECKING:
+    from policy.batch.volcano.framework.victims import VictimSearch
+
+Watch: TypeAlias = "Callable[[Task, VictimSearch | None], None]"
 
 Event: TypeAlias = Callable[[Task], None]
 
@@ -53,6 +58,8 @@ class Session:
         self.unready: list[str] = []
         #: does a search try out evictions that it takes back?
         self.simulating = False
+        #: called with a task, and the search where it may evict, before a place is looked for
+        self.watch: Watch | None = None
         #: task -> nodes on which no eviction helps it, as allocate found
         self.unresolvable: dict[int, Bools] = {}
         #: (pods of the snapshot,) node of each pod as filters and scorers see them
@@ -116,7 +123,12 @@ class Session:
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
 
-    def requests_of(self, statuses: Container[Status]) -> dict[str, Amount]:
+    def watched(self, task: Task, search: VictimSearch | None = None) -> None:
+        """An action is about to look for a place for the task."""
+        if self.watch is not None:
+            self.watch(task, search)
+
+    def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Amount]:
         """Queue -> what tasks of its jobs in the statuses ask for; queues without jobs left out."""
         found: dict[str, Amount] = {job.queue: nothing() for job in self.jobs.values()}
         counts: dict[tuple[int, int], int] = {}
@@ -140,7 +152,7 @@ class Session:
 
     # --- operations ----------------------------------------------------------------------------
 
-    def _move(self, task: Task, status: Status) -> None:
+    def _move(self, task: Task, status: TaskStatus) -> None:
         job = self.jobs[task.job]
         job.move(task, status)
         self.dispatch.forget(task, job, self.queues[job.queue])
@@ -157,30 +169,30 @@ class Session:
         job = self.jobs[task.job]
         self.dispatch.forget(task, job, self.queues[job.queue])
 
-    def put(self, task: Task, node: int, status: Status) -> Refusal | None:
+    def put(self, task: Task, node: int, status: TaskStatus) -> Refusal | None:
         """Gives a waiting task a place; where the node refuses it, nothing has changed."""
         self._move(task, status)
         refusal = self.nodes.add(node, task)
         if refusal is not None:
-            self._move(task, Status.PENDING)
+            self._move(task, TaskStatus.PENDING)
             return refusal
         self._allocate_event(task)
         return None
 
     def withdraw(self, task: Task) -> None:
         """Takes a task off its node: it waits again, and may go to any node."""
-        self._move(task, Status.PENDING)
+        self._move(task, TaskStatus.PENDING)
         self.nodes.remove(self.nodes.index[task.node], task)
         self._deallocate_event(task)
         task.node = ""
 
     def release(self, victim: Task) -> None:
         """What an eviction changes inside the session."""
-        self._move(victim, Status.RELEASING)
+        self._move(victim, TaskStatus.RELEASING)
         self.nodes.update(self.nodes.index[victim.node], victim)
         self._deallocate_event(victim)
 
-    def restore(self, victim: Task, status: Status = Status.RUNNING) -> None:
+    def restore(self, victim: Task, status: TaskStatus = TaskStatus.RUNNING) -> None:
         """Takes an eviction back. status: Running also where the task was only bound."""
         self._move(victim, status)
         self.nodes.update(self.nodes.index[victim.node], victim)
@@ -190,4 +202,4 @@ class Session:
         """Sends a placed task to its node."""
         self.binds[task.key] = task.node
         self.recorder.operation(Operation.BIND, task, task.node)
-        self._move(task, Status.BINDING)
+        self._move(task, TaskStatus.BINDING)

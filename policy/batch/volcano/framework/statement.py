@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policy.batch.model import Status
-from policy.batch.recording import NodeAnswer, Operation, Outcome, Rejection
+from policy.batch.choosing import Chosen
+from policy.batch.model import TaskStatus
+from policy.batch.recording import NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.volcano.framework.model import Job, Task
 
 if TYPE_CHECKING:
@@ -46,31 +47,32 @@ class Statement:
         self._session.release(victim)
         self._done.append(_Done(Operation.EVICT, victim, position))
 
-    def pipeline(self, task: Task, node: int, answer: NodeAnswer | None = None) -> bool:
+    def pipeline(self, task: Task, chosen: Chosen, answer: NodeAnswer | None = None) -> bool:
         """Promises the task room of a node; False where the node refuses it."""
-        return self._put(Operation.PIPELINE, Status.PIPELINED, task, node, answer)
+        return self._put(Operation.PIPELINE, TaskStatus.PIPELINED, task, chosen, answer)
 
-    def allocate(self, task: Task, node: int) -> bool:
+    def allocate(self, task: Task, chosen: Chosen) -> bool:
         """Gives the task idle room of a node; False where the node refuses it."""
-        return self._put(Operation.ALLOCATE, Status.ALLOCATED, task, node, None)
+        return self._put(Operation.ALLOCATE, TaskStatus.ALLOCATED, task, chosen, None)
 
     def _put(
         self,
         operation: Operation,
-        status: Status,
+        status: TaskStatus,
         task: Task,
-        node: int,
+        chosen: Chosen,
         answer: NodeAnswer | None,
     ) -> bool:
         session = self._session
-        refusal = session.put(task, node, status)
+        refusal = session.put(task, chosen.node, status)
         position = session.recorder.operation(
             operation,
             task,
-            session.nodes.names[node],
+            session.nodes.names[chosen.node],
             statement=self.id,
             refusal=refusal,
             answer=answer,
+            choice=chosen.choice,
         )
         if refusal is not None:
             self._undone.append(position)
@@ -97,7 +99,7 @@ class Statement:
                 session.restore(done.task)
             else:
                 session.withdraw(done.task)
-            session.recorder.outcome(done.position, Outcome.DISCARDED)
+            session.recorder.outcome(done.position, StepOutcome.DISCARDED)
             self._undone.append(done.position)
 
     # --- ending --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from policy.batch.heap import Heap
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.recording import NodeAnswer, Reason, Rejection
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.resources import EPSILON
@@ -75,7 +75,9 @@ class VictimSearch:
     def potential(self, node: int) -> list[Task]:
         """Tasks of the node that the plugins are asked about, in order of namespace/name."""
         session = self._session
-        statuses = {Status.RUNNING, Status.BOUND} if self._bound_too else {Status.RUNNING}
+        statuses = (
+            {TaskStatus.RUNNING, TaskStatus.BOUND} if self._bound_too else {TaskStatus.RUNNING}
+        )
         only_idlers = self._bound_too and self._claimant.best_effort
         return [
             task
@@ -109,6 +111,7 @@ class VictimSearch:
             victims=tuple(t.key for t in said.tasks),
             verdict=verdict,
             tier=said.tier,
+            protections=session.dispatch.protections(self._kind, self._claimant, potential, said),
         )
         return Found(victims=said.tasks, enough=enough, answer=answer)
 

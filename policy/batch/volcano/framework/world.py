@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from policy.batch.model import OVER, Status, status_of
+from policy.batch.model import OVER, TaskStatus, status_of
 from policy.batch.notes import Note, Oddity
 from policy.batch.plugins.base import go_boolean
+from policy.batch.priority_classes import GroupPriorities
 from policy.batch.settings import Naming
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.model import OPEN, ROOT, BatchQueue, Job, Task
@@ -28,7 +29,6 @@ from policy.cluster.objects import (
     ObjectMeta,
     Pod,
     PodGroup,
-    PriorityClass,
     Queue,
     QueueSpec,
 )
@@ -262,14 +262,7 @@ def _of_session(
     queues: Mapping[str, BatchQueue],
     notes: list[Note],
 ) -> tuple[dict[str, Job], list[Job]]:
-    classes: dict[str, int] = {}
-    default = 0
-    if naming.priority_classes:
-        for name, obj in sorted(snapshot.of_kind("PriorityClass").items()):
-            assert isinstance(obj, PriorityClass)
-            classes[name] = obj.value
-            if obj.global_default:
-                default = obj.value
+    priorities = GroupPriorities.of(snapshot, naming)
     inside: dict[str, Job] = {}
     outside: list[Job] = []
     for uid, job in jobs.items():
@@ -278,7 +271,7 @@ def _of_session(
             outside.append(job)
             continue
         assert job.group is not None
-        job.priority = classes.get(job.group.spec.priority_class_name, default)
+        job.priority = priorities.priority(job.group.spec.priority_class_name)
         job.index = len(inside)
         inside[uid] = job
     return inside, outside
@@ -339,9 +332,9 @@ def _place(nodes: Nodes, tasks: Sequence[Task], notes: list[Note]) -> None:
     at = np.array(where, dtype=np.int64)
     indices = np.array([t.index for t in placed], dtype=np.int64)
     shape = np.array([t.shape for t in placed], dtype=np.int64)
-    leaving = np.array([t.status is Status.RELEASING for t in placed], dtype=np.bool_)
+    leaving = np.array([t.status is TaskStatus.RELEASING for t in placed], dtype=np.bool_)
     nodes.place[indices] = at
-    nodes.running[indices] = [t.status in {Status.RUNNING, Status.BOUND} for t in placed]
+    nodes.running[indices] = [t.status in {TaskStatus.RUNNING, TaskStatus.BOUND} for t in placed]
     by_shape = by_resource(nodes)
     size = len(nodes.names)
     for row in range(len(nodes.resources)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from policy.batch.figures import QueueFigures
 from policy.batch.limits import Limit, Rule
-from policy.batch.model import HOLDING, Status
+from policy.batch.model import HOLDING, TaskStatus
+from policy.batch.recording import Protection
 from policy.batch.resources import Resource
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
@@ -15,7 +17,10 @@ from policy.batch.volcano.framework.model import BatchQueue, Job, Task
 from policy.batch.volcano.framework.resources import UNLIMITED, Amount, nothing
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.inqueue import less_gated, reserved_at_open
-from policy.cluster.requests import CPU, MEMORY
+from policy.cluster.requests import CPU, MEMORY, PODS
+
+Spared: TypeAlias = Callable[[], Limit]
+"""Makes the limit that spares a task, as things are while the task is judged."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +62,18 @@ class Account:
             allowed=dict(allowed),
         )
 
+    def protects(self, rule: Rule, allowed: Amount, held: Amount, task: Task, plugin: str) -> Limit:
+        """The limit that spares a task of the queue. held: by the queue, the task counted."""
+        return Limit(
+            plugin=plugin,
+            rule=rule,
+            subject=self.queue.name,
+            exceeded=tuple(n for n in resources.names(task.request) if n != PODS),
+            asked=dict(task.request),
+            used=dict(held),
+            allowed=dict(allowed),
+        )
+
     def entry_limit(self, least: Amount, plugin: str) -> Limit | None:
         """What keeps a group with these minimum resources out of the queue."""
         used = resources.minus(resources.plus(self.allocated, self.inqueue), self.elastic)
@@ -83,7 +100,7 @@ def accounts_of(session: Session, queues: Iterable[str]) -> dict[str, Account]:
     """What the jobs of the queues hold, ask for and have reserved; in order of name."""
     accounts = {name: Account(session.queues[name]) for name in sorted(queues)}
     holding = session.requests_of(HOLDING)
-    pending = session.requests_of({Status.PENDING})
+    pending = session.requests_of({TaskStatus.PENDING})
     for name, account in accounts.items():
         if name in holding:
             resources.add(account.allocated, holding[name])
@@ -103,6 +120,11 @@ def reserve(account: Account, job: Job) -> None:
     """Notes that the job was let into its queue."""
     if job.least is not None:
         resources.add(account.inqueue, less_gated(job))
+
+
+def protections(judged: Iterable[tuple[Task, Spared | None]]) -> list[Protection]:
+    """Of tasks of which it was said whether they may go: those that are spared."""
+    return [Protection(task=t.key, limit=spared()) for t, spared in judged if spared is not None]
 
 
 def vote(limit: Limit | None) -> Vote | Limit:

@@ -13,7 +13,7 @@ from policy.batch.plugins.base import go_boolean
 from policy.batch.volcano.framework.functions import HIERARCHY
 from policy.batch.volcano.framework.session import Session
 
-Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str] | type[dict]  # type: ignore[type-arg]
+Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str] | type[dict[str, object]]
 
 
 class Arguments(dict[str, str]):

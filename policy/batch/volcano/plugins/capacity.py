@@ -8,17 +8,18 @@ Source: Volcano `pkg/scheduler/plugins/capacity`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import ClassVar
 
 from policy.batch.limits import Limit, Rule
+from policy.batch.recording import Protection
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
 from policy.batch.volcano.framework.resources import Amount
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins import accounts as of_queues
-from policy.batch.volcano.plugins.accounts import Account
+from policy.batch.volcano.plugins.accounts import Account, Spared
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.batch.volcano.plugins.queue_tree import QueueTree
 from policy.cluster.requests import PODS
@@ -53,6 +54,7 @@ class Capacity(Plugin):
             allocatable=self.allocatable,
             preemptive=self.preemptive,
             reclaimable=self.reclaimable,
+            reclaimable_limits=self.reclaimable_limits,
             job_enqueueable=self.job_enqueueable,
             job_enqueued=self.job_enqueued,
         )
@@ -174,14 +176,22 @@ class Capacity(Plugin):
     # --- victims -------------------------------------------------------------------------------
 
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        return [task for task, spared in self._judged(reclaimer, tasks) if spared is None]
+
+    def reclaimable_limits(self, reclaimer: Task, tasks: list[Task]) -> list[Protection]:
+        return of_queues.protections(self._judged(reclaimer, tasks))
+
+    def _judged(self, reclaimer: Task, tasks: list[Task]) -> Iterator[tuple[Task, Spared | None]]:
+        """Each task in victim order, after those before it that may go; with what spares it."""
         if self._tree is not None and self._tree.broken is not None:
-            return []
+            broken = Limit(plugin=self.name, rule=Rule.HIERARCHY, subject=self._tree.broken)
+            yield from ((task, lambda: broken) for task in tasks)
+            return
         session = self._session
         left: dict[str, Amount] = {}
         ordered = session.dispatch.in_victim_order(
             tasks, reclaimer, jobs=session.jobs, queues=session.queues
         )
-        victims = []
         while ordered:
             task = ordered.pop()
             queue = session.jobs[task.job].queue
@@ -190,39 +200,51 @@ class Capacity(Plugin):
                 involved += self._tree.above(queue)
             for name in involved:
                 left.setdefault(name, dict(self._accounts[name].allocated))
-            if self._may_go(reclaimer, task, queue, left):
+            spared = self._spares(reclaimer, task, queue, left)
+            if spared is None:
                 for name in involved:
                     resources.subtract(left[name], task.request)
-                victims.append(task)
-        return victims
+            yield task, spared
 
-    def _may_go(self, reclaimer: Task, task: Task, queue: str, left: Mapping[str, Amount]) -> bool:
-        """left: queue -> what it holds without the victims so far."""
-        if not _overlap(task.request, reclaimer.request, pods=False):
-            return False
-        account = self._accounts[queue]
-        if not resources.less_equal(account.guarantee, resources.minus(left[queue], task.request)):
-            return False
-        if not _above_deserved(account, left[queue], task):
-            return False
-        return self._level == 0 or self._spared_by_no_ancestor(reclaimer, task, queue, left)
-
-    def _spared_by_no_ancestor(
+    def _spares(
         self, reclaimer: Task, task: Task, queue: str, left: Mapping[str, Amount]
-    ) -> bool:
+    ) -> Spared | None:
+        """What spares a task, None where it may go.
+
+        left: queue -> what it holds without the victims so far.
+        """
+        account, held = self._accounts[queue], left[queue]
+        if not _overlap(task.request, reclaimer.request, pods=False):
+            rule, allowed = Rule.FREES_NOTHING, reclaimer.request
+        elif not resources.less_equal(account.guarantee, resources.minus(held, task.request)):
+            rule, allowed = Rule.GUARANTEE, account.guarantee
+        elif not _above_deserved(account, held, task):
+            rule, allowed = Rule.AT_DESERVED, account.deserved
+        elif self._level == 0:
+            return None
+        else:
+            return self._spared_by_ancestor(reclaimer, task, queue, left)
+        return partial(account.protects, rule, allowed, held, task, self.name)
+
+    def _spared_by_ancestor(
+        self, reclaimer: Task, task: Task, queue: str, left: Mapping[str, Amount]
+    ) -> Spared | None:
         assert self._tree is not None
         own = self._session.jobs[reclaimer.job].queue
         theirs, ours = (self._tree.ancestors(q)[: self._level] for q in (queue, own))
         if not _overlap(task.request, self._accounts[queue].deserved, pods=True):
             shared = {a for a in theirs if a in ours and a != self._tree.root}
             if shared and not _overlap(reclaimer.request, self._accounts[own].deserved, pods=False):
-                return False
+                nearest = next(name for name in theirs if name in shared)
+                return partial(Limit, plugin=self.name, rule=Rule.SHARED_ANCESTOR, subject=nearest)
         for depth, name in enumerate(theirs):
             if name == self._tree.root or (depth < len(ours) and ours[depth] == name):
                 continue
-            if not _above_deserved(self._accounts[name], left[name], task):
-                return False
-        return True
+            above = self._accounts[name]
+            if not _above_deserved(above, left[name], task):
+                rule, allowed = Rule.AT_DESERVED, above.deserved
+                return partial(above.protects, rule, allowed, left[name], task, self.name)
+        return None
 
     # --- events --------------------------------------------------------------------------------
 

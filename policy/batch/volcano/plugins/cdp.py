@@ -5,7 +5,7 @@ Source: Volcano `pkg/scheduler/plugins/cdp` (cooldown protection).
 
 from __future__ import annotations
 
-from policy.batch.model import Status
+from policy.batch.model import TaskStatus
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.spans import milliseconds
@@ -28,7 +28,7 @@ class Cdp(Plugin):
         return [task for task in tasks if not self._cools(task)]
 
     def _cools(self, task: Task) -> bool:
-        if task.status is not Status.RUNNING:
+        if task.status is not TaskStatus.RUNNING:
             return False
         span = milliseconds(annotation_or_label(task.pod.metadata, COOLDOWN) or "")
         if span is None:

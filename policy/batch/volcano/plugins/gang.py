@@ -5,7 +5,7 @@ Victims are counted as they are accepted, so together they never take a job belo
 
 from __future__ import annotations
 
-from policy.batch.model import VALID, Status
+from policy.batch.model import VALID, TaskStatus
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import SCHEDULED, Job, Task
 from policy.batch.volcano.framework.session import Session
@@ -54,6 +54,6 @@ class Gang(Plugin):
 
 def _only_leaves(job: Job) -> bool:
     """Was the job complete, and is it just that its tasks are going?"""
-    leaving = sum(bool(t.node) for t in job.in_statuses({Status.RELEASING}))
-    waits = job.count(Status.PENDING, Status.PIPELINED)
+    leaving = sum(bool(t.node) for t in job.in_statuses({TaskStatus.RELEASING}))
+    waits = job.count(TaskStatus.PENDING, TaskStatus.PIPELINED)
     return bool(leaving) and not waits and job.count(*SCHEDULED) + leaving >= job.minimum

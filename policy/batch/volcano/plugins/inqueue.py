@@ -5,7 +5,7 @@ Source: Volcano `JobInfo.GetMinResources`, `DeductSchGatedResources`.
 
 from __future__ import annotations
 
-from policy.batch.model import HOLDING, Status
+from policy.batch.model import HOLDING, TaskStatus
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.model import Job, Phase
 from policy.batch.volcano.framework.resources import Amount
@@ -14,7 +14,7 @@ from policy.batch.volcano.framework.resources import Amount
 def less_gated(job: Job) -> Amount:
     """The group's minimum resources without what its gated tasks ask for, not below 0."""
     assert job.least is not None
-    gated = resources.total(t.request for t in job.in_statuses({Status.PENDING}) if t.gated)
+    gated = resources.total(t.request for t in job.in_statuses({TaskStatus.PENDING}) if t.gated)
     return resources.exceeded(job.least, gated)
 
 

@@ -6,16 +6,18 @@ start, in every dimension; what a queue is guaranteed it deserves in any case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from policy.batch.limits import Limit, Rule
+from policy.batch.recording import Protection
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
 from policy.batch.volcano.framework.resources import Amount, nothing
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins import accounts as of_queues
-from policy.batch.volcano.plugins.accounts import Account
+from policy.batch.volcano.plugins.accounts import Account, Spared
 from policy.batch.volcano.plugins.base import Plugin
 
 _ROUNDS = 1000
@@ -48,6 +50,7 @@ class Proportion(Plugin):
             allocatable=lambda queue, task: self._may_take(queue, task.request),
             preemptive=lambda queue, tasks: self._may_take(queue, of_queues.sum_of(tasks)),
             reclaimable=self.reclaimable,
+            reclaimable_limits=self.reclaimable_limits,
             job_enqueueable=self.job_enqueueable,
             job_enqueued=lambda job: of_queues.reserve(self._accounts[job.queue], job),
         )
@@ -106,15 +109,26 @@ class Proportion(Plugin):
         return of_queues.closed(queue, self.name) or account.beyond_deserved(request, self.name)
 
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        return [task for task, spared in self._judged(tasks) if spared is None]
+
+    def reclaimable_limits(self, reclaimer: Task, tasks: list[Task]) -> list[Protection]:
+        return of_queues.protections(self._judged(tasks))
+
+    def _judged(self, tasks: list[Task]) -> Iterator[tuple[Task, Spared | None]]:
+        """Each task in turn, after those before it that may go; with the limit that spares it."""
         left: dict[str, Amount] = {}
-        victims = []
         for task in tasks:
             account = self._account_of(task)
             rest = left.setdefault(account.queue.name, dict(account.allocated))
-            if not resources.less_equal(rest, account.deserved):
+            if resources.less_equal(rest, account.deserved):
+                allowed = account.deserved
+                yield (
+                    task,
+                    partial(account.protects, Rule.AT_DESERVED, allowed, rest, task, self.name),
+                )
+            else:
                 resources.subtract(rest, task.request)
-                victims.append(task)
-        return victims
+                yield task, None
 
     def job_enqueueable(self, job: Job) -> Vote | Limit:
         account = self._accounts[job.queue]

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from policy.batch.model import OVER, Status
+from policy.batch.model import OVER, TaskStatus
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import Job, Task
 from policy.batch.volcano.framework.nodes import Floats
@@ -62,7 +62,7 @@ class Tdm(Plugin):
             victims=self.victims,
             job_order=lambda job: job.preemptable,
             job_pipelined=self.job_pipelined,
-            job_starving=lambda job: not job.preemptable and bool(job.count(Status.PENDING)),
+            job_starving=lambda job: not job.preemptable and bool(job.count(TaskStatus.PENDING)),
         )
 
     def _every(self) -> Ints:
@@ -86,7 +86,7 @@ class Tdm(Plugin):
             task
             for task in tasks
             if task.preemptable
-            and task.status is Status.RUNNING
+            and task.status is TaskStatus.RUNNING
             and not self._zones[nodes.index[task.node]]
         ]
         return self._within_budgets(found)
@@ -133,7 +133,7 @@ def _budget(job: Job) -> int:
     """How many of the job's tasks may go at once."""
     assert job.group is not None
     annotations = job.group.metadata.annotations or {}
-    running = job.count(Status.RUNNING)
+    running = job.count(TaskStatus.RUNNING)
     if annotations.get(_MAX_UNAVAILABLE):
         gone = len(job.tasks) - job.count(*OVER) - running
         return max(0, _number(annotations[_MAX_UNAVAILABLE], len(job.tasks)) - gone)

@@ -1,60 +1,17 @@
-"""Map over parts: the same work on many independent pieces, here or in several processes.
-
-A part is whatever the work takes, and each gives one result. Results come in the order of the parts
-however many do the work. A process that is ended from outside is replaced, and its part done again;
-where the work raises, its error is raised here as it was there.
-"""
+"""Parts done by processes that are started here and end with the iteration."""
 
 from __future__ import annotations
 
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any
 
+from policy.parts.work import AHEAD, ATTEMPTS, Work, WorkerLost
 from policy.workers import collect_seldom, without_interrupt
-
-Part = TypeVar("Part")
-Result = TypeVar("Result")
-PartOf = TypeVar("PartOf", contravariant=True)
-ResultOf = TypeVar("ResultOf", covariant=True)
-
-_ATTEMPTS: Final = 3
-_AHEAD: Final = 3
-"""Parts per process that may be done before the one whose result is wanted next."""
-
-
-class Work(Protocol[PartOf, ResultOf]):
-    """Picklable; what it opens serves all parts that one process does."""
-
-    def open(self) -> AbstractContextManager[Callable[[PartOf], ResultOf]]: ...
-
-
-class WorkerLost(Exception):  # told to people in the words of its message
-    """A part was lost with the process that did it, again and again."""
-
-
-def map_parts(
-    work: Work[Part, Result], parts: Iterable[Part], *, jobs: int = 1
-) -> Iterator[Result]:
-    """One result per part, in the order of the parts.
-
-    jobs: how many processes do the work; 1: this one. Raises what the work raises; WorkerLost where
-    a part's process was ended from outside three times. Whoever stops iterating ends the processes.
-    """
-    if jobs <= 1:
-        with work.open() as do:
-            for part in parts:
-                yield do(part)
-        return
-    pool = _Pool(work, jobs)
-    try:
-        yield from pool.results(iter(parts))
-    finally:
-        pool.close()
 
 
 class _Worker:
@@ -75,7 +32,9 @@ class _Worker:
         self.pipe.close()
 
 
-class _Pool:
+class Pool:
+    """Processes that do parts; one that is ended from outside is replaced."""
+
     def __init__(self, work: Work[Any, Any], jobs: int) -> None:
         self._work = work
         self._jobs = jobs
@@ -87,6 +46,7 @@ class _Pool:
         self._taken = 0
 
     def results(self, parts: Iterator[Any]) -> Iterator[Any]:
+        """One per part, in their order."""
         wanted = 0
         more = True
         while True:
@@ -109,11 +69,12 @@ class _Pool:
                 self._receive()
 
     def close(self) -> None:
+        """End every process, whatever it does."""
         for worker in self._workers:
             worker.end()
 
     def _has_room(self, wanted: int) -> bool:
-        return self._taken - wanted < self._jobs * _AHEAD
+        return self._taken - wanted < self._jobs * AHEAD
 
     def _hand_out(self) -> None:
         while self._again:
@@ -133,7 +94,7 @@ class _Pool:
         """Wait until a process has done its part, failed, or is gone."""
         busy = {worker.pipe: worker for worker in self._workers if worker.number >= 0}
         for ready in wait(list(busy)):
-            worker = busy[ready]  # type: ignore[index]
+            worker = busy[ready]  # type: ignore[index]  # `wait` gives back the pipes that it got
             try:
                 kind, content = worker.pipe.recv()
             except (EOFError, ConnectionResetError):
@@ -148,15 +109,15 @@ class _Pool:
     def _lost(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.end()
-        if self._attempts[worker.number] == _ATTEMPTS:
+        if self._attempts[worker.number] == ATTEMPTS:
             raise WorkerLost(
-                f"a process was ended from outside {_ATTEMPTS} times while it did the same part"
+                f"a process was ended from outside {ATTEMPTS} times while it did the same part"
             )
         self._again.appendleft(worker.number)
 
 
 def _serve(pipe: Connection, work: Work[Any, Any]) -> None:
-    """What a process does: part after part, until nobody gives it any."""
+    """What a process does: part after part, as long as it gets any."""
     collect_seldom()
     try:
         with work.open() as do:
