@@ -115,7 +115,7 @@ class Column:
 
     name: str
     dtype: type
-    of: Callable[[Pod, Pools], int]
+    of: Callable[[Pod, Pools], int | str]
     #: value in the row of a removed pod
     gone: int = NOWHERE
     #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
@@ -277,7 +277,7 @@ def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[An
     return np.array(values_of(column, pods, pools), dtype=column.dtype)
 
 
-def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int]:
+def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:
     """The column for the given pods, one after the other."""
     of, gone = column.of, column.gone
     return [gone if pod is None else of(pod, pools) for pod in pods]

@@ -38,6 +38,8 @@ PAGES = (
     "/environments/prod",
     "/environments/staging",
     "/sql?saved=who-preempts-whom",
+    "/simulations",
+    "/api",
 )
 
 
