@@ -219,7 +219,10 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
         eligible=asked.eligible,
         rejected=rejected,
         filter_statuses=filtered.statuses,
-        rules=(asked.fired, *asked.without_value, *found.fired),
+        rules=(
+            *(asked.fired, *asked.without_value, *found.fired),
+            *(placement.without_value if placement is not None else ()),
+        ),
         potential_nodes=context.names_of(found.potential),
         sampling=found.sampling,
         dry_run_statuses=found.statuses,

@@ -309,6 +309,9 @@ class _Linter:
         for criterion in self.rules.ranking:
             if not criterion.why:
                 yield self._no_why(criterion.id)
+        for use in self.rules.scoring:
+            if use.expression is not None and not use.why:
+                yield self._no_why(use.name)
 
     def _no_why(self, rule: str) -> LintWarning:
         return self._warn(
@@ -353,6 +356,9 @@ def _named_expressions(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
         if rule.when is not None:
             yield rule.id, rule.when
     yield from _order_keys(rules)
+    for use in rules.scoring:
+        if use.expression is not None:
+            yield use.name, use.expression
 
 
 def _every_rule(rules: RuleSet) -> Iterator[Rule]:

@@ -32,6 +32,7 @@ ORDER_KEY = frozenset(
         ValueType.BOOL,
     }
 )
+SCORE = frozenset({ValueType.BOOL, ValueType.INT})
 RANKING_KEY = frozenset({ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
 
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
