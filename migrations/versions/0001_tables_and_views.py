@@ -642,6 +642,20 @@ def create_audit() -> None:
         Index(None, "rule_set_id"),
     )
     table(
+        "schedulers",
+        identity(),
+        int64("environment_id", ForeignKey("environments.id")),
+        text("profile"),
+        int64("rule_set_id", ForeignKey("rule_sets.id"), nullable=True),
+        millis("at_ms"),
+        text("actor"),
+        text("source"),
+        json("notices"),
+        *written_by(),
+        Index(None, "environment_id", "id"),
+        Index(None, "rule_set_id"),
+    )
+    table(
         "sessions",
         identity(),
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -728,6 +742,7 @@ def create_audit() -> None:
         int64("observation_id", ForeignKey("observations.id"), nullable=True),
         int64("gap_id", ForeignKey("gaps.id"), nullable=True),
         int64("simulation_id", ForeignKey("simulations.id"), nullable=True),
+        int64("scheduler_id", ForeignKey("schedulers.id"), nullable=True),
         text("subject_digest"),
         text("rows_digest"),
         millis("at_ms"),
@@ -783,6 +798,7 @@ TABLES = (
     "decision_outcomes",
     "environments",
     "activations",
+    "schedulers",
     "sessions",
     "session_steps",
     "prunings",

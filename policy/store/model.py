@@ -350,6 +350,25 @@ class EnvironmentRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerRow:
+    """What one profile of an environment's own scheduler runs."""
+
+    id: int
+    environment: str
+    cluster: str
+    profile: str  #: its `schedulerName`
+    rule_set: str  #: "" where the rule set of the server's version counts again
+    rule_set_digest: str
+    at_ms: int
+    actor: str  #: who claimed to
+    source: str  #: file that the configuration was read from
+    notices: tuple[str, ...]  #: what of the file the rule set does not model
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStep:
     """One operation of a batch session, in the order in which it was done."""
 

@@ -31,6 +31,7 @@ LOADED = COMMANDS | {
     "policy.cli",
     "policy.cli.app",
     "policy.cli.audit_anchor",
+    "policy.cli.env_scheduler",
     "policy.cli.exits",
     "policy.cli.batch_compare",
     "policy.cli.batch_why_not",

@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
+    "policy report observed": [[], ["--rules", "EVIL.yaml"], ["--cluster", EVIL]],
     "policy report cost": [["--cluster", EVIL]],
     "policy state show": [
         ["--cluster", EVIL],
@@ -91,6 +92,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy env show": [[EVIL]],
     "policy env use": [["plain"], [EVIL], [EVIL + "?"]],
     "policy env activate": [[EVIL, "kube-1.20", "--reason", EVIL], [EVIL, EVIL, "--reason", "x"]],
+    "policy env scheduler": [["plain"], [EVIL], [EVIL, "--config", "EVIL.yaml"]],
     "policy env rollback": [[EVIL, "--reason", EVIL]],
     "policy serve": [["--environment", EVIL + "?"], ["--host", EVIL], ["--tokens", EVIL]],
     "policy token create": [

@@ -19,6 +19,7 @@ from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
+from policy.server.pages.observed import observed
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
@@ -56,6 +57,7 @@ def routes(service: Service, access: Access) -> list[Route]:
         shown("/rules", pages.rules),
         shown("/rules/{name}", pages.rule_set),
         shown("/compare", pages.compare),
+        shown("/observed", pages.observed),
         shown("/environments", pages.environments),
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
@@ -286,6 +288,13 @@ class Pages:
             skipped=skipped,
             changed=changed,
         )
+
+    async def observed(self, request: Request, principal: Principal) -> Response:
+        given = request.query_params
+        verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
+        found = await in_thread(observed, self._service, verdict=verdict, rules=rules)
+        names = [one["name"] for one in views.rule_sets(self._service) if one["shipped"]]
+        return page(request, self._access, principal, "observed.html", names=names, **found)
 
     async def environments(self, request: Request, principal: Principal) -> Response:
         rows = await in_thread(self._service.store.read.environments)

@@ -26,6 +26,7 @@ from policy.store.tables import (
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
+    SCHEDULERS,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -96,6 +97,7 @@ OWNERS: Final = (
     "observation_id",
     "gap_id",
     "simulation_id",
+    "scheduler_id",
     "revision",
 )
 
@@ -129,6 +131,7 @@ def read(
     reader.observations(_ids(entries, "observation_id"))
     reader.gaps(_ids(entries, "gap_id"))
     reader.simulations(_ids(entries, "simulation_id"))
+    reader.schedulers(_ids(entries, "scheduler_id"))
     reader.revisions(_ids(entries, "revision"))
     return covered
 
@@ -216,6 +219,13 @@ class _Reader:
             self._add(owner, SIMULATIONS, row)
             self.covered.digests[owner] = row["digest"]
             self._add_rule_set(owner, row["rule_set_id"])
+
+    def schedulers(self, ids: Sequence[int]) -> None:
+        for row in self._rows(SCHEDULERS, SCHEDULERS.c.id.in_(ids)) if ids else ():
+            owner = ("scheduler_id", row["id"])
+            self._add(owner, SCHEDULERS, row)
+            if row["rule_set_id"] is not None:
+                self._add_rule_set(owner, row["rule_set_id"])
 
     def revisions(self, numbers: Sequence[int]) -> None:
         """Revisions, versions and nominations that begin or end, and contradicted decisions."""

@@ -32,6 +32,7 @@ from policy.store.tables import (
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
+    SCHEDULERS,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -265,6 +266,7 @@ def _drop_unused_rule_sets(connection: Connection) -> None:
             (SESSIONS, "rule_set_id"),
             (ACTIVATIONS, "rule_set_id"),
             (ACTIVATIONS, "previous_rule_set_id"),
+            (SCHEDULERS, "rule_set_id"),
             (SIMULATIONS, "rule_set_id"),
         )
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from policy.store import outcomes
 from policy.store.faces import Face, reads, streams
 from policy.store.read import evictions, hits, observed, queries, reports, tables
-from policy.store.record import environments, sessions, simulating
+from policy.store.record import environments, schedulers, sessions, simulating
 
 if TYPE_CHECKING:
     from policy.store.read.history import Moment
@@ -35,6 +35,8 @@ class ReadFace(Face):
     active_rule_set = reads(environments.active)
     activations = reads(environments.activations)
     environments = reads(environments.environments)
+    scheduler_rules = reads(schedulers.scheduler_rules)
+    schedulers = reads(schedulers.schedulers)
     past_preemptions = streams(evictions.past_preemptions)
     evictions = reads(evictions.evictions)
     hits = reads(hits.hits)
