@@ -471,6 +471,23 @@ def create_decisions() -> None:
     )
 
 
+def create_outcomes() -> None:
+    table(
+        "decision_outcomes",
+        int64("decision_id"),
+        int64("position"),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("pod"),
+        text("outcome"),
+        text("reason"),
+        int64("revision"),
+        millis("at_ms"),
+        PrimaryKeyConstraint("decision_id", "position"),
+        Index(None, "cluster_id", "revision"),
+        clustered=True,
+    )
+
+
 def create_simulations() -> None:
     table(
         "simulations",
@@ -757,6 +774,7 @@ TABLES = (
     "candidates",
     "candidate_violations",
     "victims",
+    "decision_outcomes",
     "environments",
     "activations",
     "sessions",
@@ -852,6 +870,21 @@ RAN = (
 NOT_REPLACED = "NOT EXISTS (SELECT 1 FROM observations x WHERE x.replaces = o.id)"
 
 
+# What a later state of the cluster contradicts: a decision as a whole, and a victim of one.
+CARRIED_OUT = (
+    "NOT EXISTS (SELECT 1 FROM decision_outcomes x WHERE x.decision_id = {decision}"
+    " AND x.position = -1)"
+)
+NOT_SEEN_AGAIN = (
+    "NOT EXISTS (SELECT 1 FROM decision_outcomes x WHERE x.decision_id = v.decision_id"
+    " AND x.position = v.position)"
+)
+
+
+def carried_out(decision: str) -> str:
+    return CARRIED_OUT.format(decision=decision)
+
+
 def v_preemptions(words: Words) -> str:
     """Of our decisions, of sessions, and those that a real scheduler made: `origin` tells which.
 
@@ -871,7 +904,7 @@ def v_preemptions(words: Words) -> str:
         LEFT JOIN clusters c ON c.id = d.cluster_id
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
         LEFT JOIN cycles y ON y.id = d.id
-        WHERE d.outcome = 'preempt' AND NOT d.hypothetical
+        WHERE d.outcome = 'preempt' AND NOT d.hypothetical AND {carried_out("d.id")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
@@ -900,10 +933,13 @@ def v_victims(words: Words) -> str:
                v.priority AS victim_priority, v.priority_class AS victim_priority_class,
                v.uid AS victim_uid, v.node, d.preemptor, d.preemptor_namespace,
                d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
-               v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
+               v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating,
+               CAST(v.evicted AND {NOT_SEEN_AGAIN} AS {words.boolean}) AS evicted,
                v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action,
                d.origin, CAST(NULL AS BIGINT) AS observation_id,
-               CAST('certain' AS TEXT) AS confidence
+               CAST('certain' AS TEXT) AS confidence,
+               CAST(CASE WHEN {NOT_SEEN_AGAIN} THEN '' ELSE 'not-carried-out' END AS TEXT)
+               AS outcome
         FROM victims v
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -916,7 +952,8 @@ def v_victims(words: Words) -> str:
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
                CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
                CAST('[]' AS {words.json}), s.id, t.action,
-               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
+               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT),
+               CAST('' AS TEXT)
         {session_evictions(names="LEFT JOIN")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), v.position, c.name, v.now_ms, {instant("v.now_ms")},
@@ -925,7 +962,7 @@ def v_victims(words: Words) -> str:
                {instant("v.start_ms")}, v.run_seconds, v.cpu_milli, v.memory_bytes,
                v.pdb_violating, CAST({words.no} AS {words.boolean}), v.counted,
                CAST('' AS TEXT), CAST('[]' AS {words.json}), CAST(NULL AS BIGINT),
-               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence
+               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence, CAST('' AS TEXT)
         FROM observed_victims v
         CROSS JOIN observations o
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -950,8 +987,8 @@ def v_who_preempts_whom(words: Words) -> str:
                        CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
                        min(now_ms) AS first_ms, max(now_ms) AS last_ms,
                        CAST('decided' AS TEXT) AS origin
-                FROM victims
-                WHERE evicted
+                FROM victims v
+                WHERE v.evicted AND {NOT_SEEN_AGAIN}
                 GROUP BY cluster_id, preemptor_namespace, namespace
                 UNION ALL
                 SELECT s.cluster_id, p.namespace, v.namespace, CAST(count(*) AS BIGINT),
@@ -990,6 +1027,7 @@ def v_pdb_violations(words: Words) -> str:
         LEFT JOIN clusters c ON c.id = v.cluster_id
         WHERE d.id = v.decision_id
               AND v.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
+              AND {NOT_SEEN_AGAIN}
     """
 
 
@@ -1009,7 +1047,7 @@ def v_preemptions_hourly(words: Words) -> str:
                        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations,
                        CAST('decided' AS TEXT) AS origin
                 FROM decisions
-                WHERE {PREEMPTED}
+                WHERE {PREEMPTED} AND {carried_out("decisions.id")}
                 GROUP BY cluster_id, now_ms / 3600000
                 UNION ALL
                 SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
@@ -1039,7 +1077,7 @@ def v_tie_breakers(_: Words) -> str:
             SELECT cluster_id, rule_set_id, decided_by AS criterion,
                    CAST(count(*) AS BIGINT) AS decisions
             FROM decisions
-            WHERE {PREEMPTED}
+            WHERE {PREEMPTED} AND {carried_out("decisions.id")}
             GROUP BY cluster_id, rule_set_id, decided_by
         ) g
         JOIN rule_sets r ON r.id = g.rule_set_id
@@ -1141,6 +1179,7 @@ VIEWS = (
 def upgrade() -> None:
     create_state()
     create_decisions()
+    create_outcomes()
     create_observations()
     create_simulations()
     create_audit()

@@ -141,7 +141,7 @@ def decide_by(
     except (AssertionError, MemoryError, NotRecorded):
         raise
     # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
-    except Exception as exc:  # noqa: BLE001
+    except Exception as exc:  # noqa: BLE001  # the outermost frame of one pod's decision
         return _failed(question, f"cannot be decided: {cause_of(exc)}")
 
 

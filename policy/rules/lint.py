@@ -40,10 +40,10 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warning:  # noqa: A001  # the word that users read
+class LintWarning:
     """One finding, with the place of the rule that it is about."""
 
-    finding: Finding
+    finding: StrEnum  #: `Finding`, or of batch rules `BatchFinding`
     place: str  #: `file:line`
     rule: str
     message: str
@@ -71,7 +71,7 @@ KUBERNETES_RANKS_BY = frozenset(
 """What kube-scheduler's own criteria read; a criterion that reads anything else is one's own."""
 
 
-def lint(rule_set: RuleSet) -> tuple[Warning, ...]:
+def lint(rule_set: RuleSet) -> tuple[LintWarning, ...]:
     """All warnings about a rule set, in the order of its rules."""
     linter = _Linter(rule_set)
     return tuple(linter.run())
@@ -81,7 +81,7 @@ def lint(rule_set: RuleSet) -> tuple[Warning, ...]:
 class _Linter:
     rules: RuleSet
 
-    def run(self) -> Iterator[Warning]:
+    def run(self) -> Iterator[LintWarning]:
         victims = self.rules.victims
         yield from self._decisions(self.rules.eligibility)
         yield from self._decisions(victims.eligible)
@@ -110,11 +110,11 @@ class _Linter:
         yield from self._row_by_row()
         yield from self._silent()
 
-    def _warn(self, finding: Finding, rule: str, message: str, advice: str) -> Warning:
+    def _warn(self, finding: Finding, rule: str, message: str, advice: str) -> LintWarning:
         place = self.rules.origins.get(rule, self.rules.name)
-        return Warning(finding=finding, place=place, rule=rule, message=message, help=advice)
+        return LintWarning(finding=finding, place=place, rule=rule, message=message, help=advice)
 
-    def _decisions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
+    def _decisions(self, rules: Sequence[Rule]) -> Iterator[LintWarning]:
         """Lists in which the first rule that holds decides."""
         before: list[tuple[Rule, Expression | None]] = []
         for rule in rules:
@@ -140,7 +140,7 @@ class _Linter:
                 before.append((rule, when))
         yield from self._conditions(rules)
 
-    def _conditions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
+    def _conditions(self, rules: Sequence[Rule]) -> Iterator[LintWarning]:
         for rule in rules:
             if _never_holds(rule):
                 yield self._warn(
@@ -150,7 +150,7 @@ class _Linter:
                     "remove the rule, or correct its `when`",
                 )
 
-    def _not_lower(self) -> Iterator[Warning]:
+    def _not_lower(self) -> Iterator[LintWarning]:
         """Rules that let a preemptor evict what is as important as itself, or more."""
         everyone_else = compile_expression(
             "victim.priority >= preemptor.priority", context=Context.VICTIMS, expected=CONDITION
@@ -167,7 +167,7 @@ class _Linter:
                     "add `victim.priority < preemptor.priority` to its `when`",
                 )
 
-    def _own_ranking(self) -> Iterator[Warning]:
+    def _own_ranking(self) -> Iterator[LintWarning]:
         """Criteria of one's own that decide less than they seem to."""
         sampled = self.rules.candidates.min_percentage
         budgets: RankingCriterion | None = None
@@ -195,7 +195,7 @@ class _Linter:
             if "candidate.pdbViolations" in criterion.expression.variables:
                 budgets = budgets or criterion
 
-    def _without_value(self) -> Iterator[Warning]:
+    def _without_value(self) -> Iterator[LintWarning]:
         victims = self.rules.victims
         for rule in (*self.rules.eligibility, *victims.eligible, *victims.forbid):
             if rule.when is not None and not rule.says_on_error:
@@ -213,7 +213,7 @@ class _Linter:
 
     def _may_fail(
         self, name: str, expression: Expression, then: str, advice: str
-    ) -> Iterator[Warning]:
+    ) -> Iterator[LintWarning]:
         likely = dict.fromkeys(hazard.what for hazard in expression.hazards if hazard.likely)
         if likely:
             yield self._warn(
@@ -225,7 +225,7 @@ class _Linter:
 
     def _order(
         self, keys: Sequence[tuple[str, Expression]], *, needs_unique: bool
-    ) -> Iterator[Warning]:
+    ) -> Iterator[LintWarning]:
         seen: dict[str, str] = {}
         unique: str | None = None
         for name, expression in keys:
@@ -255,7 +255,7 @@ class _Linter:
                 "end it with `- ascending: victim.key`",
             )
 
-    def _row_by_row(self) -> Iterator[Warning]:
+    def _row_by_row(self) -> Iterator[LintWarning]:
         for name, expression in _named_expressions(self.rules):
             if not expression.vectorised:
                 yield self._warn(
@@ -266,7 +266,7 @@ class _Linter:
                     "and labels instead of patterns",
                 )
 
-    def _silent(self) -> Iterator[Warning]:
+    def _silent(self) -> Iterator[LintWarning]:
         victims = self.rules.victims
         for rule in (*self.rules.eligibility, *victims.eligible, *victims.forbid):
             if not rule.why:
@@ -282,7 +282,7 @@ class _Linter:
             if not criterion.why:
                 yield self._no_why(criterion.id)
 
-    def _no_why(self, rule: str) -> Warning:
+    def _no_why(self, rule: str) -> LintWarning:
         return self._warn(
             Finding.NO_WHY,
             rule,

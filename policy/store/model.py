@@ -10,6 +10,7 @@ from typing import Any, Literal
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.record import DecisionRecord, line_of
+from policy.store.outcomes import OutcomeRow
 
 __all__ = ["Change"]
 
@@ -197,6 +198,7 @@ class DecisionRow:
     digest: str
     attempt: int | None
     queued_ms: int | None
+    carried_out: bool = True  #: False where a later state shows that none of its victims left
     process_uid: int | None = (
         None  #: user id of the process that wrote it; None in older records, and in a dry run
     )
@@ -247,6 +249,7 @@ class StoredDecision:
     row: DecisionRow
     record: DecisionRecord
     served: ServedCall | None = None  #: the call that it answers; None without one
+    outcomes: tuple[OutcomeRow, ...] = ()  #: what was not carried out of it
 
     @classmethod
     def unsaved(

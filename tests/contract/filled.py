@@ -225,7 +225,7 @@ def fill(store: Store, cluster: str = "default") -> None:
 
 
 def fill_more(store: Store, cluster: str = "default") -> None:
-    """A followed cluster and a simulation besides, so that no table is empty: four entries more."""
+    """A followed cluster and a simulation besides, so that no table is empty: five entries more."""
     observe(store, cluster)
     simulated = NewSimulation(
         digest=f"sha256:{cluster}",
@@ -240,6 +240,14 @@ def fill_more(store: Store, cluster: str = "default") -> None:
         result={"evictions": 3},
     )
     store.record.simulation(cluster, simulated, rules=BY_HAND, at_ms=NOW + 18, actor="carl")
+    # A minute later a victim of the first decision still runs.
+    store.record.follow(
+        cluster,
+        [[("Pod", "shop/web-1", a_pod("shop/web-1", node="n1", owner="ReplicaSet/web"))]],
+        at_ms=NOW + 60_000,
+        source="https://cluster",
+        actor="carl",
+    )
 
 
 def observe(store: Store, cluster: str) -> None:

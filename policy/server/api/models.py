@@ -30,7 +30,16 @@ class DecisionsQuery(_Strict):
     rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
     preemptor: str | None = Field(None, max_length=317, description="namespace/name")
     outcome: (
-        Literal["bind", "preempt", "not-eligible", "no-candidate", "rejected", "error"] | None
+        Literal[
+            "bind",
+            "preempt",
+            "not-eligible",
+            "no-candidate",
+            "rejected",
+            "error",
+            "not-carried-out",
+        ]
+        | None
     ) = None
     origin: Literal["decided", "observed", "extender", "simulated"] | None = None
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")

@@ -15,6 +15,7 @@ from policy.store.tables import (
     ACTIVATIONS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISIONS,
     ENVIRONMENTS,
     GAPS,
@@ -217,7 +218,7 @@ class _Reader:
             self._add_rule_set(owner, row["rule_set_id"])
 
     def revisions(self, numbers: Sequence[int]) -> None:
-        """Revision rows, versions that begin or end, nominations that begin or end."""
+        """Revisions, versions and nominations that begin or end, and contradicted decisions."""
         if not numbers:
             return
         low, high = min(numbers), max(numbers)
@@ -228,7 +229,11 @@ class _Reader:
             self.covered.digests[owner] = row["digest"]
         for table in VERSIONS.values():
             self._versions(table, low, high)
-        for table, column in ((NOMINATIONS, "made_revision"), (NOMINATION_ENDS, "ended_revision")):
+        for table, column in (
+            (NOMINATIONS, "made_revision"),
+            (NOMINATION_ENDS, "ended_revision"),
+            (DECISION_OUTCOMES, "revision"),
+        ):
             for row in self._of_cluster(table, table.c[column].between(low, high)):
                 self._add(("revision", row[column]), table, row)
 

@@ -21,6 +21,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISIONS,
     GAPS,
     LEDGER,
@@ -225,6 +226,10 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))
     _delete_nominations(connection, cluster_id, revision)
+    f = DECISION_OUTCOMES.c
+    connection.execute(
+        delete(DECISION_OUTCOMES).where(f.cluster_id == cluster_id, f.revision <= revision)
+    )
     connection.execute(
         delete(REVISIONS).where(REVISIONS.c.cluster_id == cluster_id, REVISIONS.c.number < revision)
     )
