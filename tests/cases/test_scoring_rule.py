@@ -101,7 +101,7 @@ def test_the_stored_rule_set_is_the_same() -> None:
             "bool or int is needed",
         ),
         ({"scorer": "rule/", "score": "true"}, "unknown scorer `rule/`"),
-        ({"scorer": "rule", "score": "true", "wieght": 3}, "`rule` has no parameter `wieght`"),
+        ({"scorer": "rule", "score": "true", "heavy": 3}, "`rule` has no parameter `heavy`"),
     ],
 )
 def test_what_is_no_score_is_refused(scorer: dict[str, Any], message: str) -> None:

@@ -30,7 +30,7 @@ def overview(service: Service, principal: Principal) -> dict[str, Any]:
         for victim in found:
             namespace, _, name = victim.pod.partition("/")
             # One that was leaving already is a victim again without being hit again.
-            if victim.evicted and principal.sees(namespace):
+            if not victim.already_terminating and principal.sees(namespace):
                 namespaces[namespace] += 1
                 hit[f"{namespace}/{victim.owner.partition('/')[2] or name}"] += 1
     most = max(by_hour.values(), default=0)
