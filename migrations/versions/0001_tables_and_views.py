@@ -30,6 +30,10 @@ depends_on = None
 
 # As the views say it: SQLite uses a partial index only where a query has its very condition.
 PREEMPTED = "outcome = 'preempt' AND NOT hypothetical"
+
+# What a scheduler was only watched for, or answered otherwise, evicted nothing and changed nothing.
+OBEYED = "(origin <> 'extender' OR revision IS NOT NULL)"
+OBEYED_DECISION = "(d.origin <> 'extender' OR d.revision IS NOT NULL)"
 # An empty reason says that the step took effect: it was neither refused nor taken back.
 EVICTED = "operation = 'evict' AND reason = ''"
 
@@ -323,6 +327,8 @@ def create_decisions() -> None:
             "hypothetical",
             "victim_count",
             "pdb_violations",
+            "origin",
+            "revision",
         ),
         Index(
             "ix_decisions_tie_breakers",
@@ -921,6 +927,7 @@ def v_preemptions(words: Words) -> str:
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
         LEFT JOIN cycles y ON y.id = d.id
         WHERE d.outcome = 'preempt' AND NOT d.hypothetical AND {carried_out("d.id")}
+              AND {OBEYED_DECISION}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
@@ -960,6 +967,7 @@ def v_victims(words: Words) -> str:
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = v.cluster_id
         WHERE d.id = v.decision_id AND d.outcome = 'preempt' AND NOT d.hypothetical
+              AND {OBEYED_DECISION}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), t.position, c.name, s.now_ms, {instant("s.now_ms")},
                t.task, v.namespace, v.owner, v.priority, v.priority_class, v.uid, t.node,
@@ -1044,6 +1052,7 @@ def v_pdb_violations(words: Words) -> str:
         WHERE d.id = v.decision_id
               AND v.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
               AND {NOT_SEEN_AGAIN}
+              AND {OBEYED_DECISION}
     """
 
 
@@ -1063,7 +1072,7 @@ def v_preemptions_hourly(words: Words) -> str:
                        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations,
                        CAST('decided' AS TEXT) AS origin
                 FROM decisions
-                WHERE {PREEMPTED} AND {carried_out("decisions.id")}
+                WHERE {PREEMPTED} AND {OBEYED} AND {carried_out("decisions.id")}
                 GROUP BY cluster_id, now_ms / 3600000
                 UNION ALL
                 SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
@@ -1082,6 +1091,24 @@ def v_preemptions_hourly(words: Words) -> str:
             GROUP BY cluster_id, hour, origin
         ) g
         JOIN clusters c ON c.id = g.cluster_id
+    """
+
+
+def v_extender_calls(words: Words) -> str:
+    """What schedulers offered and were answered, beside what was decided."""
+    return f"""
+        SELECT e.decision_id, c.name AS cluster, y.environment, d.now_ms,
+               {words.instant("d.now_ms")} AS decided_at, e.mode, e.form, e.caller, e.answer,
+               e.failure, d.preemptor, d.preemptor_namespace, d.preemptor_priority, d.outcome,
+               d.node, d.victim_count, d.pdb_violations,
+               CAST(d.revision IS NOT NULL AS {words.boolean}) AS carried_out,
+               r.name AS rule_set, r.digest AS rule_set_digest, e.duration_us
+        FROM extender_calls e
+        CROSS JOIN decisions d
+        LEFT JOIN clusters c ON c.id = d.cluster_id
+        LEFT JOIN rule_sets r ON r.id = d.rule_set_id
+        LEFT JOIN cycles y ON y.id = d.id
+        WHERE d.id = e.decision_id
     """
 
 
@@ -1185,6 +1212,7 @@ VIEWS = (
     v_who_preempts_whom,
     v_pdb_violations,
     v_preemptions_hourly,
+    v_extender_calls,
     v_tie_breakers,
     v_rule_usage,
     v_nominations,

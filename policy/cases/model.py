@@ -20,20 +20,23 @@ class Want:
     denied: Mapping[str, str | None] = field(default_factory=dict)  #: None: no rule allows it
     outcome: str = ""
     decided_by: str = ""
+    binds: Mapping[str, str] = field(default_factory=dict)  #: members of a group -> node
+    nominated: Mapping[str, str] = field(default_factory=dict)  #: members of a group -> node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One cluster, one pod to decide, and what is wanted."""
+    """One cluster, one pod or pod group to decide, and what is wanted."""
 
     note: str
     place: str  #: `file:line`
     objects: tuple[ClusterObject, ...]
     now_ms: int
     history: HistoryFigures
-    preemptor: str
+    preemptor: str  #: namespace/name of a pod; "" where a group is decided
     seed: int
     want: Want
+    group: str = ""  #: namespace/name of a pod group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from policy.cases.fields import Fields, known, seconds
+from policy.cases.groups import membership, pod_key, read_groups, require_group, want_of_group
 from policy.cases.model import Case, Want
 from policy.cluster import times
 from policy.cluster.objects import (
@@ -31,7 +32,9 @@ from policy.cluster.objects import (
     ResourceRequirements,
     Taint,
     Toleration,
+    key_of,
 )
+from policy.cluster.pod_groups import group_key
 from policy.decision.model import Outcome
 from policy.preemption.columns import history_key
 from policy.rules.documents import Item, Leaf, Series, parse_any
@@ -74,19 +77,21 @@ def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:
         fields.complain(item.place, "note", "missing key `note`", "say what the case shows")
     now_ms = _now(fields)
     pods = list(_pods(fields, now_ms, _priorities(fields)))
+    groups = list(read_groups(fields))
     objects: tuple[ClusterObject, ...] = (
         *_nodes(fields),
         *pods,
+        *groups,
         *_budgets(fields),
         *_namespaces(fields),
         *_classes(fields),
     )
-    preemptor = _preemptor(fields, pods)
+    preemptor, group = _question(fields, pods, [key_of(found) for found in groups])
     history = _history(fields)
     seed = fields.number("seed", 0)
-    want = _want(fields)
+    want = _want(fields, group=bool(group))
     fields.close()
-    if preemptor is None or want is None:
+    if not (preemptor or group) or want is None:
         return None
     return Case(
         note=" ".join(note.split()),
@@ -97,12 +102,8 @@ def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:
         preemptor=preemptor,
         seed=seed or 0,
         want=want,
+        group=group,
     )
-
-
-def pod_key(text: str) -> str:
-    """`namespace/name`; a bare name is one of namespace `default`."""
-    return text if "/" in text else f"default/{text}"
 
 
 def _now(fields: Fields) -> int:
@@ -205,6 +206,7 @@ def _pods(fields: Fields, now_ms: int, priorities: Mapping[str, int]) -> Iterato
             if node and node not in names:
                 place = entry.branch.entries[key].place
                 entry.complain(place, key, f"no node `{node}` in this case", known(node, names))
+        require_group(entry, pod, fields)
         yield pod
 
 
@@ -244,11 +246,12 @@ def _pod(text: str, entry: Fields, now_ms: int, priorities: Mapping[str, int]) -
             priority=_priority(entry, priorities),
             priority_class_name=entry.text("class"),
             preemption_policy=entry.word("preemptionPolicy", _POLICIES) or None,
+            scheduling_group=membership(entry),
             containers=[Container(name="main", resources=resources)],
             tolerations=tolerations or None,
         ),
         status=PodStatus(
-            phase="Running" if node else "Pending",
+            phase=entry.word("phase", ("Pending", "Running")) or ("Running" if node else "Pending"),
             qos_class=qos,
             start_time=started if node else None,
             nominated_node_name=entry.text("nominated"),
@@ -294,6 +297,18 @@ def _priority(entry: Fields, priorities: Mapping[str, int]) -> int | None:
 # --- the question and the answer -----------------------------------------------------------------
 
 
+def _question(fields: Fields, pods: list[Pod], groups: list[str]) -> tuple[str, str]:
+    """The pod to decide, or the pod group; both "" where neither is named."""
+    item = fields.get("decide")
+    if isinstance(item, Leaf) and pod_key(item.text) in groups:
+        return "", pod_key(item.text)
+    waiting = [pod for pod in pods if not pod.spec.node_name]
+    named = {group_key(pod) for pod in waiting}
+    if item is None and len(named) == 1 and "" not in named:
+        return "", named.pop()
+    return _preemptor(fields, pods) or "", ""
+
+
 def _preemptor(fields: Fields, pods: list[Pod]) -> str | None:
     waiting = [
         f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if not pod.spec.node_name
@@ -333,7 +348,7 @@ def _history(fields: Fields) -> dict[str, dict[str, int]]:
     return found
 
 
-def _want(fields: Fields) -> Want | None:
+def _want(fields: Fields, *, group: bool) -> Want | None:
     item = fields.get("want")
     if item is None:
         message = "missing key `want`"
@@ -342,6 +357,8 @@ def _want(fields: Fields) -> Want | None:
     want = Fields.of(item, "want", fields.problems)
     if want is None:
         return None
+    if group:
+        return want_of_group(want, item)
     node = want.get("node")
     nowhere = node is None or (isinstance(node, Leaf) and node.value is None)
     denied = {

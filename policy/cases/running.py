@@ -9,8 +9,9 @@ from policy.cases.finding import Suite, beside
 from policy.cases.model import Case, Mismatch
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
+from policy.groups.decide import decide_group
 from policy.preemption.columns import history_key
-from policy.preemption.decide import decide
+from policy.preemption.decide import DecisionError, decide
 from policy.preemption.denials import Denial, denials
 from policy.rules.ruleset import RuleSet
 
@@ -18,9 +19,14 @@ from policy.rules.ruleset import RuleSet
 def run(case: Case, rules: RuleSet) -> Mismatch | None:
     """None where the rule set decides as the case wants."""
     snapshot = snapshot_of(case, rules)
+    if case.group:
+        return _mismatch(case, rules, tuple(_of_group(case, snapshot, rules)))
     decision = decide(snapshot, rules, case.preemptor, seed=case.seed)
     held = denials(snapshot, rules, case.preemptor) if case.want.denied else {}
-    found = tuple(_differences(case, decision, held))
+    return _mismatch(case, rules, tuple(_differences(case, decision, held)))
+
+
+def _mismatch(case: Case, rules: RuleSet, found: tuple[str, ...]) -> Mismatch | None:
     if not found:
         return None
     return Mismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
@@ -49,6 +55,31 @@ def run_beside(rules: str, *, within: Path | None = None) -> list[Mismatch]:
 
         return [failed for _, _, failed in run_sessions(suite) if failed is not None]
     return run_suite(suite)
+
+
+def _of_group(case: Case, snapshot: Snapshot, rules: RuleSet) -> Iterator[str]:
+    """What becomes of the group and its members otherwise than wanted."""
+    want = case.want
+    try:
+        decision = decide_group(snapshot, rules, case.group, seed=case.seed)
+    except DecisionError as exc:
+        yield str(exc)
+        return
+    effects = decision.effects
+    nominated = {pod: node for pod, node in effects.nominate.items() if node}
+    compared = (
+        ("outcome", _one(want.outcome), _one(decision.outcome.value)),
+        ("victims", _many(want.victims), _many(frozenset(v.pod for v in decision.victims))),
+        ("binds", _places(want.binds), _places(effects.bind)),
+        ("nominated", _places(want.nominated), _places(nominated)),
+    )
+    for name, wanted, found in compared:
+        if name in want.given and wanted != found:
+            yield f"{name}: wanted {wanted}, got {found}"
+
+
+def _places(nodes: Mapping[str, str]) -> str:
+    return ", ".join(f"`{pod}` on `{node}`" for pod, node in sorted(nodes.items())) or "none"
 
 
 def _differences(case: Case, decision: Decision, held: Mapping[str, Denial]) -> Iterator[str]:

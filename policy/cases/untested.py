@@ -8,6 +8,7 @@ from pathlib import Path
 from policy.cases.finding import beside
 from policy.cases.running import snapshot_of
 from policy.decision.model import NO_VALUE, Decision
+from policy.groups.decide import decide_group
 from policy.preemption.decide import decide
 from policy.rules import lint
 from policy.rules.files import file_of, shipped
@@ -37,10 +38,18 @@ def untested(
         return
     touched: set[str] = set()
     for case in suite.cases():
-        touched |= _touched(decide(snapshot_of(case, rules), rules, case.preemptor, seed=case.seed))
+        snapshot = snapshot_of(case, rules)
+        if not case.group:
+            touched |= _touched(decide(snapshot, rules, case.preemptor, seed=case.seed))
+        elif rules.groups is not None:
+            cycle = decide_group(snapshot, rules, case.group, seed=case.seed)
+            touched |= {fired.rule for fired in cycle.rules if fired.verdict != NO_VALUE}
     file = file_of(source)
     victims = rules.victims
     names = [rule.id for rule in (*rules.eligibility, *victims.eligible, *victims.forbid)]
+    if rules.groups is not None:
+        groups = rules.groups
+        names += [rule.id for rule in (*groups.eligibility, *groups.victims.eligible)]
     for name in (*names, *(criterion.id for criterion in rules.ranking)):
         place = rules.origins.get(name, "")
         if name not in touched and place.rpartition(":")[0] == file:

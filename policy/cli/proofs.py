@@ -139,6 +139,10 @@ def prove(
             yield questions.no_dead_rule(rule_set, limits)
 
     found = list(findings())
+    if rule_set.groups is not None:
+        output.say(
+            "the section `groups` is not part of it: proofs are about victims of single pods"
+        )
     if form == "json":
         output.document(report.document(rule_set, found), form)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -105,6 +105,10 @@ class Pools:
         return self.names.intern(text, text)
 
 
+_T = TypeVar("_T")
+_KEPT: Final = 64
+"""Values that are kept with a table of nodes."""
+
 NOWHERE: Final = -1
 _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
 
@@ -115,7 +119,7 @@ class Column:
 
     name: str
     dtype: type
-    of: Callable[[Pod, Pools], int]
+    of: Callable[[Pod, Pools], int | str]
     #: value in the row of a removed pod
     gone: int = NOWHERE
     #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
@@ -277,7 +281,7 @@ def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[An
     return np.array(values_of(column, pods, pools), dtype=column.dtype)
 
 
-def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int]:
+def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:
     """The column for the given pods, one after the other."""
     of, gone = column.of, column.gone
     return [gone if pod is None else of(pod, pools) for pod in pods]
@@ -406,6 +410,15 @@ class NodeTable:
             codes = np.array([ids.setdefault(of(n), len(ids)) for n in self.nodes], dtype=np.int64)
             found = self._memo[key] = Coded(codes=codes, values=tuple(ids))
         return cast("Coded", found)
+
+    def kept(self, key: Hashable, build: Callable[[], _T]) -> _T:
+        """What `build` makes of these nodes and the key alone; the first few keys are kept."""
+        found = self._memo.get(key)
+        if found is None:
+            found = build()
+            if len(self._memo) < _KEPT:
+                self._memo[key] = found
+        return cast("_T", found)
 
     def encoded_names(self) -> canonical.Fragment:
         """Canonical text of all names: every decision over all nodes holds it."""

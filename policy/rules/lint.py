@@ -17,6 +17,7 @@ from policy.rules.expressions import (
     compile_expression,
 )
 from policy.rules.expressions.implication import follows, impossible, only_lower
+from policy.rules.group_rules import GroupRules
 from policy.rules.ruleset import RankingCriterion, Rule, RuleSet, Verdict
 from policy.text.printable import printable
 
@@ -106,6 +107,8 @@ class _Linter:
             needs_unique=False,
         )
         yield from self._own_ranking()
+        if self.rules.groups is not None:
+            yield from self._of_groups(self.rules.groups)
         yield from self._without_value()
         yield from self._row_by_row()
         yield from self._silent()
@@ -167,6 +170,33 @@ class _Linter:
                     "add `victim.priority < preemptor.priority` to its `when`",
                 )
 
+    def _of_groups(self, groups: GroupRules) -> Iterator[LintWarning]:
+        """The section `groups`; units that are equal leave no tie, they stand as they are found."""
+        units = groups.victims
+        yield from self._decisions(groups.eligibility)
+        yield from self._decisions(units.eligible)
+        if not any(rule.verdict is Verdict.ALLOW for rule in units.eligible):
+            yield self._warn(
+                Finding.NONE_ALLOWED,
+                units.eligible[0].id,
+                "no rule allows any unit to be preempted",
+                "add a rule with `verdict: allow`",
+            )
+        lower = compile_expression(
+            "unit.priority < group.priority", context=Context.UNITS, expected=CONDITION
+        )
+        for rule in units.eligible:
+            allows = rule.verdict is Verdict.ALLOW and not _never_holds(rule)
+            if allows and not follows(rule.when, lower):
+                yield self._warn(
+                    Finding.NOT_LOWER,
+                    rule.id,
+                    f"rule `{rule.id}` allows units of the group's own priority and above",
+                    "add `unit.priority < group.priority` to its `when`",
+                )
+        keys = [(key.id, key.expression) for key in units.importance]
+        yield from self._order(keys, needs_unique=False)
+
     def _own_ranking(self) -> Iterator[LintWarning]:
         """Criteria of one's own that decide less than they seem to."""
         sampled = self.rules.candidates.min_percentage
@@ -196,8 +226,7 @@ class _Linter:
                 budgets = budgets or criterion
 
     def _without_value(self) -> Iterator[LintWarning]:
-        victims = self.rules.victims
-        for rule in (*self.rules.eligibility, *victims.eligible, *victims.forbid):
+        for rule in _every_rule(self.rules):
             if rule.when is not None and not rule.says_on_error:
                 does = "holds" if rule.on_error is OnError.HOLDS else "is skipped"
                 yield from self._may_fail(
@@ -267,8 +296,7 @@ class _Linter:
                 )
 
     def _silent(self) -> Iterator[LintWarning]:
-        victims = self.rules.victims
-        for rule in (*self.rules.eligibility, *victims.eligible, *victims.forbid):
+        for rule in _every_rule(self.rules):
             if not rule.why:
                 yield self._no_why(rule.id)
             if rule.verdict is Verdict.DENY and not rule.reason:
@@ -281,6 +309,9 @@ class _Linter:
         for criterion in self.rules.ranking:
             if not criterion.why:
                 yield self._no_why(criterion.id)
+        for use in self.rules.scoring:
+            if use.expression is not None and not use.why:
+                yield self._no_why(use.name)
 
     def _no_why(self, rule: str) -> LintWarning:
         return self._warn(
@@ -321,14 +352,26 @@ def _never_holds(rule: Rule) -> bool:
 
 
 def _named_expressions(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
-    for rule in (*rules.eligibility, *rules.victims.eligible, *rules.victims.forbid):
+    for rule in _every_rule(rules):
         if rule.when is not None:
             yield rule.id, rule.when
     yield from _order_keys(rules)
+    for use in rules.scoring:
+        if use.expression is not None:
+            yield use.name, use.expression
+
+
+def _every_rule(rules: RuleSet) -> Iterator[Rule]:
+    """The rules of all sections, those of `groups` last."""
+    yield from (*rules.eligibility, *rules.victims.eligible, *rules.victims.forbid)
+    if rules.groups is not None:
+        yield from (*rules.groups.eligibility, *rules.groups.victims.eligible)
 
 
 def _order_keys(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
     for key in rules.victims.importance:
+        yield key.id, key.expression
+    for key in rules.groups.victims.importance if rules.groups is not None else ():
         yield key.id, key.expression
     for criterion in rules.ranking:
         if criterion.expression is not None:

@@ -516,6 +516,30 @@ def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster)
     assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")
 
 
+def test_a_preference_also_holds_for_pods_that_just_fit(
+    policy: Policy, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The scorer `rule` sends the pod to the spot node, and `--why-not` shows the points."""
+    spot = a_node("n2")
+    spot["metadata"]["labels"] = {"pool": "spot"}
+    database = cluster(
+        a_node("n1"), spot, a_pod("shop/busy", "n2", 0, 2, START), a_pod("shop/new", "", 0, 1)
+    )
+    file = tmp_path / "spot.yaml"
+    file.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: spot}\n"
+        "extends: kube-1.36\nspec:\n  scoring:\n    insert:\n      - at: end\n"
+        "        rule: {scorer: rule/prefer-spot, score: \"node.labels['pool'] == 'spot'\","
+        " weight: 10, why: spot nodes are cheap}\n"
+    )
+    said = preempted(policy, database, "shop/new", str(file))
+    assert said[0] == "shop/new (priority 0) fits on n2 without preemption"
+    assert "rule/prefer-spot 0 against 100 (weight 10)" in explained(
+        policy, database, "--why-not", "n1"
+    )
+    assert policy("replay", "1", "--db", database).status == 0
+
+
 # --- what was decided and did not happen ---------------------------------------------------------
 
 

@@ -42,6 +42,8 @@ PAGES = (
     "/environments/prod",
     "/environments/staging",
     "/sql?saved=who-preempts-whom",
+    "/simulations",
+    "/api",
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from policy.audit.group_replay import GroupReplayer
 from policy.audit.replay import MissingInput, ReplayVerdict, replay_all
 from policy.audit.session_replay import SessionReplayer
 from policy.batch import BatchRules
@@ -84,7 +85,15 @@ def replayed(
 
 def verdicts(store: Store, golden: dict[str, Any]) -> list[Any]:
     ids = [row["id"] for row in golden["decisions"]]
-    found = [*replay_all(store, ids), *SessionReplayer(store).replay_all(store.read.sessions())]
+    batch, groups = (
+        sorted(store.read.sessions(kind=kind), key=lambda row: row.id)
+        for kind in ("batch", "group")
+    )
+    found = [
+        *replay_all(store, ids),
+        *SessionReplayer(store).replay_all(batch),
+        *GroupReplayer(store).replay_all(groups),
+    ]
     return [(r.row.digest, r.verdict, r.missing) for r in found]
 
 
@@ -128,7 +137,10 @@ def test_its_decisions_are_what_they_were(upgraded: Released) -> None:
             }
             for row in rows
         ]
-        sessions = [{"id": row.id, "digest": row.digest} for row in store.read.sessions()]
+        sessions = [
+            {"id": row.id, "kind": row.kind, "digest": row.digest}
+            for row in sorted(store.read.sessions(), key=lambda row: row.id)
+        ]
         used = {row.rule_set_digest for row in (*rows, *store.read.sessions())}
     assert (decisions, sessions, sorted(used)) == (
         golden["decisions"],
@@ -142,6 +154,10 @@ def test_its_decisions_are_made_again(upgraded: Released, tried: Tried) -> None:
     golden = upgraded.golden
     real = [d for d in golden["decisions"] if not d["hypothetical"]]
     tried(Kind.OLD_FORMAT, len(real) + len(golden["sessions"]))
+    made_by = {
+        "batch": (BATCH_ENGINE_VERSION, golden["batch_engine"]),
+        "group": (ENGINE_VERSION, golden["engine"]),
+    }
     with Store.open(upgraded.url) as store:
         found = verdicts(store, golden)
     assert found == [
@@ -153,8 +169,10 @@ def test_its_decisions_are_made_again(upgraded: Released, tried: Tried) -> None:
             for d in golden["decisions"]
         ),
         *(
-            (s["digest"], *replayed(BATCH_ENGINE_VERSION, golden["batch_engine"]))
+            (s["digest"], *replayed(*made_by[s["kind"]]))
+            for kind in made_by
             for s in golden["sessions"]
+            if s["kind"] == kind
         ),
     ]
 

@@ -48,6 +48,7 @@ from policy.store import Cause, HypotheticalDecision, Store, current
 from policy.store.journal import StoreJournal
 from policy.store.tables.base import LEDGER_FORMAT
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects
+from tests.support.groups import a_group, of_group
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "formats"
 SQLITE: Final = "policy.db.gz"
@@ -132,6 +133,24 @@ def _nowhere() -> PodBuilder:
     return a_pod("nowhere").priority(10).cpu(4).node_terms(term)
 
 
+def _pod_groups() -> Sequence[ClusterObject]:
+    """A running unit, a lone pod and a budget below a gang of two; a gang of which one exists."""
+
+    def unit(name: str) -> PodBuilder:
+        return of_group(a_pod(name).priority(1).cpu(2).started(60).labelled(app="unit"), "unit")
+
+    return objects(
+        a_node("n1").cpu(4).running(unit("unit-0"), a_pod("low").priority(2).cpu(2).started(10)),
+        a_node("n2").cpu(4).running(unit("unit-1"), a_pod("vip").priority(500).cpu(2)),
+        *(of_group(a_pod(f"train-{i}").priority(50).cpu(2), "train") for i in range(2)),
+        of_group(a_pod("few-0").priority(50).cpu(1), "few"),
+        a_pdb("unit").selecting(app="unit").allowing(0),
+        a_group("unit", priority=1, least=2, mode="PodGroup"),
+        a_group("train", priority=100, least=2),
+        a_group("few", priority=100, least=3),
+    )
+
+
 def _gangs() -> Sequence[ClusterObject]:
     """Two nodes full of one queue's gang, and a gang of two of another queue that waits."""
 
@@ -198,6 +217,7 @@ class History:
         self._shop_of_today()
         self._laboratory()
         self._session()
+        self._group_cycles()
 
     def _shop_before_pruning(self) -> None:
         self.imported("prod", _shop(a_pod("first").priority(10).cpu(4), a_pod("tiny").cpu(1)))
@@ -280,6 +300,14 @@ class History:
         rules = BatchRules.load("kube-batch-sample")
         SessionScheduler(journal, rules, clock=self.tick).run()
 
+    def _group_cycles(self) -> None:
+        """A pod group that preempts, with a unit that is spared, and one that waits for members."""
+        self.imported("groups", _pod_groups())
+        rules = RuleSet.load("kube-1.36-groups")
+        scheduler = self.scheduler("groups", rules)
+        for group in ("train", "few"):
+            scheduler.decide_group(f"default/{group}")
+
 
 def golden(store: Store, schema: str) -> dict[str, Any]:
     """What has to be found in the database for ever, its ledger heads apart."""
@@ -304,7 +332,7 @@ def golden(store: Store, schema: str) -> dict[str, Any]:
             }
             for row in decisions
         ],
-        "sessions": [{"id": row.id, "digest": row.digest} for row in sessions],
+        "sessions": [{"id": row.id, "kind": row.kind, "digest": row.digest} for row in sessions],
     }
 
 

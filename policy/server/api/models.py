@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -83,6 +83,27 @@ class DryRun(_Strict):
     environment: str = NAME
     pod: str | None = Field(None, max_length=317, description="A pending pod: namespace/name.")
     manifest: dict[str, Any] | None = Field(None, description="A pod that is not in the state.")
+
+
+class WhatIf(_Strict):
+    """Suppose a change; nothing is recorded or changed."""
+
+    environment: str = NAME
+    pods: list[str] = Field(
+        default_factory=list,
+        max_length=200,
+        description="Pending pods, namespace/name; without any, and no change, all of them.",
+    )
+    manifests: list[dict[str, Any]] = Field(
+        default_factory=list, max_length=200, description="Pods that wait as well."
+    )
+    priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
+        default_factory=dict, description="Values of classes, known or new."
+    )
+    removed_nodes: list[str] = Field(default_factory=list, max_length=200)
+    depth: int = Field(
+        3, ge=1, le=100, description="1: the pods themselves, 2: their victims as well, and so on."
+    )
 
 
 class Comparison(_Strict):

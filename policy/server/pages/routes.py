@@ -21,6 +21,7 @@ from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
 from policy.server.pages.observed import observed
 from policy.server.pages.overview import overview
+from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
 from policy.server.security.access import SESSION_SECONDS, Access, Principal
 from policy.server.security.gate import allowed
@@ -62,6 +63,8 @@ def routes(service: Service, access: Access) -> list[Route]:
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
         shown("/sql", pages.sql),
+        shown("/simulations", pages.simulations),
+        shown("/api", pages.api, unlimited=False),
     ]
 
 
@@ -242,6 +245,7 @@ class Pages:
     async def rule_set(self, request: Request, principal: Principal) -> Response:
         found = await in_thread(views.rule_set, self._service, request.path_params["name"])
         told = views.described(found)
+        judged = await in_thread(views.judged, request.path_params["name"], found)
         other = request.query_params.get("diff", "")
         changes = None
         if other:
@@ -253,6 +257,7 @@ class Pages:
             principal,
             "rule_set.html",
             told=told,
+            judged=judged,
             other=other,
             changes=changes,
         )
@@ -348,6 +353,19 @@ class Pages:
                 "rows": rows[:_SQL_ROWS],
                 "more": len(rows) > _SQL_ROWS,
             }
+
+    async def simulations(self, request: Request, principal: Principal) -> Response:
+        found = await in_thread(self._service.store.read.simulations)
+        return page(request, self._access, principal, "simulations.html", found=found)
+
+    async def api(self, request: Request, principal: Principal) -> Response:
+        return page(
+            request,
+            self._access,
+            principal,
+            "api.html",
+            operations=operations(),
+        )
 
     # --- changing --------------------------------------------------------------------------------
 

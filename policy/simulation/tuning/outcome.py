@@ -82,7 +82,10 @@ def _judged(outcome: Outcome, chosen: Trial, number: int, goal: Goal) -> dict[st
         gains.append((before - after) / before if before else 0.0)
         line[part] = f"{shown(goal.figure, before)} -> {shown(goal.figure, after)}"
         line[f"{part} gain"] = f"{100 * gains[-1]:+.1f} %"
-    line["survives"] = f"{100 * gains[1] / gains[0]:.0f} % of it" if gains[0] > 0 else "no gain"
+    if gains[0] <= 0:
+        line["survives"] = "no gain"
+    else:
+        line["survives"] = f"{100 * gains[1] / gains[0]:.0f} % of it" if gains[1] > 0 else "nothing"
     return line
 
 

@@ -91,6 +91,8 @@ DECISIONS: Final = table(
         "hypothetical",
         "victim_count",
         "pdb_violations",
+        "origin",
+        "revision",
     ),
     Index(
         "ix_decisions_tie_breakers",
