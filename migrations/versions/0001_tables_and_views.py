@@ -30,6 +30,10 @@ depends_on = None
 
 # As the views say it: SQLite uses a partial index only where a query has its very condition.
 PREEMPTED = "outcome = 'preempt' AND NOT hypothetical"
+
+# What a scheduler was only watched for, or answered otherwise, evicted nothing and changed nothing.
+OBEYED = "(origin <> 'extender' OR revision IS NOT NULL)"
+OBEYED_DECISION = "(d.origin <> 'extender' OR d.revision IS NOT NULL)"
 # An empty reason says that the step took effect: it was neither refused nor taken back.
 EVICTED = "operation = 'evict' AND reason = ''"
 
@@ -323,6 +327,8 @@ def create_decisions() -> None:
             "hypothetical",
             "victim_count",
             "pdb_violations",
+            "origin",
+            "revision",
         ),
         Index(
             "ix_decisions_tie_breakers",
@@ -467,6 +473,23 @@ def create_decisions() -> None:
             postgresql_where=sql("pdb_violating"),
         ),
         Index(None, "now_ms"),
+        clustered=True,
+    )
+
+
+def create_outcomes() -> None:
+    table(
+        "decision_outcomes",
+        int64("decision_id"),
+        int64("position"),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("pod"),
+        text("outcome"),
+        text("reason"),
+        int64("revision"),
+        millis("at_ms"),
+        PrimaryKeyConstraint("decision_id", "position"),
+        Index(None, "cluster_id", "revision"),
         clustered=True,
     )
 
@@ -619,6 +642,20 @@ def create_audit() -> None:
         Index(None, "rule_set_id"),
     )
     table(
+        "schedulers",
+        identity(),
+        int64("environment_id", ForeignKey("environments.id")),
+        text("profile"),
+        int64("rule_set_id", ForeignKey("rule_sets.id"), nullable=True),
+        millis("at_ms"),
+        text("actor"),
+        text("source"),
+        json("notices"),
+        *written_by(),
+        Index(None, "environment_id", "id"),
+        Index(None, "rule_set_id"),
+    )
+    table(
         "sessions",
         identity(),
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -705,6 +742,7 @@ def create_audit() -> None:
         int64("observation_id", ForeignKey("observations.id"), nullable=True),
         int64("gap_id", ForeignKey("gaps.id"), nullable=True),
         int64("simulation_id", ForeignKey("simulations.id"), nullable=True),
+        int64("scheduler_id", ForeignKey("schedulers.id"), nullable=True),
         text("subject_digest"),
         text("rows_digest"),
         millis("at_ms"),
@@ -757,8 +795,10 @@ TABLES = (
     "candidates",
     "candidate_violations",
     "victims",
+    "decision_outcomes",
     "environments",
     "activations",
+    "schedulers",
     "sessions",
     "session_steps",
     "prunings",
@@ -852,6 +892,21 @@ RAN = (
 NOT_REPLACED = "NOT EXISTS (SELECT 1 FROM observations x WHERE x.replaces = o.id)"
 
 
+# What a later state of the cluster contradicts: a decision as a whole, and a victim of one.
+CARRIED_OUT = (
+    "NOT EXISTS (SELECT 1 FROM decision_outcomes x WHERE x.decision_id = {decision}"
+    " AND x.position = -1)"
+)
+NOT_SEEN_AGAIN = (
+    "NOT EXISTS (SELECT 1 FROM decision_outcomes x WHERE x.decision_id = v.decision_id"
+    " AND x.position = v.position)"
+)
+
+
+def carried_out(decision: str) -> str:
+    return CARRIED_OUT.format(decision=decision)
+
+
 def v_preemptions(words: Words) -> str:
     """Of our decisions, of sessions, and those that a real scheduler made: `origin` tells which.
 
@@ -871,7 +926,8 @@ def v_preemptions(words: Words) -> str:
         LEFT JOIN clusters c ON c.id = d.cluster_id
         LEFT JOIN rule_sets r ON r.id = d.rule_set_id
         LEFT JOIN cycles y ON y.id = d.id
-        WHERE d.outcome = 'preempt' AND NOT d.hypothetical
+        WHERE d.outcome = 'preempt' AND NOT d.hypothetical AND {carried_out("d.id")}
+              AND {OBEYED_DECISION}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), c.name, s.now_ms, {instant("s.now_ms")}, t.for_task,
                p.namespace, p.priority, CAST(t.node AS TEXT), CAST(t.victims AS BIGINT),
@@ -900,14 +956,18 @@ def v_victims(words: Words) -> str:
                v.priority AS victim_priority, v.priority_class AS victim_priority_class,
                v.uid AS victim_uid, v.node, d.preemptor, d.preemptor_namespace,
                d.preemptor_priority, {instant("v.start_ms")} AS started_at, v.run_seconds,
-               v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating, v.evicted,
+               v.cpu_milli, v.memory_bytes, v.pdb_violating, v.already_terminating,
+               CAST(v.evicted AND {NOT_SEEN_AGAIN} AS {words.boolean}) AS evicted,
                v.filter, v.reasons, CAST(NULL AS BIGINT) AS session_id, CAST('' AS TEXT) AS action,
                d.origin, CAST(NULL AS BIGINT) AS observation_id,
-               CAST('certain' AS TEXT) AS confidence
+               CAST('certain' AS TEXT) AS confidence,
+               CAST(CASE WHEN {NOT_SEEN_AGAIN} THEN '' ELSE 'not-carried-out' END AS TEXT)
+               AS outcome
         FROM victims v
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = v.cluster_id
         WHERE d.id = v.decision_id AND d.outcome = 'preempt' AND NOT d.hypothetical
+              AND {OBEYED_DECISION}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), t.position, c.name, s.now_ms, {instant("s.now_ms")},
                t.task, v.namespace, v.owner, v.priority, v.priority_class, v.uid, t.node,
@@ -916,7 +976,8 @@ def v_victims(words: Words) -> str:
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
                CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
                CAST('[]' AS {words.json}), s.id, t.action,
-               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT)
+               CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT),
+               CAST('' AS TEXT)
         {session_evictions(names="LEFT JOIN")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), v.position, c.name, v.now_ms, {instant("v.now_ms")},
@@ -925,7 +986,7 @@ def v_victims(words: Words) -> str:
                {instant("v.start_ms")}, v.run_seconds, v.cpu_milli, v.memory_bytes,
                v.pdb_violating, CAST({words.no} AS {words.boolean}), v.counted,
                CAST('' AS TEXT), CAST('[]' AS {words.json}), CAST(NULL AS BIGINT),
-               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence
+               CAST('' AS TEXT), CAST('observed' AS TEXT), o.id, o.confidence, CAST('' AS TEXT)
         FROM observed_victims v
         CROSS JOIN observations o
         LEFT JOIN clusters c ON c.id = v.cluster_id
@@ -950,8 +1011,8 @@ def v_who_preempts_whom(words: Words) -> str:
                        CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
                        min(now_ms) AS first_ms, max(now_ms) AS last_ms,
                        CAST('decided' AS TEXT) AS origin
-                FROM victims
-                WHERE evicted
+                FROM victims v
+                WHERE v.evicted AND {NOT_SEEN_AGAIN}
                 GROUP BY cluster_id, preemptor_namespace, namespace
                 UNION ALL
                 SELECT s.cluster_id, p.namespace, v.namespace, CAST(count(*) AS BIGINT),
@@ -990,6 +1051,8 @@ def v_pdb_violations(words: Words) -> str:
         LEFT JOIN clusters c ON c.id = v.cluster_id
         WHERE d.id = v.decision_id
               AND v.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
+              AND {NOT_SEEN_AGAIN}
+              AND {OBEYED_DECISION}
     """
 
 
@@ -1009,7 +1072,7 @@ def v_preemptions_hourly(words: Words) -> str:
                        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations,
                        CAST('decided' AS TEXT) AS origin
                 FROM decisions
-                WHERE {PREEMPTED}
+                WHERE {PREEMPTED} AND {OBEYED} AND {carried_out("decisions.id")}
                 GROUP BY cluster_id, now_ms / 3600000
                 UNION ALL
                 SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
@@ -1031,6 +1094,24 @@ def v_preemptions_hourly(words: Words) -> str:
     """
 
 
+def v_extender_calls(words: Words) -> str:
+    """What schedulers offered and were answered, beside what was decided."""
+    return f"""
+        SELECT e.decision_id, c.name AS cluster, y.environment, d.now_ms,
+               {words.instant("d.now_ms")} AS decided_at, e.mode, e.form, e.caller, e.answer,
+               e.failure, d.preemptor, d.preemptor_namespace, d.preemptor_priority, d.outcome,
+               d.node, d.victim_count, d.pdb_violations,
+               CAST(d.revision IS NOT NULL AS {words.boolean}) AS carried_out,
+               r.name AS rule_set, r.digest AS rule_set_digest, e.duration_us
+        FROM extender_calls e
+        CROSS JOIN decisions d
+        LEFT JOIN clusters c ON c.id = d.cluster_id
+        LEFT JOIN rule_sets r ON r.id = d.rule_set_id
+        LEFT JOIN cycles y ON y.id = d.id
+        WHERE d.id = e.decision_id
+    """
+
+
 def v_tie_breakers(_: Words) -> str:
     return f"""
         SELECT c.name AS cluster, r.name AS rule_set, r.digest AS rule_set_digest, g.criterion,
@@ -1039,7 +1120,7 @@ def v_tie_breakers(_: Words) -> str:
             SELECT cluster_id, rule_set_id, decided_by AS criterion,
                    CAST(count(*) AS BIGINT) AS decisions
             FROM decisions
-            WHERE {PREEMPTED}
+            WHERE {PREEMPTED} AND {carried_out("decisions.id")}
             GROUP BY cluster_id, rule_set_id, decided_by
         ) g
         JOIN rule_sets r ON r.id = g.rule_set_id
@@ -1131,6 +1212,7 @@ VIEWS = (
     v_who_preempts_whom,
     v_pdb_violations,
     v_preemptions_hourly,
+    v_extender_calls,
     v_tie_breakers,
     v_rule_usage,
     v_nominations,
@@ -1141,6 +1223,7 @@ VIEWS = (
 def upgrade() -> None:
     create_state()
     create_decisions()
+    create_outcomes()
     create_observations()
     create_simulations()
     create_audit()

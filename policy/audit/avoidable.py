@@ -2,7 +2,7 @@
 
 Every change is asked alone, on the state, the time, the seed and the figures that the decision was
 made with. A change spares the victims where the decision that follows evicts none of them; what it
-costs instead is told with it.
+costs instead is part of the answer.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Avoidable:
     changes: tuple[Asked, ...]  #: the smallest of each kind that spares them, least intrusive first
 
 
-class NothingToAvoid(Exception):  # told to people in the words of its message
-    """The decision evicts nobody."""
+class NothingToAvoid(Exception):  # its message is for users
+    """The decision evicts no pod."""
 
 
 def avoidable(store: Store, number: int, victim: str | None = None) -> Avoidable:

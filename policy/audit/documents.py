@@ -43,7 +43,7 @@ def _summary(line: Mapping[str, Any]) -> dict[str, Any]:
         "now": instant(line["now_ms"]),
         "preemptor": line["preemptor"],
         "priority": line["preemptor_priority"],
-        "outcome": line["outcome"],
+        "outcome": line["outcome"] if line.get("carried_out", True) else "not-carried-out",
         "node": line["node"],
         "victims": line["victim_count"],
         "pdb_violations": line["pdb_violations"],
@@ -63,10 +63,12 @@ def document(stored: StoredDecision) -> dict[str, Any]:
     row, record = stored.row, stored.record
     trace = record.trace
     line = {**values_of(row), "id": row.id or None}
+    del line["carried_out"]  # `not_carried_out` says more
     for name in ("at_ms", "now_ms", "queued_ms"):
         line[name.removesuffix("_ms")] = instant(line.pop(name)) or None
     watched = row.origin == "extender" and row.revision is None
     evicted = record.evicted(hypothetical=row.hypothetical or watched)
+    evicted -= {one.pod for one in stored.outcomes}
     whole = {
         **values_of(record),
         **values_of(trace),
@@ -89,6 +91,16 @@ def document(stored: StoredDecision) -> dict[str, Any]:
             for position, victim in enumerate(record.victims)
         ],
     }
+    if stored.outcomes:
+        whole["not_carried_out"] = [
+            {
+                "pod": one.pod,
+                "reason": one.reason,
+                "revision": one.revision,
+                "at": instant(one.at_ms),
+            }
+            for one in stored.outcomes
+        ]
     plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
     return plain
 
@@ -124,7 +136,7 @@ def causes(stored: StoredDecision) -> Iterator[str]:
     """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
     row, trace = stored.row, stored.record.trace
     yield from (sentences.waiting(pod) for pod in trace.waits_for)
-    yield from sentences.by_node(trace.obstacles, priority=row.preemptor_priority)
+    yield from sentences.in_the_way(trace, priority=row.preemptor_priority)
     if row.outcome == "preempt":
         yield from (
             sentences.violation(broken)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policy.cluster import times
-from policy.decision.model import ObstacleKind
+from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind
 from policy.text.words import number
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PodCheck,
         Victim,
     )
+    from policy.decision.record import TraceRecord
 
 
 NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -113,10 +114,19 @@ def names(pods: Sequence[str], count: int) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
-def by_node(found: Iterable[Obstacle], *, priority: int) -> Iterator[str]:
-    """`node-1: a; b`, a line for each node."""
+def in_the_way(trace: TraceRecord, *, priority: int) -> Iterator[str]:
+    """`node-1: a; b`, a line for each node; and how many statuses were not looked into."""
     lines: dict[str, list[str]] = {}
-    for one in found:
+    for one in trace.obstacles:
         lines.setdefault(one.node, []).append(obstacle(one, priority=priority))
     for node, parts in lines.items():
         yield f"{node}: {'; '.join(parts)}"
+    looked_at = [
+        *(found for found in trace.dry_run_statuses if found.code),
+        *(found for found in trace.filter_statuses if found.code is Code.UNRESOLVABLE),
+    ]
+    if lines and len(looked_at) > MAX_EXAMPLES:
+        yield (
+            f"{len(looked_at) - MAX_EXAMPLES} rarer statuses of nodes were not looked into;"
+            " `policy explain ID --why-not NODE` looks into a node"
+        )

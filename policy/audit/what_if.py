@@ -7,11 +7,12 @@ so, and once more when the group's victims are gone. Pure: a snapshot and rules 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from typing import Final
+from typing import Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from policy.audit.supposed_groups import GroupChange
@@ -91,6 +92,27 @@ class Step:
     #: what had been changed since the decision before, one change after the other
     supposed: tuple[tuple[Change, ...], ...] = ()
     budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
+
+
+def step_line(step: Step, *, decision_id: int | None = None) -> dict[str, Any]:
+    """A step for people and programs; decision_id: under which its decision was recorded."""
+    decision = step.decision
+    node = decision.node if isinstance(decision, Decision) else None
+    leaves = decision is not None and (node is not None or not isinstance(decision, Decision))
+    return {
+        "step": step.number,
+        "cause": step.cause,
+        "depth": step.depth,
+        "pod": step.pod,
+        "was": step.was,
+        "priority": step.priority,
+        "outcome": decision.outcome.value if decision else None,
+        "node": node,
+        "victims": [v.pod for v in decision.victims] if decision is not None and leaves else [],
+        "decision": decision_id,
+        "digest": decision.digest if decision else None,
+        "budgets": to_builtins(step.budgets),
+    }
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
@@ -209,6 +231,17 @@ def _pods_on(snapshot: Snapshot, node: str) -> list[tuple[str, Pod]]:
 
 def _leaving(pod: Pod) -> bool:
     return bool(pod.metadata.deletion_timestamp)
+
+
+def with_members(snapshot: Snapshot, rules: RuleSet, keys: Iterable[str]) -> Iterator[str]:
+    """The pods; in place of a pod group its pending members."""
+    known = groups_of(snapshot) if rules.groups is not None else {}
+    for key in keys:
+        if key in known and snapshot.pod(key) is None:
+            rows = Members.of(snapshot, key)
+            yield from (snapshot.keys[r] for r in rows.tolist() if snapshot.node[r] < 0)
+        else:
+            yield key
 
 
 def foresee(

@@ -8,6 +8,7 @@ from typing import Final
 from policy.batch.limits import Limit, Rule
 from policy.batch.recording import Choice, ChoiceRule, NodeAnswer, Reason, Rejection
 from policy.batch.result import JobReason, SessionResult
+from policy.batch.trials import Trial
 
 _JOB: Final[Mapping[Reason, str]] = {
     Reason.LEFT_OUT: "its queue or its pod group does not exist",
@@ -146,6 +147,45 @@ def choice_in_words(choice: Choice) -> str:
         f"{score}, as {choice.ties} other{'s' * (choice.ties > 1)} of {choice.nodes} nodes"
         f" ({others}): the {end} by name is taken{passed}"
     )
+
+
+def trial_in_words(trial: Trial) -> list[str]:
+    """What an attempt to place a task had against one node, and how it scored."""
+    return [f"{trial.action} of {trial.task} on {trial.node}: {_verdict(trial)}", *_details(trial)]
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.rejected_by:
+        return "rejected, " + ", ".join(_NODE.get(name, name) for name in trial.rejected_by)
+    if trial.answer is not None and not trial.fits:
+        enough = trial.answer.verdict is Reason.CHOSEN
+        return "enough room after evictions" if enough else _NODE[trial.answer.verdict]
+    if not trial.fits:
+        return "too little room"
+    if trial.best == trial.node:
+        return "the best node"
+    here, there = trial.score
+    if here == there:
+        return f"it could be used, and scores as high as {trial.best}, which comes first by name"
+    return f"it could be used, and {trial.best} scores higher"
+
+
+def _details(trial: Trial) -> Iterator[str]:
+    for name, room in trial.room.items():
+        if name != "pods" or room.idle < room.asked:
+            yield (
+                f"  {name}: asked for {_amount(name, room.asked)}, idle {_amount(name, room.idle)},"
+                f" being released {_amount(name, room.released)}"
+            )
+    scores = dict(trial.scores)
+    if len(scores) > 1:
+        scores["in all"] = trial.score
+    for name, (here, there) in scores.items():
+        best = "" if trial.best == trial.node else f", {trial.best} {there:.6g}"
+        yield f"  {name}: scores {here:.6g}{best}"
+    if trial.answer is not None:
+        _, *spared = _answer(trial.answer)
+        yield from spared
 
 
 def _amount(name: str, value: float) -> str:

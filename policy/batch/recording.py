@@ -225,13 +225,13 @@ class Recorder:
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
         self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
-        self._action = ""
+        self.action = ""  #: that runs
         self._turn = 0
         self._opened = 0
         self._placed: dict[str, int] = {}  #: task -> position of its last placement
 
     def begin(self, action: str, turn: int) -> None:
-        self._action, self._turn = action, turn
+        self.action, self._turn = action, turn
 
     def next_statement(self) -> int:
         self._opened += 1
@@ -260,7 +260,7 @@ class Recorder:
         self.steps.append(
             Step(
                 position=position,
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 operation=operation,
                 job=task.job,
@@ -292,7 +292,7 @@ class Recorder:
         self.steps.append(
             Step(
                 position=len(self.steps),
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 operation=Operation.ENQUEUE,
                 job=job,
@@ -312,7 +312,7 @@ class Recorder:
         self.statements.append(
             StatementRecord(
                 id=number,
-                action=self._action,
+                action=self.action,
                 turn=self._turn,
                 job=job,
                 committed=committed,

@@ -42,18 +42,31 @@ def run_session(
 def _run_kube_batch(
     snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]]
 ) -> SessionResult:
+    session, opened = open_kube_batch(snapshot, rules, plugins=plugins)
+    act(session)
+    for plugin in opened:
+        plugin.close(session)
+    return _result(session)
+
+
+def open_kube_batch(
+    snapshot: Snapshot, rules: BatchRules, *, plugins: Mapping[str, type[Plugin]] = PLUGINS
+) -> tuple[Session, list[Plugin]]:
+    """A session before its first action, and its plugins."""
     session = Session(snapshot, rules)
     opened = _opened(rules, plugins)
     for plugin in opened:
         plugin.open(session)
     session.arrange()
-    for turn, action in enumerate(rules.actions):
+    return session, opened
+
+
+def act(session: Session) -> None:
+    actions = session.rules.actions
+    for turn, action in enumerate(actions):
         session.recorder.begin(action, turn)
-        session.later_actions = rules.actions[turn + 1 :]
+        session.later_actions = actions[turn + 1 :]
         ACTIONS[action].run(session)
-    for plugin in opened:
-        plugin.close(session)
-    return _result(session)
 
 
 def _opened(rules: BatchRules, known: Mapping[str, type[Plugin]]) -> list[Plugin]:

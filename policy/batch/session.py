@@ -7,8 +7,8 @@ register are consulted in the order of the tiers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Container, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,12 @@ from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
+if TYPE_CHECKING:
+    from policy.batch.victims import VictimSearch
+
 _LEVELS: Final = 3
+
+Watch: TypeAlias = "Callable[[Task, VictimSearch | None], None]"
 
 
 class Session:
@@ -54,6 +59,8 @@ class Session:
         self.figures = Figures()
         #: actions that come after the one that runs
         self.later_actions: tuple[str, ...] = ()
+        #: called with a task, and the search where it may evict, before a place is looked for
+        self.watch: Watch | None = None
         self.unready: list[str] = []  #: jobs that gang called unschedulable when the session closed
         #: tasks for which a pod is being evicted
         self.paid_for: set[str] = set()
@@ -135,6 +142,10 @@ class Session:
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
 
+    def plugins_with(self, kind: str) -> Collection[str]:
+        """Plugins that registered a function of the kind, switched off or not."""
+        return self._registered[kind].keys()
+
     def on_events(self, *, allocate: Event, deallocate: Event) -> None:
         """Have a plugin told of every task that takes resources, or gives them up."""
         self._on_allocate.append(allocate)
@@ -175,6 +186,11 @@ class Session:
             found[self.tasks[task].job].add(Resource(scalars=scalars))
         return found
 
+    def watched(self, task: Task, search: VictimSearch | None = None) -> None:
+        """An action is about to look for a place for the task."""
+        if self.watch is not None:
+            self.watch(task, search)
+
     # --- yes or no -----------------------------------------------------------------------------
 
     def overused(self, queue: BatchQueue) -> bool:
@@ -198,19 +214,25 @@ class Session:
         if among is not None:
             open_nodes &= among
         counts: dict[str, int] = {}
+        for reason, rejects in self.rejecting(task):
+            number = int((rejects & open_nodes).sum())
+            if number:
+                counts[reason] = counts.get(reason, 0) + number
+                open_nodes &= ~rejects
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def rejecting(self, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Every reason to reject the task, and the nodes that do; shape (nodes,)."""
         for consulted in self._chains["predicate"]:
             reasons = self._registered["predicate_reasons"].get(consulted.plugin)
-            named: Mapping[str, Bools]
             if reasons is not None:
-                named = reasons(task)
+                yield from reasons(task).items()
             else:
-                named = {consulted.plugin: ~consulted.function(task)}
-            for reason, rejects in named.items():
-                number = int((rejects & open_nodes).sum())
-                if number:
-                    counts[reason] = counts.get(reason, 0) + number
-                    open_nodes &= ~rejects
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+                yield consulted.plugin, ~consulted.function(task)
+
+    def scores_by_plugin(self, task: Task, nodes: Ints) -> dict[str, Scores]:
+        """Scores of the nodes, which compete with one another alone."""
+        return {c.plugin: c.function(task, nodes) for c in self._chains["node_order"]}
 
     def scores(self, task: Task, nodes: Ints, *, among: Bools) -> Scores:
         """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""

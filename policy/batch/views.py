@@ -6,7 +6,7 @@ The session implements both; it knows neither its plugins nor its actions, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.batch.cache import Outbox
 from policy.batch.choosing import Chosen
@@ -22,6 +22,9 @@ from policy.batch.shapes import Shapes
 from policy.batch.totals import RunningTasks
 from policy.cluster.snapshot import NodeIndex, Snapshot
 from policy.cluster.tables import Bools, Ints
+
+if TYPE_CHECKING:
+    from policy.batch.victims import VictimSearch
 
 
 class PluginView(Protocol):
@@ -107,6 +110,7 @@ class ActionView(PluginView, Protocol):
     @property
     def outbox(self) -> Outbox: ...
 
+    def watched(self, task: Task, search: VictimSearch | None = None) -> None: ...
     def overused(self, queue: BatchQueue) -> bool: ...
     def ready(self, job: Job) -> bool: ...
     def pipelined(self, job: Job) -> bool: ...

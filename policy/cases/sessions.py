@@ -12,10 +12,11 @@
         batch-safe: {evicts: [], binds: {high-0: n1}}
 
 The pods of a gang are numbered: those that run (`on`, one node each), those that are leaving
-(`leaving`), those that wait (`waiting`). The pods are for the scheduler that the rules name. A
-queue is its weight, or a mapping with what Volcano's queues have beside: `capability`, `deserved`,
-`guarantee`, `reclaimable`, `priority`, `parent`, `state`; a gang may have `minResources`, a
-`phase`, and pods that are not `preemptable`. What `want` does not name is not compared.
+(`leaving`), those that wait (`waiting`). The pods are for the scheduler that the rules name, or
+for the `scheduler` of the gang. A queue is its weight, or a mapping with what Volcano's queues have
+beside: `capability`, `deserved`, `guarantee`, `reclaimable`, `priority`, `parent`, `state`; a gang
+may have `minResources`, a `phase`, and pods that are not `preemptable`. What `want` does not name
+is not compared.
 """
 
 from __future__ import annotations
@@ -74,9 +75,11 @@ class BatchCase:
     want: Mapping[str, Mapping[str, Any]]
 
     def snapshot(self, scheduler: str) -> Snapshot:
-        """scheduler: name of the scheduler that the pods are for."""
+        """scheduler: that of the pods for which the case names none."""
         objects = (
-            replace(o, spec=replace(o.spec, scheduler_name=scheduler)) if isinstance(o, Pod) else o
+            replace(o, spec=replace(o.spec, scheduler_name=o.spec.scheduler_name or scheduler))
+            if isinstance(o, Pod)
+            else o
             for o in self.objects
         )
         return Snapshot.from_objects(objects, now_ms=times.parse(NOW))
@@ -213,6 +216,7 @@ def _gangs(fields: Fields) -> Iterator[ClusterObject]:
         labels = {"volcano.sh/preemptable": preemptable} if preemptable else None
         requests = _amounts(gang)
         priority = gang.number("priority")
+        scheduler = gang.text("scheduler")
         running = [leaf.text for leaf in gang.list("on")]
         leaving = [leaf.text for leaf in gang.list("leaving")]
         waiting = [""] * (gang.number("waiting", 0) or 0)
@@ -231,6 +235,7 @@ def _gangs(fields: Fields) -> Iterator[ClusterObject]:
                 ),
                 spec=PodSpec(
                     node_name=node,
+                    scheduler_name=scheduler,
                     priority=priority,
                     containers=[
                         Container(resources=ResourceRequirements(requests=requests or None))

@@ -17,7 +17,9 @@ from policy.rules.ruleset import RuleSet
 _ADVICE = "add a case in which it decides: what no case shows may change unnoticed"
 
 
-def untested(source: str, rules: RuleSet, *, within: Path | None = None) -> Iterator[lint.Warning]:
+def untested(
+    source: str, rules: RuleSet, *, within: Path | None = None
+) -> Iterator[lint.LintWarning]:
     """Warnings about the rules of a shipped name or a file, loaded already; raises RulesError.
 
     Rules that the file extends or includes have cases of their own. The keys of the importance
@@ -26,7 +28,7 @@ def untested(source: str, rules: RuleSet, *, within: Path | None = None) -> Iter
     suite = beside(source, within=within)
     if suite is None:
         if source not in shipped():
-            yield lint.Warning(
+            yield lint.LintWarning(
                 finding=lint.Finding.UNTESTED,
                 place=source,
                 rule="",
@@ -51,7 +53,7 @@ def untested(source: str, rules: RuleSet, *, within: Path | None = None) -> Iter
     for name in (*names, *(criterion.id for criterion in rules.ranking)):
         place = rules.origins.get(name, "")
         if name not in touched and place.rpartition(":")[0] == file:
-            yield lint.Warning(
+            yield lint.LintWarning(
                 finding=lint.Finding.UNTESTED,
                 place=place,
                 rule=name,

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policy.cli import batch_compare, env, options, output, session
+from policy.cli import batch_compare, batch_why_not, env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cli.batch_view import Shown
     from policy.scheduling.sessions import SessionScheduler
-    from policy.store import SessionRow, Store, StoredSession
+    from policy.store import SessionRow, Store
 
 PREFIX: Final = "session:"
 """What other commands write before the number of a session."""
@@ -185,20 +185,33 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
 @click.argument("id", metavar="ID", type=click.IntRange(1))
 @options.db_option
 @click.option("--job", metavar="NAMESPACE/NAME", help="Only what concerns this job.")
+@click.option(
+    "--why-not",
+    "node",
+    metavar="NODE",
+    help="What every attempt to place a pod had against this node, with scores.",
+)
 @_document_option
-def explain(id: int, db: str, job: str | None, form: str) -> int:
+def explain(id: int, db: str, job: str | None, node: str | None, form: str) -> int:
     """Say step by step what a recorded session tried, and why gangs still wait.
 
     Shows each operation in order, which statements were committed or discarded, which plugin
     spared which pod, and for every job that waits the reason. Steps that were taken back are shown
     too.
 
+    With --why-not the session is held again as it was, and each attempt to place a pod is shown
+    as it concerns one node: what rejects it, its room, what each plugin scores it beside the best
+    node, and who would have to leave.
+
     \b
     Example:
       policy batch run --rules kube-batch-sample
       policy batch explain 1
+      policy batch explain 1 --why-not node-1
       policy batch explain 1 --output json
     """
+    if node is not None:
+        return batch_why_not.printed(db, id, job=job, node=node, form=form)
     return explained(db, id, job=job, form=form)
 
 
@@ -209,7 +222,7 @@ def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     with session.open_store(db) as store:
         stored = store.read.session(id)
     if job is not None:
-        _require_job(stored, job)
+        batch_why_not.require_job(stored, job)
     if form == "table":
         batch_view.print_explanation(stored, job)
     elif form == "csv":
@@ -233,22 +246,6 @@ _STEP_COLUMNS: Final = (
     "claimant",
     "refusal",
 )
-
-
-def _require_job(stored: StoredSession, job: str) -> None:
-    """Raises NotFound for a job that the session does not name."""
-    import difflib
-
-    from policy.store import NotFound
-
-    known: Sequence[str] = list(stored.document["queues"])
-    if job in known:
-        return
-    close = difflib.get_close_matches(job, known, n=1)
-    raise NotFound(
-        f"session {stored.row.id} names no job `{job}`",
-        help=f"did you mean `{close[0]}`?" if close else "without --job all of them are shown",
-    )
 
 
 # --- replay ------------------------------------------------------------------------------------

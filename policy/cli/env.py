@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 from msgspec import to_builtins
 
-from policy.cli import options, output, proofs, rule_files, session
+from policy.cli import env_scheduler, options, output, proofs, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ def group() -> None:
     """
 
 
+group.add_command(env_scheduler.command)
+
+
 @group.command("create")
 @_NAME
 @options.db_option
@@ -176,11 +179,18 @@ def show(name: str, db: str, form: str) -> int:
     with session.open_store(db) as store:
         environment = store.read.environment(name)
         found = [_activation(row) for row in store.read.activations(name)]
+        scheduler = [row for row in store.read.schedulers(name) if row.rule_set]
     if form in ("json", "yaml"):
-        output.document({**_environment(environment), "activations": found}, form)
+        profiles = [env_scheduler.line(row) for row in scheduler]
+        values = {**_environment(environment), "activations": found, "scheduler": profiles}
+        output.document(values, form)
         return Exit.OK
     output.say(f"environment `{name}` of cluster `{environment.cluster}`")
     output.rows(found, form, columns=_ACTIVATION, right=("id",))
+    for row in scheduler:
+        output.say(
+            f"its scheduler's profile `{row.profile}` runs {row.rule_set}, from {row.source}"
+        )
     return Exit.OK
 
 
@@ -329,7 +339,10 @@ def _proofs(findings: list[tuple[Finding, str]]) -> Proofs:
     from policy.proving.solver import version
     from policy.store import Proofs, ProvedClaim
 
-    claims = tuple(ProvedClaim(claim=f.claim, against=digest) for f, digest in findings)
+    claims = tuple(
+        ProvedClaim(claim=finding.claim, verdict=finding.verdict.value, against=digest)
+        for finding, digest in findings
+    )
     return Proofs(claims=claims, solver=version())
 
 

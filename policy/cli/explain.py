@@ -107,6 +107,8 @@ def _print(stored: StoredDecision, rules: str) -> None:
     output.line(f"decision {row.id}: {row.preemptor} {view.verdict(stored)}")
     if row.message and not row.fits:
         output.line(f"  {row.message}")
+    for sentence in view.not_carried_out(stored.outcomes):
+        output.line(f"  {sentence}")
     output.line()
     _print_facts(stored)
     print_reasons(stored, rules)
@@ -212,7 +214,7 @@ def _print_causes(stored: StoredDecision) -> None:
         ("Waits for", [sentences.waiting(pod) for pod in trace.waits_for]),
         (
             "What stands in the way, on one node for each status",
-            list(sentences.by_node(trace.obstacles, priority=stored.row.preemptor_priority)),
+            list(sentences.in_the_way(trace, priority=stored.row.preemptor_priority)),
         ),
     ):
         if lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
 from policy.cli import options, output, session
@@ -12,6 +12,7 @@ from policy.cli.observed import document
 from policy.store import NotFound, StoredDecision
 
 if TYPE_CHECKING:
+    from policy.decision.groups import GroupDecision
     from policy.store import Store
     from policy.store.observed import ObservationRow
 
@@ -39,17 +40,18 @@ def _found(store: Store, text: str) -> ObservationRow:
 
 def explained(db: str, text: str, form: str) -> int:
     """Print an observed preemption and the decision that was made again for it."""
-    from policy.cli import explain, view
+    from policy.cli import explain
+    from policy.decision.groups import GroupDecision
 
     with session.open_store(db) as store:
         row = _found(store, text)
         again, why = _again(store, row)
         if form in ("json", "yaml"):
-            decided = None if again is None else view.document(again)
+            decided = None if again is None else _document(again)
             output.document({**document(row), "decided_again": decided}, form)
             return Exit.OK
         if form != "table":
-            lines = [] if again is None else view.document(again)["candidates"]
+            lines = [] if again is None else _document(again).get("candidates", [])
             output.rows(lines, form, columns=("position", "node", "victims", "eliminated_by"))
             return Exit.OK
         _print(row)
@@ -58,18 +60,35 @@ def explained(db: str, text: str, form: str) -> int:
             output.line(f"It cannot be decided again: {why}")
             return Exit.OK
         output.line(f"Decided again by {row.rule_set}, all potential nodes examined")
-        rules = as_observed(row).canonical
-        explain.print_reasons(again, rules)
+        if isinstance(again, GroupDecision):
+            from policy.cli.groups_view import print_decision
+
+            print_decision(_document(again))
+            return Exit.OK
+        explain.print_reasons(again, as_observed(store, row).canonical)
     return Exit.OK
 
 
-def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | None, str]:
+def _document(again: StoredDecision | GroupDecision) -> dict[str, Any]:
+    from policy.cli import groups_view, view
+    from policy.decision.groups import GroupDecision
+    from policy.decision.model import document_of
+
+    if isinstance(again, GroupDecision):
+        return groups_view.document(document_of(again), None)
+    return view.document(again)
+
+
+def _again(store: Store, row: ObservationRow) -> tuple[StoredDecision | GroupDecision | None, str]:
+    from policy.decision.groups import GroupDecision
     from policy.decision.record import record_of
 
     try:
-        decision, _ = AgainDecider(store).decide(row, as_observed(row), evaluate_all=True)
+        decision, _ = AgainDecider(store).decide(row, as_observed(store, row), evaluate_all=True)
     except CannotDecide as exc:
         return None, str(exc)
+    if isinstance(decision, GroupDecision):
+        return decision, ""
     stored = StoredDecision.unsaved(
         record_of(decision),
         cluster=row.cluster,

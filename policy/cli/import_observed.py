@@ -103,16 +103,21 @@ def record(store: Store, cluster: str, preemptions: Sequence[Preemption], source
     """Decide observed preemptions again and keep them; gives the numbers of the new ones."""
     if not preemptions:
         return []
-    from policy.audit.observed.recording import record_observed, server_rules
+    from policy.audit.observed.recording import SchedulerRules, record_observed, server_rules
 
     nodes = [obj for obj in _stored(store, cluster) if type(obj) is Node]
     of_server = server_rules(nodes)
-    output.say(f"preemptions are decided again by {of_server.rules.name}: {of_server.why}")
+    told = [
+        f"{row.profile} by {row.rule_set} (environment {row.environment})"
+        for row in store.read.scheduler_rules(cluster).values()
+    ]
+    others = f"; {', '.join(told)}" if told else ""
+    output.say(f"preemptions are decided again by {of_server.rules.name}: {of_server.why}{others}")
     return record_observed(
         store,
         cluster,
         preemptions,
-        lambda: of_server.rules,
+        SchedulerRules(store, cluster, lambda: of_server),
         at_ms=session.clock_ms(),
         source=source,
         actor=session.actor(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -159,14 +159,21 @@ def command(
         result, observed = import_observed.store(
             store, cluster, found, prune=scope, of_ms=options.millis(of), as_is=as_is
         )
-    _print(result, form, observed)
+        contradicted = (
+            store.read.outcomes_at(cluster, result.revision) if result.new_revision else []
+        )
+    _print(result, form, observed, sorted({one.decision_id for one in contradicted}))
     _warn_of_strays(result.stray)
     return Exit.OK
 
 
 def _tell(found: ManifestSet) -> None:
     from policy.cli import import_observed
+    from policy.cluster.unmodelled import notices
+    from policy.text.printable import printable
 
+    for notice in notices(found.objects):
+        output.say(printable(notice))
     if found.skipped:
         output.say(f"skipped: {_counted(found.skipped)}")
     if found.repeated:
@@ -192,7 +199,9 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c)))
 
 
-def _print(result: ImportResult, form: str, observed: Sequence[int]) -> None:
+def _print(
+    result: ImportResult, form: str, observed: Sequence[int], contradicted: Sequence[int]
+) -> None:
     rows = [
         {
             "kind": kind,
@@ -212,6 +221,7 @@ def _print(result: ImportResult, form: str, observed: Sequence[int]) -> None:
                 "new_revision": result.new_revision,
                 "pods_on_unknown_nodes": result.stray.count,
                 "observed": list(observed),
+                "contradicted_decisions": list(contradicted),
                 "kinds": rows,
             },
             form,
@@ -223,6 +233,16 @@ def _print(result: ImportResult, form: str, observed: Sequence[int]) -> None:
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
     _tell_observed(observed)
+    if contradicted:
+        first = ", ".join(map(str, contradicted[:_EXAMPLES]))
+        more = f" and {len(contradicted) - _EXAMPLES} more" if len(contradicted) > _EXAMPLES else ""
+        output.say(
+            f"not carried out: victims of decision {first}{more} are still there;"
+            " `policy explain` names them"
+        )
+
+
+_EXAMPLES: Final = 3
 
 
 def _tell_observed(observed: Sequence[int]) -> None:

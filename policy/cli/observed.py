@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.observed.again import ComparedRow
+    from policy.audit.observed.against import ComparedRow
     from policy.rules import RuleSet
     from policy.store import Store
     from policy.store.observed import ObservationRow
@@ -39,33 +40,26 @@ _COMPARED: Final = (
     "instead",
     "spared",
 )
-_SUMS: Final = (
+SUMS: Final = (
     "week",
     "namespace",
     "evictions",
     "would_be",
+    "avoided",
     "spared",
     "others",
+    "seconds_saved",
     "pdb_violations",
     "pdb_violations_would_be",
+    "budgets_kept",
 )
 
 
 @click.command("observed")
 @options.db_option
 @options.any_cluster_option
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="That happened at this time or later: ISO 8601, `yesterday 14:02`, or `7d`.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=options.instant,
-    help="That happened before this time.",
-)
+@period.since("That happened at this time or later")
+@period.until("That happened before this time.")
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
 @click.option("--node", metavar="NAME", help="On this node.")
 @click.option("--preemptor", metavar="NAMESPACE/NAME", help="Made for this pod.")
@@ -144,7 +138,8 @@ def command(
             limit=limit,
         )
         if compare:
-            return _compare(store, found, _rules(store, found, rules), form)
+            others = other_rules(store, {row.cluster for row in found}, rules)
+            return _compare(store, found, others, form)
         if rules is not None:
             raise options.Misused("`--rules` goes with `--compare`")
     if form in ("json", "yaml"):
@@ -182,12 +177,15 @@ def document(row: ObservationRow) -> dict[str, Any]:
     return values
 
 
-def _rules(store: Store, found: list[ObservationRow], source: str | None) -> RuleSet:
+def other_rules(store: Store, clusters: Collection[str], source: str | None) -> RuleSet:
+    """The rules to compare with: those that are named, or the active ones of the clusters.
+
+    Raises Misused where no environment of theirs has active rules, or several have.
+    """
     if source is not None:
         return rule_files.rule_set(source)
     from policy.rules import RuleSet
 
-    clusters = {row.cluster for row in found}
     active = [
         row
         for row in store.read.environments()
@@ -206,7 +204,7 @@ def _rules(store: Store, found: list[ObservationRow], source: str | None) -> Rul
 def _compare(store: Store, found: list[ObservationRow], rules: RuleSet, form: str) -> int:
     from dataclasses import asdict
 
-    from policy.audit.observed.again import compare, sums
+    from policy.audit.observed.against import compare, sums
 
     rows = list(compare(store, found, rules))
     totals = [asdict(row) for row in sums(rows)]
@@ -219,7 +217,7 @@ def _compare(store: Store, found: list[ObservationRow], rules: RuleSet, form: st
         output.print_table(lines, columns=_COMPARED, right=("id", "victims", "instead"))
         output.line()
         output.line("By week and namespace of the victims")
-        output.print_table(totals, columns=_SUMS, right=_SUMS[2:])
+        output.print_table(totals, columns=SUMS, right=SUMS[2:])
     else:
         output.rows(lines, form, columns=_COMPARED)
     undecided = sum(not row.outcome for row in rows)

@@ -29,9 +29,12 @@ class ProofsMissing(Exception):
 
 
 def require_solver() -> None:
-    """Raises ProofsMissing where the extra is not installed."""
+    """Start the solver. Raises ProofsMissing where the extra is not installed."""
     if find_spec("z3") is None:
         raise ProofsMissing("proofs need the package `z3-solver`")
+    from policy.proving import process
+
+    process.start()
 
 
 def _timeout(_ctx: click.Context, _param: click.Parameter, text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.cases import Case, Mismatch, Suite
     from policy.cases.sessions import BatchCase
+    from policy.rules.lint import LintWarning
 
 _RULES = click.argument(
     "rules",
@@ -163,27 +164,39 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     Errors of the file are reported like everywhere; lint adds rules that are never reached,
     conditions that never hold or may have no value, orders that leave ties, ranking keys that
     decide less than they seem to, rules that take pods of higher priority, expressions that are
-    slow, and rules that no case beside the file touches. The exit status is 1 where anything was
-    found.
+    slow, and rules that no case beside the file touches. Of batch rules it reports plugins that are
+    never consulted, actions that can do nothing, and what holds queues and groups together and is
+    missing. The exit status is 1 where anything was found.
 
     \b
     Example:
       policy rules lint kube-1.36
     """
-    from dataclasses import asdict
-
     from policy.cases.untested import untested
+    from policy.rules import RuleSet
     from policy.rules.lint import Finding
     from policy.rules.lint import lint as run
 
     source = _source(rules, environment, db)
-    rule_set = rule_files.rule_set(source, db=db)
+    rule_set = rule_files.rules_of_any_kind(source, db=db)
+    if not isinstance(rule_set, RuleSet):
+        from policy.batch.lint import lint as of_sessions
+
+        for notice in rule_set.notices:
+            output.block(str(notice), err=True)
+        return _print_findings(of_sessions(rule_set, source), form)
     found = list(run(rule_set))
     if source.startswith(rule_files.DIGEST):
         # What is stored is what decides: without reasons, and without cases beside it.
         found = [warning for warning in found if warning.finding is not Finding.NO_WHY]
     else:
         found += untested(source, rule_set, within=rule_files.within())
+    return _print_findings(found, form)
+
+
+def _print_findings(found: Sequence[LintWarning], form: str) -> int:
+    from dataclasses import asdict
+
     if form == "table":
         for warning in found:
             output.block(str(warning))
@@ -278,11 +291,22 @@ def diff(old: str, new: str, db: str, form: str) -> int:
     """
     from dataclasses import asdict
 
+    from policy.rules import RuleSet
     from policy.rules.diff import compare
     from policy.rules.diff_table import diff_rows
 
-    before, after = (rule_files.rule_set(one, db=db) for one in (old, new))
-    changes = compare(before, after)
+    before, after = (rule_files.rules_of_any_kind(one, db=db) for one in (old, new))
+    if isinstance(before, RuleSet) and isinstance(after, RuleSet):
+        changes = compare(before, after)
+        table = diff_rows(before, after, changes) if form == "table" else []
+    elif isinstance(before, RuleSet) or isinstance(after, RuleSet):
+        raise options.Misused("a rule set and batch rules have nothing in common to compare")
+    else:
+        from policy.batch.diff import compare as of_sessions
+        from policy.batch.diff import diff_rows as rows_of_sessions
+
+        changes = of_sessions(before, after)
+        table = rows_of_sessions(changes)
     if form == "table" and changes:
         names = (before.name, after.name) if before.name != after.name else ("old", "new")
         rows = [
@@ -293,7 +317,7 @@ def diff(old: str, new: str, db: str, form: str) -> int:
                 names[1]: row.new,
                 "meaning": row.meaning,
             }
-            for row in diff_rows(before, after, changes)
+            for row in table
         ]
         output.rows(rows, form, columns=("section", "rule", *names, "meaning"))
     elif form != "table":

@@ -47,9 +47,8 @@ def command(file: str, profile: str | None, version: str | None, name: str | Non
         profiles_of,
         translate,
     )
-    from policy.rules.versions import of_server
 
-    text = _text(file)
+    text = text_of(file)
     shown = "<stdin>" if file == "-" else file
     try:
         found = profiles_of(text, shown)
@@ -57,12 +56,7 @@ def command(file: str, profile: str | None, version: str | None, name: str | Non
     except ConfigError as exc:
         output.block(str(exc.problem), err=True)
         return Exit.ERROR
-    extends = generation_of(wanted)
-    if version is not None:
-        generation = of_server(version)
-        if generation is None:
-            raise options.Misused(f"no shipped rule set decides like `{version}`")
-        extends = generation.name
+    extends = generation_of(wanted) if version is None else generation_for(version)
     base = RuleSet.load(extends)
     result = translate(wanted, base=base, extends=extends, name=name)
     output.document(result.rules, "yaml")
@@ -77,7 +71,17 @@ def command(file: str, profile: str | None, version: str | None, name: str | Non
     return Exit.OK
 
 
-def _text(file: str) -> str:
+def generation_for(version: str) -> str:
+    """The shipped rule set that decides like a version. Raises Misused."""
+    from policy.rules.versions import of_server
+
+    generation = of_server(version)
+    if generation is None:
+        raise options.Misused(f"no shipped rule set decides like `{version}`")
+    return generation.name
+
+
+def text_of(file: str) -> str:
     """The text of the file, or of standard input. Raises Misused where it cannot be read."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

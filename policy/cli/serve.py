@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from policy.cli import options, output
+from policy.cli import options, output, session
 from policy.cli.exits import Exit
+from policy.cli.follow import place_options
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -82,6 +83,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Where such calls wait until the database can take them.",
 )
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Follow a real cluster, too, as `policy follow` does; needs the extra `live`.",
+)
+@place_options
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Under which name the followed cluster is kept; that of the context, where left out.",
+)
 def command(
     db: str,
     environment: str,
@@ -95,20 +107,28 @@ def command(
     deadline: float,
     on_failure: str | None,
     spool: Path,
+    follow: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    in_cluster: bool,
+    cluster: str | None,
 ) -> int:
     """Serve the extender that kube-scheduler calls, the API, and the pages.
 
     kube-scheduler calls `POST /extender/preempt` (or /extender/ENVIRONMENT/preempt) for every
     preemption; the environment's active rules judge what it offers, and every call is a recorded
     decision of origin `extender`. SIGTERM and SIGINT end the service after the calls that it
-    holds. /healthz, /readyz and /metrics are for the platform. See docs/service.md.
+    holds. /healthz, /readyz and /metrics are for the platform. With --follow, the same process
+    follows a real cluster: /healthz/follow says how that goes, and /metrics has its figures. See
+    docs/service.md.
 
     \b
     Example:
       policy serve --environment prod
       policy serve --environment prod --extender-mode enforce --on-failure deny
+      policy serve --follow --context prod
     """
-    from policy.server.config import LOOPBACK, Config, OnFailure
+    from policy.server.config import LOOPBACK, Config, Follow, OnFailure
     from policy.server.missing import require
     from policy.store.model import CallMode
 
@@ -117,10 +137,20 @@ def command(
     from policy.server.security.tokens import TokenError
 
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
+    options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
     if tokens is None and host not in LOOPBACK:
         raise options.Misused(
             f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
             help="make a token with `policy token create`, and name the file with --tokens",
+        )
+    followed = None
+    if follow:
+        followed = Follow(
+            kubeconfig=kubeconfig,
+            context=context,
+            in_cluster=in_cluster,
+            cluster=cluster or "",
+            actor=session.actor(),
         )
     config = Config(
         db=db,
@@ -135,6 +165,7 @@ def command(
         tls_key=tls_key,
         client_ca=client_ca,
         spool=spool,
+        follow=followed,
     )
     try:
         started = process.run(config)

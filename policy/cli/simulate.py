@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policy.store import Store
 
 
-class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases
+class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click
     name = "seconds"
 
     def convert(
@@ -352,7 +352,7 @@ def _recorded(
             at_ms=session.clock_ms(),
             actor=session.actor(),
             kept_in="" if keep is None else _home(keep, result.rules, result.seed),
-        )
+        ).number
         output.say(f"simulation {number}: {result.rules}, seed {result.seed}")
         found.append(result)
     return found

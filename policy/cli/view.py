@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from policy.audit.documents import (
     SUMMARY,
@@ -20,6 +20,7 @@ from policy.cli import output, session
 if TYPE_CHECKING:
     from policy.decision.model import Victim
     from policy.store import StoredDecision
+    from policy.store.outcomes import OutcomeRow
 
 __all__ = [
     "SUMMARY",
@@ -28,6 +29,7 @@ __all__ = [
     "causes",
     "document",
     "inputs",
+    "not_carried_out",
     "print_short",
     "step_summary",
     "summary",
@@ -75,6 +77,23 @@ def print_short(stored: StoredDecision) -> None:
     cleared = stored.record.effects.clear_nominations
     if cleared:
         output.line(f"nominations cleared: {', '.join(cleared)}")
+
+
+_SEEN: Final = {
+    "victim-still-runs": "{pod} still ran",
+    "victim-still-there": "nothing showed the deletion of {pod} within its grace period",
+    "preemptor-elsewhere": "no pod left, and {pod} was placed on another node",
+    "preemptor-gone": "no pod left, and {pod} was gone",
+    "no-victim-left": "no pod left for {pod}",
+}
+"""What a later state showed, by the reason that is stored."""
+
+
+def not_carried_out(outcomes: Iterable[OutcomeRow]) -> Iterator[str]:
+    """What a later state of the cluster contradicts of a decision; nothing where nothing is."""
+    for one in outcomes:
+        seen = _SEEN[one.reason].format(pod=one.pod)
+        yield f"not carried out: {seen} at revision {one.revision} ({session.instant(one.at_ms)})"
 
 
 def inputs(values: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -149,7 +149,7 @@ def command(
       policy what-if --remove-node node-1 --rules kube-1.20
       policy what-if --priority-class high=100 --at 1 --output json
     """
-    from policy.audit.what_if import Supposition, foresee, suppose
+    from policy.audit.what_if import Supposition, foresee, suppose, with_members
 
     with session.open_store(db, write=record) as store:
         made = decision_at(store, at)
@@ -172,7 +172,7 @@ def command(
         )
         supposed = suppose(snapshot, supposition)
         named = [pod if "/" in pod else f"default/{pod}" for pod in pods]
-        asked = [*_with_members(supposed.snapshot, rule_set, named), *supposed.waiting]
+        asked = [*with_members(supposed.snapshot, rule_set, named), *supposed.waiting]
         if not asked and not (files or nodes):
             from policy.scheduling.order import pending
 
@@ -184,19 +184,6 @@ def command(
     _print(steps, ids, form)
     _tell(steps, ids)
     return Exit.OK
-
-
-def _with_members(snapshot: Snapshot, rules: RuleSet, keys: Sequence[str]) -> Iterator[str]:
-    """The pods; in place of a pod group its pending members."""
-    from policy.cluster.members import Members, groups_of
-
-    known = groups_of(snapshot) if rules.groups is not None else {}
-    for key in keys:
-        if key in known and snapshot.pod(key) is None:
-            rows = Members.of(snapshot, key)
-            yield from (snapshot.keys[r] for r in rows.tolist() if snapshot.node[r] < 0)
-        else:
-            yield key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,36 +347,14 @@ def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
 
 
 def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
+    from policy.audit.what_if import step_line
+
     if form == "table":
         for line in _tree(steps):
             output.line(line)
     else:
-        lines = [_line(step, ids) for step in steps]
+        lines = [step_line(step, decision_id=ids.get(step.number)) for step in steps]
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
-
-
-def _line(step: Step, ids: Mapping[int, int]) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    from policy.decision.model import Decision
-
-    decision = step.decision
-    node = decision.node if isinstance(decision, Decision) else None
-    leaves = decision is not None and (node is not None or not isinstance(decision, Decision))
-    return {
-        "step": step.number,
-        "cause": step.cause,
-        "depth": step.depth,
-        "pod": step.pod,
-        "was": step.was,
-        "priority": step.priority,
-        "outcome": decision.outcome.value if decision else None,
-        "node": node,
-        "victims": [v.pod for v in decision.victims] if decision is not None and leaves else [],
-        "decision": ids.get(step.number),
-        "digest": decision.digest if decision else None,
-        "budgets": to_builtins(step.budgets),
-    }
 
 
 def _tree(steps: Sequence[Step]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ COLUMNS: Final = (
     show_default=True,
     help="How far from `--around`, before and after.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="Only evictions of this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-)
+@period.since("Only evictions of this time or later")
 @options.db_option
 @options.any_cluster_option
 @options.newest_option
@@ -89,7 +84,11 @@ def command(
     if not found:
         output.say(f"no eviction of `{name}` is recorded" + (" for that time" if since else ""))
         return Exit.ERROR
-    output.say(f"{output.number(len(found), 'eviction')} of {meaning}")
+    in_vain = sum(bool(hit.outcome) for hit in found)
+    output.say(
+        f"{output.number(len(found) - in_vain, 'eviction')} of {meaning}"
+        + (f", and {in_vain} not carried out" if in_vain else "")
+    )
     if len(found) == limit:
         output.say(f"the newest {limit}; --limit shows more")
     first = next((hit for hit in found if hit.decision_id is not None), None)
@@ -156,6 +155,7 @@ def _line(hit: Hit) -> dict[str, Any]:
         "filter": hit.filter,
         "criterion": decision.decided_by if decision else "",
         "pdb_violating": hit.pdb_violating,
+        "outcome": hit.outcome,
         "environment": decision.environment if decision else "",
         "rule_set": decision.rule_set if decision else "",
         "rule_set_digest": decision.rule_set_digest if decision else "",
@@ -167,11 +167,16 @@ def _line(hit: Hit) -> dict[str, Any]:
 
 def _sentences(hit: Hit) -> Iterator[str]:
     """The eviction for people."""
+    from policy.cli import view
+
     owner = f" of {hit.victim_owner}" if hit.victim_owner else ""
+    left = "was to leave" if hit.outcome else "left"
     yield (
-        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority}) left"
-        f" {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
+        f"{session.instant(hit.now_ms)}  {hit.victim}{owner} (priority {hit.victim_priority})"
+        f" {left} {hit.node} for {hit.preemptor} (priority {hit.preemptor_priority})"
     )
+    for line in view.not_carried_out(hit.contradicted_by):
+        yield f"  {line}"
     if hit.session_id is not None:
         yield f"  batch session {hit.session_id} (`policy batch explain {hit.session_id}`)"
     if hit.observation_id is not None:

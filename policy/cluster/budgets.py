@@ -226,6 +226,9 @@ def counted(
     snapshot: Snapshot, use: BudgetUse, potential: Bools, rows: Rows, *, decrement: bool
 ) -> BudgetCounts:
     """How `violations` counts the pods `rows` (distinct, all of them potential victims)."""
+    if not use.rows.size:
+        none = np.zeros(0, dtype=np.int64)
+        return BudgetCounts(rows=none, budgets=none, before=none, after=none)
     by_row = snapshot.remembered("budget-pairs", (use,), lambda: np.argsort(use.rows))
     ordered = use.rows[by_row]
     ends = np.searchsorted(ordered, rows, side="right")

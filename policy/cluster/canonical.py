@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,15 @@ def encode(value: Any) -> bytes:
     if data.isascii() or _BEYOND_BMP.search(data) is None:
         return data
     return _AS_GIVEN.encode(_ordered(json.loads(data)))
+
+
+Fragment: TypeAlias = msgspec.Raw
+"""Canonical text of a part, which is written as it is where it stands in a larger value."""
+
+
+def fragment(value: Any) -> Fragment:
+    """The canonical text of a part that is written again and again."""
+    return Fragment(encode(value))
 
 
 def text(value: Any) -> str:

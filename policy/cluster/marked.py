@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,11 +34,19 @@ class Marked:
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> Marked | None:
         if delta.nodes_changed:
             return None
-        came = delta.rows[self.test(after, delta.rows)]
-        stayed = self.rows[np.isin(self.rows, delta.rows, invert=True)]
-        if not came.size and stayed.size == self.rows.size:
+        now = self.test(after, delta.rows)
+        places = np.searchsorted(self.rows, delta.rows)
+        there = np.zeros(delta.rows.size, dtype=np.bool_)
+        if self.rows.size:
+            there = self.rows.take(places, mode="clip") == delta.rows
+        if not (now != there).any():
             return self
-        return Marked(test=self.test, rows=np.union1d(stayed, came))
+        if not (there & ~now).any():  # mostly pods only come
+            new = now & ~there
+            return replace(self, rows=np.insert(self.rows, places[new], delta.rows[new]))
+        came = delta.rows[now]
+        stayed = self.rows[np.isin(self.rows, delta.rows, invert=True)]
+        return replace(self, rows=np.union1d(stayed, came))
 
 
 def nominated(snapshot: Snapshot) -> Rows:

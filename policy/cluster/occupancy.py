@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster.requests import CURRENT, RequestRules
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import Ints, widen
+from policy.cluster.tables import NOWHERE, Ints, widen
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -49,6 +49,12 @@ class Occupancy:
         if not delta.rows.size:
             return self
         width = len(after.pools.resources)
+        if (
+            width == self.requested.shape[1]
+            and before.requests(self.rules) is after.requests(self.rules)
+            and (delta.old_node == delta.new_node).all()
+        ):
+            return self  # a matrix in which nothing changed is the same array
         requested, pods = widen(self.requested, width).copy(), self.pods.copy()
         left = delta.old_node >= 0
         came = delta.new_node >= 0
@@ -132,24 +138,22 @@ class NodeOrder:
             same = zip(self.keys(before, known), self.keys(after, known), strict=True)
             if all(np.array_equal(a, b) for a, b in same):
                 return self
-        moved = np.zeros(len(after.pods), dtype=np.bool_)
-        moved[delta.rows] = True
-        kept = self.rows[~moved[self.rows]]
+        moved = set(delta.rows.tolist())
         counts = np.diff(self.offsets)
-        left = delta.old_node[delta.old_node >= 0]
-        np.subtract.at(counts, left, 1)
-        kept_offsets = _offsets(counts)
-        came = delta.new_node >= 0
         pieces: list[Rows] = []
         position = 0
-        for node in np.unique(delta.new_node[came]):
-            start, end = kept_offsets[node], kept_offsets[node + 1]
-            here = np.concatenate([kept[start:end], delta.rows[came & (delta.new_node == node)]])
-            order = np.lexsort(tuple(reversed(tuple(self.keys(after, here)))))
-            pieces += [kept[position:start], here[order]]
-            position = int(end)
-        pieces.append(kept[position:])
-        np.add.at(counts, delta.new_node[came], 1)
+        # Only the nodes on which something moved: the others' pods are copied as they stand.
+        for node in sorted({*delta.old_node.tolist(), *delta.new_node.tolist()} - {NOWHERE}):
+            start, end = int(self.offsets[node]), int(self.offsets[node + 1])
+            stayed = [row for row in self.rows[start:end].tolist() if row not in moved]
+            came = delta.rows[delta.new_node == node]
+            here = np.concatenate([np.array(stayed, dtype=np.int64), came])
+            if came.size and here.size > 1:
+                here = here[np.lexsort(tuple(reversed(tuple(self.keys(after, here)))))]
+            counts[node] = here.size
+            pieces += [self.rows[position:start], here]
+            position = end
+        pieces.append(self.rows[position:])
         return replace(self, rows=np.concatenate(pieces), offsets=_offsets(counts))
 
 

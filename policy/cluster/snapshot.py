@@ -8,9 +8,10 @@ itself instead of being computed again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Protocol, Self, TypeVar, cast
 
@@ -41,10 +42,13 @@ from policy.cluster.tables import (
     Names,
     NodeTable,
     Pools,
+    changed_parts,
     fill,
     name_array,
     node_table,
     request_matrix,
+    same_requests,
+    values_of,
     widen,
 )
 
@@ -52,6 +56,9 @@ Rows = NDArray[np.int64]
 NodeIndex = NDArray[np.int32]
 
 _NO_OBJECTS: Final[Mapping[str, ClusterObject]] = MappingProxyType({})
+
+_FEW: Final = 8
+"""Changed pods up to which the values of a column are gone through one by one."""
 
 _CHANGES: Final = 20_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
@@ -241,7 +248,7 @@ class Snapshot:
         return None if found is None or self.pods[found] is None else found
 
     def pod(self, key: str) -> Pod | None:
-        row = self.row(key)
+        row = self._keys.row(key)
         return None if row is None else self.pods[row]
 
     def in_order(self, among: NDArray[np.bool_] | None = None) -> Iterator[tuple[int, str, Pod]]:
@@ -426,27 +433,24 @@ class Snapshot:
         row_ids = np.array([*sorted(there), *range(size, len(pods))], dtype=np.int64)
         row_pods = [pods[row] for row in row_ids.tolist()]
 
+        was = [self.pods[row] for row in there]
+        parts = None if added else changed_parts(was, there.values())
         columns = {
-            column: _replaced(array, row_ids, fill(column, row_pods, self.pools), len(added))
+            column: array
+            if parts is not None and column.reads is not None and parts.isdisjoint(column.reads)
+            else self._column_after(column, array, row_ids, row_pods, len(added))
             for column, array in self._columns.items()
         }
-        requests = {}
-        for rules, matrix in self._requests.items():
-            new = request_matrix(row_pods, self.pools, rules=rules)
-            width = len(self.pools.resources)
-            requests[rules] = _replaced(
-                widen(matrix, width), row_ids, widen(new, width), len(added)
-            )
-        if nodes is self.nodes:
-            places = [
-                np.array([_place(i, self.pools, nodes) for i in columns[c][row_ids]], np.int32)
-                for c in (NODE_NAME, NOMINATED_NAME)
-            ]
-            node = _replaced(self.node, row_ids, places[0], len(added))
-            nominated = _replaced(self.nominated, row_ids, places[1], len(added))
-        else:
-            node = _locate(columns[NODE_NAME], self.pools, nodes)
-            nominated = _locate(columns[NOMINATED_NAME], self.pools, nodes)
+        requests = self._requests
+        if added or not all(map(same_requests, was, there.values())):
+            requests = {
+                rules: self._requests_after(matrix, row_ids, row_pods, len(added), rules=rules)
+                for rules, matrix in self._requests.items()
+            }
+        node = self._nodes_after(self.node, NODE_NAME, columns, nodes, row_ids, len(added))
+        nominated = self._nodes_after(
+            self.nominated, NOMINATED_NAME, columns, nodes, row_ids, len(added)
+        )
         after = self._with(
             pods=pods,
             nodes=nodes,
@@ -456,7 +460,7 @@ class Snapshot:
             nominated=nominated,
             rank=rank,
             _columns=columns,
-            _requests=requests,
+            _requests=dict(requests),
             _derived={},
             _keys=keys,
             _in_order=in_order,
@@ -479,6 +483,57 @@ class Snapshot:
                 after._derived[derived_key] = patched
         return after
 
+    def _column_after(
+        self,
+        column: Column,
+        array: NDArray[Any],
+        rows: Rows,
+        pods: Sequence[Pod | None],
+        added: int,
+    ) -> NDArray[Any]:
+        """The column with the pods in their rows; itself where nothing in it changes."""
+        if added or rows.size > _FEW:
+            return _replaced(array, rows, fill(column, pods, self.pools), added)
+        # Of a few pods plain numbers are compared sooner than arrays are made.
+        values = values_of(column, pods, self.pools)
+        places = rows.tolist()
+        if list(map(array.item, places)) == values:
+            return array
+        array = array.copy(order="K")
+        for row, value in zip(places, values, strict=True):
+            array[row] = value
+        return array
+
+    def _requests_after(
+        self,
+        matrix: Ints,
+        rows: Rows,
+        pods: Sequence[Pod | None],
+        added: int,
+        *,
+        rules: RequestRules,
+    ) -> Ints:
+        new = request_matrix(pods, self.pools, rules=rules)
+        width = len(self.pools.resources)
+        return _replaced(widen(matrix, width), rows, widen(new, width), added)
+
+    def _nodes_after(
+        self,
+        index: NodeIndex,
+        names: Column,
+        columns: Mapping[Column, NDArray[Any]],
+        nodes: NodeTable,
+        rows: Rows,
+        added: int,
+    ) -> NodeIndex:
+        """The nodes that the names of a column stand for; `index`: those before."""
+        if nodes is not self.nodes:
+            return _locate(columns[names], self.pools, nodes)
+        if columns[names] is self._columns[names]:
+            return index
+        places = [_place(i, self.pools, nodes) for i in columns[names][rows].tolist()]
+        return _replaced(index, rows, np.array(places, dtype=np.int32), added)
+
     def packed(self, *, tolerated: int | None = None) -> Snapshot:
         """The same state without the traces of changes; the snapshot itself while they are few.
 
@@ -499,8 +554,16 @@ class Snapshot:
         )
 
     def _with(self, **changes: Any) -> Snapshot:
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return type(self)(**{**fields, **changes})
+        kind: type = type(self)
+        names, read = _fields(kind)
+        return type(self)(**{**dict(zip(names, read(self), strict=True)), **changes})
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Names of the fields, and what reads all of them at once."""
+    names = tuple(field.name for field in fields(kind))
+    return names, attrgetter(*names)
 
 
 def _inserted(in_order: Rows, keys: Names) -> Rows:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster import times
+from policy.cluster import canonical, times
 from policy.cluster.objects import Node, Pod, PodAffinityTerm
 from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
 
@@ -105,6 +105,10 @@ class Pools:
         return self.names.intern(text, text)
 
 
+_T = TypeVar("_T")
+_KEPT: Final = 64
+"""Values that are kept with a table of nodes."""
+
 NOWHERE: Final = -1
 _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
 
@@ -115,11 +119,13 @@ class Column:
 
     name: str
     dtype: type
-    of: Callable[[Pod, Pools], int]
+    of: Callable[[Pod, Pools], int | str]
     #: value in the row of a removed pod
     gone: int = NOWHERE
     #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
     part: Callable[[Pod], Hashable] | None = None
+    #: what of a pod it reads, of `changed_parts`; None where that is not known
+    reads: frozenset[str] | None = None
 
 
 def host_ports(pod: Pod, *, sidecars: bool = True) -> tuple[HostPort, ...]:
@@ -183,16 +189,35 @@ def _node_name(pod: Pod, pools: Pools) -> int:
     return pools.name(pod.spec.node_name) if occupies else NOWHERE
 
 
+_SPEC: Final = frozenset({"spec"})
+_PLACE: Final = frozenset({"spec", "phase"})
+
 NODE_NAME: Final = Column(
-    "node_name", np.int32, _node_name, part=attrgetter("spec.node_name", "status.phase")
+    "node_name",
+    np.int32,
+    _node_name,
+    part=attrgetter("spec.node_name", "status.phase"),
+    reads=_PLACE,
 )
-NOMINATED_NAME: Final = Column("nominated_name", np.int32, _nominated)
-PRIORITY: Final = Column("priority", np.int64, lambda p, _: p.spec.priority or 0, gone=0)
+NOMINATED_NAME: Final = Column(
+    "nominated_name", np.int32, _nominated, reads=_PLACE | {"nomination"}
+)
+PRIORITY: Final = Column(
+    "priority", np.int64, lambda p, _: p.spec.priority or 0, gone=0, reads=_SPEC
+)
 START: Final = Column(
-    "start", np.int64, lambda p, _: times.parse_optional(p.status.start_time), gone=times.MISSING
+    "start",
+    np.int64,
+    lambda p, _: times.parse_optional(p.status.start_time),
+    gone=times.MISSING,
+    reads=frozenset({"start"}),
 )
 TERMINATING: Final = Column(
-    "terminating", np.bool_, lambda p, _: bool(p.metadata.deletion_timestamp), gone=0
+    "terminating",
+    np.bool_,
+    lambda p, _: bool(p.metadata.deletion_timestamp),
+    gone=0,
+    reads=frozenset({"deletion"}),
 )
 PREEMPTED: Final = Column(
     "preempted",
@@ -200,30 +225,35 @@ PREEMPTED: Final = Column(
     lambda p, _: preempted(p),
     gone=0,
     part=lambda p: id(p.status.conditions),
+    reads=frozenset({"conditions"}),
 )
 LABELS: Final = Column(
     "labels",
     np.int32,
     _label_id,
     part=lambda p: (p.metadata.namespace, id(p.metadata.labels)),
+    reads=frozenset({"labels"}),
 )
 ANTI_AFFINITY: Final = Column(
     "anti_affinity",
     np.int32,
     _anti_affinity,
     part=lambda p: (p.metadata.namespace, id(p.spec.affinity)) if p.spec.affinity else None,
+    reads=_SPEC | {"labels"},
 )
 HOST_PORTS: Final = Column(
     "host_ports",
     np.int32,
     _ports_id,
     part=lambda p: (id(p.spec.containers), id(p.spec.init_containers)),
+    reads=_SPEC,
 )
 SCHEDULER: Final = Column(
     "scheduler",
     np.int32,
     lambda p, pools: pools.name(p.spec.scheduler_name or "default-scheduler"),
     part=attrgetter("spec.scheduler_name"),
+    reads=_SPEC,
 )
 STANDARD: Final = (
     NODE_NAME,
@@ -241,14 +271,75 @@ STANDARD: Final = (
 
 def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
     """The column for the given pods; shape (pods,)."""
-    of, gone = column.of, column.gone
     if column.part is not None and all(pods):
+        of = column.of
         living = cast("Sequence[Pod]", pods)
         parts = [column.part(pod) for pod in living]
         firsts = dict(zip(parts, living, strict=True))  # one pod for each part
         values = {part: of(pod, pools) for part, pod in firsts.items()}
         return np.array([values[part] for part in parts], dtype=column.dtype)
-    return np.array([gone if p is None else of(p, pools) for p in pods], dtype=column.dtype)
+    return np.array(values_of(column, pods, pools), dtype=column.dtype)
+
+
+def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:
+    """The column for the given pods, one after the other."""
+    of, gone = column.of, column.gone
+    return [gone if pod is None else of(pod, pools) for pod in pods]
+
+
+def changed_parts(before: Iterable[Pod | None], after: Iterable[Pod | None]) -> frozenset[str]:
+    """What of some pods is another, in the words of `Column.reads`.
+
+    Whatever is the same object is the same; what is another object may still be equal. `labels`
+    stands for the namespace, too.
+    """
+    parts: set[str] = set()
+    for one, other in zip(before, after, strict=True):
+        if one is None or other is None:
+            return _EVERY
+        if one.spec is not other.spec:
+            parts.add("spec")
+        was, now = one.metadata, other.metadata
+        if was is not now:
+            if was.labels is not now.labels or was.namespace != now.namespace:
+                parts.add("labels")
+            if was.deletion_timestamp != now.deletion_timestamp:
+                parts.add("deletion")
+        status, later = one.status, other.status
+        if status is not later:
+            if status.phase != later.phase:
+                parts.add("phase")
+            if status.start_time != later.start_time:
+                parts.add("start")
+            if status.conditions is not later.conditions:
+                parts.add("conditions")
+            if status.nominated_node_name != later.nominated_node_name:
+                parts.add("nomination")
+    return frozenset(parts)
+
+
+_EVERY: Final = frozenset(
+    {"spec", "labels", "deletion", "phase", "start", "conditions", "nomination"}
+)
+
+
+def plain_requests(pod: Pod) -> bool:
+    """Do the requests depend on the pod's containers alone?"""
+    spec = pod.spec
+    return not (
+        spec.init_containers or spec.overhead or spec.resources or pod.status.container_statuses
+    )
+
+
+def same_requests(one: Pod | None, other: Pod | None) -> bool:
+    """Do the pods ask for the same on a node, as far as their containers are the same objects?"""
+    if one is None or other is None:
+        return one is other
+    return (
+        one.spec.containers is other.spec.containers
+        and plain_requests(one)
+        and plain_requests(other)
+    )
 
 
 def request_matrix(pods: Sequence[Pod | None], pools: Pools, *, rules: RequestRules) -> Ints:
@@ -262,16 +353,13 @@ def request_matrix(pods: Sequence[Pod | None], pools: Pools, *, rules: RequestRu
     for i, pod in enumerate(pods):
         if pod is None:
             continue
-        spec = pod.spec
-        plain = not (
-            spec.init_containers or spec.overhead or spec.resources or pod.status.container_statuses
-        )
-        code = known.get(id(spec.containers)) if plain else None
+        plain = plain_requests(pod)
+        code = known.get(id(pod.spec.containers)) if plain else None
         if code is None:
             code = len(distinct)
             distinct.append(pod_requests(pod, on_node=True, rules=rules))
             if plain:
-                known[id(spec.containers)] = code
+                known[id(pod.spec.containers)] = code
         codes[i] = code
     for row in distinct:
         for name in row:
@@ -322,6 +410,22 @@ class NodeTable:
             codes = np.array([ids.setdefault(of(n), len(ids)) for n in self.nodes], dtype=np.int64)
             found = self._memo[key] = Coded(codes=codes, values=tuple(ids))
         return cast("Coded", found)
+
+    def kept(self, key: Hashable, build: Callable[[], _T]) -> _T:
+        """What `build` makes of these nodes and the key alone; the first few keys are kept."""
+        found = self._memo.get(key)
+        if found is None:
+            found = build()
+            if len(self._memo) < _KEPT:
+                self._memo[key] = found
+        return cast("_T", found)
+
+    def encoded_names(self) -> canonical.Fragment:
+        """Canonical text of all names: every decision over all nodes holds it."""
+        found = self._memo.get("encoded-names")
+        if found is None:
+            found = self._memo["encoded-names"] = canonical.fragment(self.names)
+        return cast("canonical.Fragment", found)
 
     def label(self, key: str) -> Coded:
         """Values of one node label; None stands for nodes without it."""

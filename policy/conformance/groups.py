@@ -129,7 +129,7 @@ def _cycles(record: RecordedGroup, rules: RuleSet) -> list[dict[str, Any]]:
 
 
 def _of_queue(snapshot: Snapshot, rules: RuleSet, most: int) -> Iterator[dict[str, Any]]:
-    """Cycles of the head of the queue until nobody waits that was not tried."""
+    """Cycles of the head of the queue until no pod waits that was not tried."""
     from policy.groups.decide import decide_group
     from policy.preemption.decide import decide
     from policy.scheduling.effects import changes_of
@@ -207,11 +207,11 @@ def _condition(decision: GroupDecision) -> dict[str, str] | None:
 
 
 def _preemption(decision: GroupDecision) -> dict[str, Any] | None:
-    told = decision.preemption
-    if told is None:
+    made = decision.preemption
+    if made is None:
         return None
-    found: dict[str, Any] = {"code": told.code, "message": told.message}
-    if told.units:
+    found: dict[str, Any] = {"code": made.code, "message": made.message}
+    if made.units:
         found["units"] = [
             {
                 "pods": list(unit.pods),
@@ -220,7 +220,7 @@ def _preemption(decision: GroupDecision) -> dict[str, Any] | None:
                 "violating": unit.violating,
                 "reprieved": unit.reprieved,
             }
-            for unit in told.units
+            for unit in made.units
         ]
     return found
 

@@ -242,7 +242,7 @@ class _Cycle:
         if found.keys() != recorded.keys():
             return list(different("nodes that fit", found, recorded))
         ours = {
-            node: {SCORERS[name]: value for name, value in scores.items()}
+            node: {SCORERS.get(name, name): value for name, value in scores.items()}
             for node, scores in found.items()
         }
         plugins = {name for scores in (*ours.values(), *recorded.values()) for name in scores}

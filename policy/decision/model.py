@@ -83,13 +83,23 @@ class Texts(Sequence[str]):
     Equal to any sequence of the same texts.
     """
 
-    __slots__ = ("_found", "_index", "_table")
+    __slots__ = ("_encoded", "_found", "_index", "_table")
 
-    def __init__(self, *, table: Names, index: Any) -> None:
-        """index: (n,) integer array into the table; neither may change afterwards."""
+    def __init__(
+        self, *, table: Names, index: Any, encoded: Callable[[], canonical.Fragment] | None = None
+    ) -> None:
+        """index: (n,) integer array into the table; neither may change afterwards.
+
+        encoded: gives their canonical text, where that is kept for all who name the same.
+        """
         self._table = table
         self._index = index
+        self._encoded = encoded
         self._found: list[str] | None = None
+
+    def canonical(self) -> Sequence[str] | canonical.Fragment:
+        """What has their canonical text."""
+        return self.texts() if self._encoded is None else self._encoded()
 
     def texts(self) -> Sequence[str]:
         if self._found is None:
@@ -187,6 +197,8 @@ class NodeStatuses(Mapping[str, Status]):
     nodes: Sequence[str]
     index: Sequence[int]
     statuses: tuple[Status, ...]
+    #: (statuses,) how many nodes have each, where that was counted
+    _totals: Sequence[int] = field(default=(), compare=False, repr=False)
     _positions: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __getitem__(self, node: str) -> Status:
@@ -202,7 +214,7 @@ class NodeStatuses(Mapping[str, Status]):
 
     def counts(self) -> list[tuple[Status, int]]:
         """Distinct statuses with the number of nodes that have each, in order of first use."""
-        totals = Counter(self.index)
+        totals = self._totals or Counter(self.index)
         return [(s, totals[i]) for i, s in enumerate(self.statuses) if totals[i]]
 
 
@@ -595,13 +607,20 @@ def _written(value: Any) -> Any:
     The encoder goes through thousands of names and victims on its own, far faster than they could
     be gone through here.
     """
-    match value:
-        case NodeStatuses():
-            return _statuses(value)
-        case DecisionFields() | TraceFields() | Candidates():
-            kind: type = type(value)
-            return {key: _written(getattr(value, name)) for name, key in _names(kind)}
-    return value
+    kind: type = type(value)
+    if not _has_parts(kind):
+        return value
+    if kind is NodeStatuses:
+        return {**_statuses(value), "nodes": _written(value.nodes)}
+    if kind is Texts:
+        return value.canonical()
+    return {key: _written(getattr(value, name)) for name, key in _names(kind)}
+
+
+@cache
+def _has_parts(kind: type) -> bool:
+    """Is there something in values of the type that the encoder would write in another way?"""
+    return issubclass(kind, NodeStatuses | DecisionFields | TraceFields | Candidates | Texts)
 
 
 def _statuses(found: NodeStatuses) -> dict[str, Any]:

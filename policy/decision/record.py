@@ -7,8 +7,11 @@ candidates beyond the kept ones are in the digest only; a replay brings them bac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import Enum
+from functools import cache
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from policy.decision.model import (
@@ -91,7 +94,17 @@ def line_of(record: DecisionRecord) -> dict[str, Any]:
 
 def values_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass by name, not copied."""
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    kind: type = type(value)
+    names, read = _reader(kind)
+    return dict(zip(names, read(value), strict=True))
+
+
+@cache
+def _reader(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of the fields, of which there are several, and what reads all of them at once."""
+    names = tuple(field.name for field in fields(kind))
+    assert len(names) > 1
+    return names, attrgetter(*names)
 
 
 def counted(statuses: NodeStatuses) -> tuple[StatusCount, ...]:

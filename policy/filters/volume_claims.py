@@ -36,8 +36,8 @@ MISSING_CLAIMS: Final = Parameter(
     "where it holds none (a dump of pods and nodes often comes without them) the pod cannot be "
     "decided, and the decision says so; or always rejects it; or is taken as fitting, together "
     "with volumes and classes that are not shown",
-    default="rejected-where-claims-are-shown",
-    choices=("rejected-where-claims-are-shown", "rejected", IGNORED),
+    default="rejected-if-namespace-has-claims",
+    choices=("rejected-if-namespace-has-claims", "rejected", IGNORED),
 )
 
 

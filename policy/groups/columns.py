@@ -30,6 +30,7 @@ from policy.filters.base import Incoming, LinearFilter, Nodes, NodeUse
 from policy.filters.pipeline import narrowing
 from policy.groups.members import Member
 from policy.groups.passes import Misfit, Passes, PassResult, PlainPasses, Task
+from policy.preemption import placing
 from policy.preemption.context import Context
 from policy.preemption.importance import Importance
 from policy.rules.ruleset import ScorerUse
@@ -159,7 +160,7 @@ class _Kind:
             if info.scope is Scope.NODE:
                 scorers.append(use)
                 continue
-            found = info.score(incoming, use.parameters, every)
+            found = placing.value(incoming, use, every)
             if found is None:
                 continue
             if info.scope is Scope.PODS:
@@ -191,7 +192,7 @@ class _Kind:
         passes = self._pipeline.passes(self.load[nodes], nodes)
         total = np.zeros(nodes.size, dtype=np.int64)
         for use in self._scorers:
-            found = SCORERS[use.name].score(self._context.incoming, use.parameters, nodes)
+            found = placing.value(self._context.incoming, use, nodes)
             if found is not None:
                 total += use.weight * found
         return np.where(passes, total, _NONE)
@@ -227,7 +228,7 @@ class _Kind:
             return NOWHERE
         total = self.value[nodes]
         for use in self._fitting:
-            found = SCORERS[use.name].score(self._context.incoming, use.parameters, nodes)
+            found = placing.value(self._context.incoming, use, nodes)
             if found is not None:
                 total = total + use.weight * found
         return int(nodes[total.argmax()])
@@ -322,16 +323,16 @@ class ColumnPasses:
 
     def _taken_back(self, placed: Sequence[_Placed], first: int) -> Iterator[tuple[int, Misfit]]:
         """Take the members back, the last one first; on the way, why the first misfit is one."""
-        told = first == NOWHERE
+        listed = first == NOWHERE
         for one in reversed(placed):
-            if not told and one.position < first:
-                told = True
+            if not listed and one.position < first:
+                listed = True
                 yield first, self._of_member[first].misfit()
             self._used.sums[one.node] -= self._use[one.position]
             for kind, value in zip(self._later[one.position], one.before, strict=True):
                 kind.load[one.node] -= self._demand[id(kind)][one.position]
                 kind.value[one.node] = value
-        if not told:
+        if not listed:
             yield first, self._of_member[first].misfit()
 
 

@@ -85,7 +85,7 @@ def conclude(task: Task, first: PassResult, preempted: Preempted | None) -> Conc
     if preempted is not None:
         preempting = preempted.success
         if not preempting:
-            message = f"{message}, {preempted.told.message}"
+            message = f"{message}, {preempted.result.message}"
         elif task.groups.victims_in_message:
             message = f"{message}, {FOUND.format(count=len(preempted.victims))}"
     elif first.quorum != NOWHERE and own:
@@ -148,7 +148,7 @@ def _pending(
     own = decision if decision is not None and decision.outcome is Outcome.PREEMPT else None
     fitted = first.nodes[position] != NOWHERE
     if own is not None:
-        # Without the quorum its victims are gone for nothing, and it is told what all others are.
+        # Without the quorum its victims are gone for nothing; its message is that of the others.
         text = _fit_error(task, first, position) if preempting else WAITING
         nomination = own.node if preempting else ""
         return _member(task, position, first=first, message=text, nomination=nomination, own=own)
@@ -237,19 +237,19 @@ def _leaving(
             cleared.update(dict.fromkeys(decision.effects.clear_nominations))
         return tuple(by_key.values()), tuple(deleted), tuple(cleared)
     rows = np.array([row for row, _ in preempted.victims], dtype=np.int64)
-    told = [_attempt(row, preempted, position) for row, position in preempted.victims]
+    attempts = [_attempt(row, preempted, position) for row, position in preempted.victims]
     terminating = snapshot.column(TERMINATING)
     delete_again = task.rules.effects.delete_terminating_victims
     deleted_rows = rows[delete_again | ~terminating[rows]]
     return (
-        listed_victims(snapshot, rows, told),
+        listed_victims(snapshot, rows, attempts),
         tuple(snapshot.keys[row] for row in deleted_rows.tolist()),
         (),
     )
 
 
 def _attempt(row: int, preempted: Preempted, position: int) -> Attempt:
-    unit = preempted.told.units[position]
+    unit = preempted.result.units[position]
     reason = (unit.blocked_message,) if unit.blocked_message else ()
     return Attempt(
         row=row,

@@ -50,7 +50,7 @@ def decide_group_by(
     except (AssertionError, MemoryError):
         raise
     # Whatever is wrong with one group, the next one is decided; the row says that this was not.
-    except Exception as exc:  # noqa: BLE001
+    except Exception as exc:  # noqa: BLE001  # the outermost frame of one group's decision
         return _decision(task, error(task, f"cannot be decided: {cause_of(exc)}"))
 
 
@@ -117,7 +117,7 @@ def _decision(
         members=conclusion.members,
         gated=found.gated,
         rules=fired,
-        preemption=None if preempted is None else preempted.told,
+        preemption=None if preempted is None else preempted.result,
         victims=conclusion.victims,
         effects=effects,
     )

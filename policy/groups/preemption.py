@@ -38,14 +38,14 @@ GROUP_UNSCHEDULABLE: Final = "pod group is unschedulable"
 class Preempted:
     """The outcome of a group's preemption."""
 
-    told: GroupPreemption
+    result: GroupPreemption
     fired: tuple[RuleFired, ...]
     victims: tuple[tuple[int, int], ...] = ()  #: (row, position of its unit), as listed
     nodes: tuple[int, ...] = ()  #: where the deciding pass put the members
 
     @property
     def success(self) -> bool:
-        return self.told.code == SUCCESS
+        return self.result.code == SUCCESS
 
 
 def preempt(task: Task, passes: Callable[[], Passes]) -> Preempted:
@@ -70,10 +70,10 @@ def _failed(
     potential: int = 0,
     passes: Sequence[GroupPass] = (),
 ) -> Preempted:
-    told = GroupPreemption(
+    result = GroupPreemption(
         code=code, message=message, units=(), potential=potential, passes=tuple(passes)
     )
-    return Preempted(told=told, fired=fired)
+    return Preempted(result=result, fired=fired)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,21 +94,21 @@ class _Search:
     passes: Passes
     units: Units
     potential: Potential
-    told: list[GroupPass] = field(default_factory=list)
+    passed: list[GroupPass] = field(default_factory=list)
 
     def run(self, fired: tuple[RuleFired, ...]) -> Preempted:
         rules = self.task.groups.victims
         self.passes.remove(self._pods(self.potential.units))
         fixed = rules.reprieve_test is ReprieveTest.FIXED_NODES
         emptied = self.passes.run(whole=fixed)
-        self._tell(PassKind.ALL_REMOVED, NOWHERE, emptied)
+        self._record(PassKind.ALL_REMOVED, NOWHERE, emptied)
         if not emptied.success:
             return _failed(
                 UNSCHEDULABLE,
                 GROUP_UNSCHEDULABLE,
                 fired,
                 potential=self.potential.units.size,
-                passes=self.told,
+                passes=self.passed,
             )
         tries = list(_ordered(self.units, self.potential.units, rules))
         given = emptied.nodes if fixed else None
@@ -122,8 +122,8 @@ class _Search:
         parts = [self.units.pods(unit) for unit in units.tolist()]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def _tell(self, kind: PassKind, unit: int, result: PassResult) -> None:
-        self.told.append(
+    def _record(self, kind: PassKind, unit: int, result: PassResult) -> None:
+        self.passed.append(
             GroupPass(kind=kind, unit=unit, success=result.success, placed=result.placed)
         )
 
@@ -134,7 +134,7 @@ class _Search:
         rows = self.units.pods(one.unit)
         self.passes.put_back(rows)
         result = self._pass(given)
-        self._tell(PassKind.PUT_BACK, position, result)
+        self._record(PassKind.PUT_BACK, position, result)
         one.stays = result.success
         if result.success:
             return
@@ -186,7 +186,7 @@ class _Search:
             rows = self.units.pods(victim.unit)
             self.passes.put_back(rows)
             result = self.passes.run(whole=False)
-            self._tell(PassKind.EXCHANGE, NOWHERE, result)
+            self._record(PassKind.EXCHANGE, NOWHERE, result)
             used += 1
             if result.success:
                 back.append(victim)
@@ -212,7 +212,7 @@ class _Search:
         leaving = sorted(
             ((t.importance, position) for position, t in enumerate(tries) if not t.stays)
         )
-        told = GroupPreemption(
+        result = GroupPreemption(
             code=SUCCESS,
             message="",
             units=tuple(
@@ -231,10 +231,10 @@ class _Search:
                 for t in tries
             ),
             potential=len(tries),
-            passes=tuple(self.told),
+            passes=tuple(self.passed),
         )
         return Preempted(
-            told=told,
+            result=result,
             fired=fired,
             victims=tuple(
                 (row, position)

@@ -101,6 +101,8 @@ def _protected(
         _, snapshot = AgainDecider(store).decide(row, rules)
     except CannotDecide:
         return
+    if snapshot.row(row.preemptor) is None:
+        return  # a pod group: rules about groups name units, and are part of its decision
     denied = denials(snapshot, rules, row.preemptor)
     for victim in row.victims:
         denial = denied.get(victim.victim)

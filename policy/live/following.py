@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from policy.audit.observed.moments import Moments
-from policy.audit.observed.recording import ServerRules, record_observed, server_rules
+from policy.audit.observed.recording import (
+    SchedulerRules,
+    ServerRules,
+    record_observed,
+    server_rules,
+)
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Node, Pod, key_of, kind_of
 from policy.live.backoff import Backoff
@@ -115,6 +120,7 @@ class Follower:
         self._first_lists: dict[str, Listed] = {}
         self._rules: ServerRules | None = None
         self._version = ""
+        self._scheduler_rules = SchedulerRules(store, cluster, self._server_rules)
         self._moments = Moments(store, cluster)
 
     def stop(self) -> None:
@@ -481,7 +487,7 @@ class Follower:
             self._store,
             self._cluster,
             found,
-            lambda: self._server_rules().rules,
+            self._scheduler_rules,
             at_ms=self._clock(),
             source=self._connection.source,
             actor=self._actor,

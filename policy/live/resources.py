@@ -16,7 +16,9 @@ class Resource:
 
     kind: str  #: as the engine keeps it
     path: str
-    required: bool = True  #: False: without it every decision is the same, or servers lack it
+    required: bool = (
+        True  #: False: without it every decision is the same, or servers do not have it
+    )
     field_selector: str = ""
     older: str = ""  #: where older servers have it
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from policy.live.following import Figures
 
@@ -68,16 +71,24 @@ def status_line(figures: Figures, now_ms: int) -> str:
     return ", ".join(parts) + (f"; {why}" if why else "")
 
 
-def metrics(figures: Figures, now_ms: int) -> str:
-    """The figures in Prometheus' text format."""
-    lines = []
-    for name, kind, about, value in _METRICS:
-        lines += [
-            f"# HELP {name} {about}",
-            f"# TYPE {name} {kind}",
-            f"{name} {value(figures, now_ms)}",
-        ]
-    return "\n".join(lines) + "\n"
+class FollowerMetrics(Collector):
+    """The figures for Prometheus; also in the registry of a service that runs beside it."""
+
+    def __init__(self, figures: Callable[[], Figures], clock: Callable[[], int]) -> None:
+        self._figures = figures
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        figures, now_ms = self._figures(), self._clock()
+        for name, kind, about, value in _METRICS:
+            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            yield family(name, about, value=float(value(figures, now_ms)))
+
+
+def health(figures: Figures, now_ms: int) -> tuple[int, bytes]:
+    """Status and JSON of an answer that says how the follower is doing."""
+    why = unwell(figures, now_ms)
+    return 503 if why else 200, msgspec.json.encode({"ok": not why, "why": why, **asdict(figures)})
 
 
 class StatusServer:
@@ -87,6 +98,8 @@ class StatusServer:
         self, host: str, port: int, figures: Callable[[], Figures], clock: Callable[[], int]
     ) -> None:
         """Raises OSError where the address cannot be used."""
+        registry = CollectorRegistry()
+        registry.register(FollowerMetrics(figures, clock))
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, format: str, *args: Any) -> None:
@@ -95,12 +108,10 @@ class StatusServer:
             def do_GET(self) -> None:
                 now_ms = clock()
                 if self.path == "/healthz":
-                    why = unwell(figures(), now_ms)
-                    body = {"ok": not why, "why": why, **asdict(figures())}
-                    self._answer(503 if why else 200, msgspec.json.encode(body), "application/json")
+                    code, body = health(figures(), now_ms)
+                    self._answer(code, body, "application/json")
                 elif self.path == "/metrics":
-                    text = metrics(figures(), now_ms).encode()
-                    self._answer(200, text, "text/plain; version=0.0.4")
+                    self._answer(200, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
                 else:
                     self._answer(404, b"not found\n", "text/plain")
 

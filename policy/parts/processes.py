@@ -94,7 +94,7 @@ class Pool:
         """Wait until a process has done its part, failed, or is gone."""
         busy = {worker.pipe: worker for worker in self._workers if worker.number >= 0}
         for ready in wait(list(busy)):
-            worker = busy[ready]  # type: ignore[index]
+            worker = busy[ready]  # type: ignore[index]  # `wait` gives back the pipes that it got
             try:
                 kind, content = worker.pipe.recv()
             except (EOFError, ConnectionResetError):

@@ -226,6 +226,18 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     if rules.start is StartAt.RANDOM:
         offset = draw(context.incoming, seed=context.seed, purpose="candidates", size=size)
     walk = np.concatenate([potential[offset:], potential[:offset]])
+    if context.shared_victims is not None:
+        looked_at = np.sort(context.shared_victims.examined(context, walk, wanted=wanted))
+        sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=looked_at.size)
+        return context.dry_run(looked_at), looked_at, sampling
+    found, examined = _walked(context, walk, wanted=wanted)
+    sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=examined.size)
+    return found, examined, sampling
+
+
+def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]:
+    """What is found on the nodes of the walk up to the last one that is needed; these nodes."""
+    size = walk.size
     parts: list[DryRun] = []
     seen = 0
     enough: int | None = None
@@ -238,18 +250,15 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
         enough = _enough(walk[:seen], parts, nodes=len(context.names), wanted=wanted)
     examined = np.sort(walk[: seen if enough is None else enough])
     if len(parts) == 1 and examined.size == seen:
-        found = parts[0]
-    elif context.rules.victims.forbid or not all(
+        return parts[0], examined
+    if context.rules.victims.forbid or not all(
         key.expression.total for key in context.rules.victims.importance
     ):
         # How many pods these held back or had no value for is reported of the examined nodes alone.
-        found = context.dry_run(examined)
-    else:
-        looked_at = np.zeros(len(context.names), dtype=np.bool_)
-        looked_at[examined] = True
-        found = joined(parts).only(looked_at)
-    sampling = Sampling(potential=size, offset=offset, wanted=wanted, examined=examined.size)
-    return found, examined, sampling
+        return context.dry_run(examined), examined
+    looked_at = np.zeros(len(context.names), dtype=np.bool_)
+    looked_at[examined] = True
+    return joined(parts).only(looked_at), examined
 
 
 def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:

@@ -3,7 +3,8 @@
 Pods of one workload differ in name, and the cluster differs by a few nodes from one decision to the
 next. So what the filters and the dry run found about a node is kept for the whole class and found
 again only where something happened on the node: `decide` asks for nodes, and those whose findings
-are missing are judged and dry-run by the ordinary functions, on these nodes alone. Sampling,
+are missing are judged and dry-run by the ordinary functions, on these nodes alone: all of them in
+one go, because a few nodes take as long as one. The walk over a sample is read off the findings;
 ranking, eligibility, effects and all texts are made for every pod anew.
 
 When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
@@ -15,7 +16,8 @@ importance that depends on the instant.
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
-are what makes the class. Every delta marks the nodes of the pods that it touches, before and after;
+are what makes the class. Every delta notes the nodes of the pods that it touches, before and after,
+and a class that is asked for again forgets those that were noted since it was asked for last;
 a delta that touches nodes, or other kinds than pods and budgets, drops all classes. Who is allowed
 and who violates is compared pod by pod with what the findings were made from, whatever rule or
 budget it came from.
@@ -23,6 +25,7 @@ budget it came from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,6 +45,9 @@ from policy.preemption.victims import Allowed, DryRun, dry_run
 _KEPT: Final = 32
 """Classes that are remembered: as many kinds of pods may take turns."""
 
+_FOLLOWED_DELTAS: Final = 1024
+"""Deltas after which a class that no pod asked for is given up."""
+
 _FOLLOWED: Final = frozenset({"PodDisruptionBudget"})
 """Kinds beside Pod whose changes show in what the findings are compared with."""
 
@@ -51,39 +57,52 @@ _FOLLOWED: Final = frozenset({"PodDisruptionBudget"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Classes:
-    """The classes that were asked for on a snapshot or before it, the last one at the end."""
+    """The classes that were asked for on a snapshot or before it, the last one at the end.
+
+    Those from before are brought up to date when they are asked for again.
+    """
 
     by_key: dict[bytes, PodClass] = field(default_factory=dict)
+    deltas: int = 0  #: since the first snapshot
+    touched: tuple[Rows, ...] = ()  #: nodes on which something happened, by the last of them
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _Classes | None:
         if delta.nodes_changed or delta.other_kinds - _FOLLOWED:
             return None
-        touched = _touched(before, after, delta)
-        return _Classes({key: one.left_at(touched) for key, one in self.by_key.items()})
+        touched = (*self.touched[1 - _FOLLOWED_DELTAS :], _touched(before, after, delta))
+        return _Classes(dict(self.by_key), self.deltas + 1, touched)
+
+    def taken(self, key: bytes) -> PodClass | None:
+        """The class as it is on this snapshot, no longer kept; None where it is not known."""
+        found = self.by_key.pop(key, None)
+        if found is None:
+            return None
+        behind = self.deltas - found.deltas
+        if behind > len(self.touched):
+            return None
+        return found.after(self.touched[len(self.touched) - behind :])
 
 
 def _touched(before: Snapshot, after: Snapshot, delta: Delta) -> Rows:
     """Nodes on which something happened: pods that are or were there, or nominated to them."""
     known = delta.rows[: delta.rows.size - delta.added]
-    nodes = np.concatenate(
-        [delta.old_node, delta.new_node, before.nominated[known], after.nominated[delta.rows]]
-    )
-    return np.unique(nodes[nodes >= 0]).astype(np.int64)
+    places = (delta.old_node, delta.new_node, before.nominated[known], after.nominated[delta.rows])
+    nodes = {node for some in places for node in some.tolist()}
+    return np.array(sorted(node for node in nodes if node >= 0), dtype=np.int64)
 
 
 def class_of(context: Context) -> PodClass | None:
     """The class of the pod, None where it takes the full path."""
     if not _shared(context):
         return None
-    classes = context.snapshot.derived("classes", lambda _: _Classes()).by_key
+    classes = context.snapshot.derived("classes", lambda _: _Classes())
     key = _key(context)
-    found = classes.pop(key, None)
+    found = classes.taken(key)
     if found is None or not found.serves(context):
-        found = PodClass.empty(context)
-    classes[key] = found
-    while len(classes) > _KEPT:
-        del classes[next(iter(classes))]
-    found.follow()
+        found = PodClass.empty(context, deltas=classes.deltas)
+    classes.by_key[key] = found
+    while len(classes.by_key) > _KEPT:
+        del classes.by_key[next(iter(classes.by_key))]
     return found
 
 
@@ -132,6 +151,7 @@ class _Findings:
     judged: Bools
     status: Ints  #: index into `statuses`
     ran: Bools
+    once: Bools  #: it ran on this state or one before
     kind: NDArray[np.int8]
     pdb_violations: Ints
     first: Ints  #: where its victims begin
@@ -148,6 +168,7 @@ class _Findings:
             judged=judged,
             status=self.status.copy(),
             ran=ran,
+            once=self.once.copy(),
             kind=self.kind.copy(),
             pdb_violations=self.pdb_violations.copy(),
             first=self.first.copy(),
@@ -166,12 +187,11 @@ class PodClass:
     _filters: tuple[str, ...]
     _findings: _Findings
     _made_from: tuple[Allowed, Bools] | None  #: allowed pods, and those that violate a budget
-    _own: bool  #: False: the findings are those of a snapshot before, without `_left`
-    _left: tuple[Rows, ...]  #: nodes on which something happened since
+    deltas: int  #: up to which the findings follow the cluster
     _statuses: _Statuses
 
     @staticmethod
-    def empty(context: Context) -> PodClass:
+    def empty(context: Context, *, deltas: int) -> PodClass:
         nodes, width = len(context.names), context.pipeline.width
 
         def integers(*shape: int) -> Ints:
@@ -181,6 +201,7 @@ class PodClass:
             judged=np.zeros(nodes, dtype=np.bool_),
             status=integers(nodes),
             ran=np.zeros(nodes, dtype=np.bool_),
+            once=np.zeros(nodes, dtype=np.bool_),
             kind=np.zeros(nodes, dtype=np.int8),
             pdb_violations=integers(nodes),
             first=integers(nodes),
@@ -194,8 +215,7 @@ class PodClass:
             _filters=context.pipeline.names,
             _findings=findings,
             _made_from=None,
-            _own=True,
-            _left=(),
+            deltas=deltas,
             _statuses=_Statuses(),
         )
 
@@ -204,25 +224,20 @@ class PodClass:
         pipeline = context.pipeline
         return self._filters == pipeline.names and self._findings.load.shape[1] == pipeline.width
 
-    def left_at(self, touched: Rows) -> PodClass:
-        """The class on a snapshot that follows, where something happened on the nodes."""
-        left = (*self._left, touched) if touched.size else self._left
+    def after(self, touched: Sequence[Rows]) -> PodClass:
+        """The class so many deltas later, each of which touched some nodes: these are forgotten."""
+        if not touched:
+            return self
+        findings = self._findings.copy()
+        nodes = np.concatenate(touched)
+        findings.judged[nodes] = findings.ran[nodes] = False
         return PodClass(
             _filters=self._filters,
-            _findings=self._findings,
+            _findings=findings,
             _made_from=self._made_from,
-            _own=False,
-            _left=left,
+            deltas=self.deltas + len(touched),
             _statuses=self._statuses,
         )
-
-    def follow(self) -> None:
-        """Forget what is not true any more since the snapshot that the findings are of."""
-        if not self._own:
-            self._findings, self._own = self._findings.copy(), True
-            for nodes in self._left:
-                self._findings.judged[nodes] = self._findings.ran[nodes] = False
-            self._left = ()
 
     def with_victims(self, context: Context) -> PodClass | None:
         """The class ready for dry runs; None where these take the full path."""
@@ -259,12 +274,39 @@ class PodClass:
 
     # --- the dry run -----------------------------------------------------------------------------
 
+    def examined(self, context: Context, walk: Rows, *, wanted: int) -> Rows:
+        """The nodes that a walk looks at until it has the wanted candidates, in its order.
+
+        At least one of the candidates violates no budget; all of the walk where there are too few.
+        """
+        found = self._findings
+        size = min(walk.size, max(1, wanted))
+        while True:
+            some = walk[:size]
+            self._make_known(context, some)
+            candidate = found.kind[some] == _CANDIDATE
+            number = np.cumsum(candidate)
+            clean = np.flatnonzero(candidate & (found.pdb_violations[some] == 0))[:1]
+            missing = wanted - int(number[-1])
+            if missing <= 0 and clean.size:
+                return walk[: 1 + max(int(np.searchsorted(number, wanted)), int(clean[0]))]
+            if size == walk.size:
+                return walk
+            size = min(walk.size, size + max(missing, size // 8, 1))
+
+    def _make_known(self, context: Context, nodes: Rows) -> None:
+        found = self._findings
+        if not found.ran[nodes].all():
+            # What happened elsewhere is found anew in the same go: a dry run of ten nodes takes
+            # hardly longer than that of one.
+            wanted = found.once & ~found.ran
+            wanted[nodes] = ~found.ran[nodes]
+            self._run(context, np.flatnonzero(wanted))
+
     def dry_run(self, context: Context, nodes: Rows) -> DryRun:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
         found = self._findings
-        unknown = nodes[~found.ran[nodes]]
-        if unknown.size:
-            self._run(context, unknown)
+        self._make_known(context, nodes)
         kind = found.kind[nodes]
         candidates, failed = nodes[kind == _CANDIDATE], nodes[kind == _NO_CANDIDATE]
         over_limit = nodes[kind == _OVER_LIMIT]
@@ -314,7 +356,7 @@ class PodClass:
         numbers = group * width + context.allowed.rule[rows] + 1
         counts = np.bincount(numbers, minlength=nodes.size * width)
         found.decided[nodes] = counts.reshape(nodes.size, width)
-        found.ran[nodes] = True
+        found.ran[nodes] = found.once[nodes] = True
 
     def _add_victims(self, new: DryRun) -> None:
         """Behind those that there are; victims of nodes found anew are left out at times."""

@@ -152,7 +152,8 @@ class Context:
                 history=self.history,
             )
 
-        if rules.forbid:  # these may read anything
+        # Rules of `forbid` may read anything; some nodes are not soon asked for again.
+        if rules.forbid or nodes.size < len(self.names):
             return build()
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
@@ -173,13 +174,19 @@ class Context:
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""
         used, index = distinct(judged.index[positions], below=len(judged.statuses))
-        table = self.snapshot.nodes
-        every = nodes.size == len(table)
         return NodeStatuses(
-            nodes=table.names if every else Texts(table=table.name_array, index=nodes),
+            nodes=self.names_of(nodes),
             index=index.tolist(),
+            _totals=np.bincount(index, minlength=used.size).tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)
                 for code, name, reasons in (judged.statuses[i] for i in used.tolist())
             ),
         )
+
+    def names_of(self, nodes: Rows) -> Texts:
+        """The names of some nodes (distinct and ascending)."""
+        table = self.snapshot.nodes
+        every = nodes.size == len(table)
+        encoded = table.encoded_names if every else None
+        return Texts(table=table.name_array, index=nodes, encoded=encoded)

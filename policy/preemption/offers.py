@@ -8,12 +8,15 @@ others are ranked; victims are neither added nor taken away.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from policy.cluster.occupancy import snapshot_order
+from policy.cluster.occupancy import NodeOrder, snapshot_order
 from policy.cluster.snapshot import Rows, Snapshot
+from policy.cluster.tables import Bools, Column
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -26,36 +29,37 @@ from policy.preemption.candidates import (
 from policy.preemption.context import Context
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
+from policy.preemption.segments import segment_sums
 from policy.preemption.victims import DryRun, Potential
 from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
 
+_UID: Final = Column("uid", np.object_, lambda pod, _: uid_of(pod))
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
 def judge(context: Context, filtered: Filtered, offer: Offer) -> SearchResult:
     """The best of the offered candidates that the rules allow."""
-    offered = sorted(offer, key=lambda one: one.node)
+    snapshot = context.snapshot
+    order, uids = snapshot_order(snapshot), snapshot.column(_UID)
     left_out: dict[str, str] = {}
-    known: list[tuple[int, Rows, int]] = []
-    for one in offered:
-        found = _located(context.snapshot, one)
+    located: list[_Offered] = []
+    for one in sorted(offer, key=lambda one: one.node):
+        found = _located(snapshot, order, uids, one)
         if isinstance(found, str):
             left_out[one.node] = found
         else:
-            known.append((*found, one.pdb_violations))
-    # Offered nodes are told in name order, as the snapshot has them.
-    known.sort(key=lambda one: one[0])
-    nodes = np.array([node for node, _, _ in known], dtype=np.int64)
+            located.append(found)
+    # Offered nodes are reported in name order, as the snapshot has them.
+    located.sort(key=lambda one: one.node)
+    nodes = np.array([one.node for one in located], dtype=np.int64)
     if not nodes.size:
         return SearchResult(potential=nodes, statuses=_statuses(left_out))
     potential = context.potential_victims(nodes)
-    allowed = [
-        (node, rows, violations)
-        for node, rows, violations in known
-        if not _refused(context, potential, node, rows, left_out)
-    ]
+    refusals = _refusals(context, potential, located)
+    left_out |= {context.names[node]: why for node, why in refusals.items()}
+    allowed = [one for one in located if one.node not in refusals]
     fired = (
         *victim_rules(context, nodes),
         *forbidding_rules(context, potential.held),
@@ -75,65 +79,96 @@ def judge(context: Context, filtered: Filtered, offer: Offer) -> SearchResult:
     )
 
 
-def _located(snapshot: Snapshot, one: OfferedNode) -> tuple[int, Rows] | str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offered:
+    """An offered candidate whose node and pods are in the snapshot."""
+
+    node: int
+    victims: list[int]  #: rows
+    pdb_violations: int
+
+
+def _located(
+    snapshot: Snapshot, order: NodeOrder, uids: NDArray[np.object_], one: OfferedNode
+) -> _Offered | str:
     """Index of the node and rows of the victims, or why they cannot be judged."""
     node = snapshot.nodes.index.get(one.node)
     if node is None:
         return messages.UNKNOWN_NODE
     if not one.victims:
         return messages.NOTHING_OFFERED
-    here = _rows_by_uid(snapshot, node)
-    rows = [here.get(uid) for uid in dict.fromkeys(one.victims)]
-    if None in rows:
+    rows = order.rows[order.offsets[node] : order.offsets[node + 1]]
+    here = dict(zip(uids[rows].tolist(), rows.tolist(), strict=True))
+    victims = [here.get(uid) for uid in dict.fromkeys(one.victims)]
+    if None in victims:
         return messages.UNKNOWN_VICTIM
-    return node, np.array(rows, dtype=np.int64)
+    return _Offered(
+        node=node,
+        victims=[row for row in victims if row is not None],
+        pdb_violations=one.pdb_violations,
+    )
 
 
-def _rows_by_uid(snapshot: Snapshot, node: int) -> Mapping[str, int]:
-    order = snapshot_order(snapshot)
-    here = order.rows[order.offsets[node] : order.offsets[node + 1]].tolist()
-    return {uid_of(pod): row for row in here if (pod := snapshot.pods[row]) is not None}
-
-
-def _refused(
-    context: Context, potential: Potential, node: int, rows: Rows, left_out: dict[str, str]
-) -> bool:
-    """Do the rules refuse the victims? Then why is added to `left_out`."""
-    why = _refusal(context, potential.at(node), node, rows)
-    if why:
-        left_out[context.names[node]] = why
-    return bool(why)
-
-
-def _refusal(context: Context, here: Potential, node: int, rows: Rows) -> str:
+def _refusals(
+    context: Context, potential: Potential, offered: Sequence[_Offered]
+) -> dict[int, str]:
+    """Why the rules refuse some of the candidates, by node."""
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
     # protected its pod in `allowed` already.
-    rules = context.rules.victims
-    denied = rows[~context.allowed.pods[rows]]
-    if denied.size:
-        decided = int(context.allowed.rule[denied[0]])
-        if decided < 0 or rules.eligible[decided].verdict is Verdict.ALLOW:
-            return messages.UNMENTIONED
-        return messages.DENIED.format(rule=rules.eligible[decided].id)
-    if not np.isin(rows, here.rows).all():
-        return messages.FORBIDDEN
-    if rules.max_victims is not None and rows.size > rules.max_victims:
-        return messages.TOO_MANY_VICTIMS.format(needed=rows.size, limit=rules.max_victims)
-    return messages.PROMISED if _promised(context, node, rows) else ""
+    rows, counts = _flat(offered)
+    held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
+    held[potential.rows] = False
+    limit = context.rules.victims.max_victims
+    promised = _promised(context, [one.node for one in offered], rows, counts)
+    found: dict[int, str] = {}
+    denied = np.split(~context.allowed.pods[rows], np.cumsum(counts)[:-1])
+    forbidden = segment_sums(held[rows], counts)
+    for i, one in enumerate(offered):
+        if denied[i].any():
+            found[one.node] = _denial(context, one.victims[int(denied[i].argmax())])
+        elif forbidden[i]:
+            found[one.node] = messages.FORBIDDEN
+        elif limit is not None and counts[i] > limit:
+            found[one.node] = messages.TOO_MANY_VICTIMS.format(needed=counts[i], limit=limit)
+        elif promised[i]:
+            found[one.node] = messages.PROMISED
+    return found
 
 
-def _promised(context: Context, node: int, rows: Rows) -> bool:
+def _flat(offered: Sequence[_Offered]) -> tuple[Rows, Rows]:
+    """Rows of all victims, candidate by candidate, and how many each candidate has."""
+    rows = np.array([row for one in offered for row in one.victims], dtype=np.int64)
+    return rows, np.array([len(one.victims) for one in offered], dtype=np.int64)
+
+
+def _denial(context: Context, row: int) -> str:
+    """Why the rules deny that the pod is evicted."""
+    rules = context.rules.victims.eligible
+    decided = int(context.allowed.rule[row])
+    if decided < 0 or rules[decided].verdict is Verdict.ALLOW:
+        return messages.UNMENTIONED
+    return messages.DENIED.format(rule=rules[decided].id)
+
+
+def _promised(context: Context, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
+
+    rows: victims, candidate by candidate; counts: (nodes,) of each. Shape (nodes,).
 
     That the pod fits otherwise is for the scheduler to say, which knows more of the node.
     """
     pipeline = context.pipeline
-    if not pipeline.has_nominated[node]:
-        return False
-    where = np.array([node], dtype=np.int64)
-    leaving = pipeline.demand(rows, np.repeat(where, rows.size)).sum(axis=0)[None, :]
-    left = pipeline.without(pipeline.base[where], leaving)
-    return not bool(pipeline.passes(left, where)[0])
+    every = np.array(nodes, dtype=np.int64)
+    promised = np.zeros(every.size, dtype=np.bool_)
+    nominated = pipeline.has_nominated[every]
+    if not nominated.any():
+        return promised
+    where = every[nominated]
+    leaving = pipeline.demand(rows, np.repeat(every, counts))
+    sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
+    left = pipeline.without(pipeline.base[where], sums)
+    promised[nominated] = ~pipeline.passes(left, where)
+    return promised
 
 
 def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
@@ -148,22 +183,18 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(
-    context: Context, potential: Potential, allowed: Sequence[tuple[int, Rows, int]]
-) -> DryRun:
+def _as_dry_run(context: Context, potential: Potential, allowed: Sequence[_Offered]) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
-    victims = np.concatenate([rows for _, rows, _ in allowed])
+    victims, counts = _flat(allowed)
     violating = context.violating[victims]
-    counts = [rows.size for _, rows, _ in allowed]
-    offsets = np.cumsum([0, *counts], dtype=np.int64)
-    ours = np.add.reduceat(violating.astype(np.int64), offsets[:-1])
+    ours = segment_sums(violating, counts)
     # The scheduler may know of budgets that the state does not have, and the other way round.
-    theirs = np.array([violations for _, _, violations in allowed], dtype=np.int64)
+    theirs = np.array([one.pdb_violations for one in allowed], dtype=np.int64)
     return DryRun(
         potentials=(potential,),
-        nodes=np.array([node for node, _, _ in allowed], dtype=np.int64),
+        nodes=np.array([one.node for one in allowed], dtype=np.int64),
         victims=victims,
-        offsets=offsets,
+        offsets=np.cumsum([0, *counts], dtype=np.int64),
         violating=violating,
         pdb_violations=np.maximum(ours, theirs),
         failed=_NO_ROWS,

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import Ints
+from policy.decision.model import NO_VALUE, RuleFired
 from policy.filters.base import Incoming, Nodes
+from policy.preemption.columns import (
+    FrozenHistory,
+    Lazy,
+    node_variables,
+    preemptor_variables,
+)
+from policy.rules.expressions import Columns, Expression, ValueType
 from policy.rules.ruleset import RuleSet, ScorerUse
+from policy.scoring.base import MAX
 from policy.scoring.registry import SCORERS
 
 
@@ -20,15 +29,61 @@ class Placement:
 
     node: int  #: index
     scores: tuple[tuple[str, int, int], ...]  #: (scorer, weight, value), in the rule file's order
+    without_value: tuple[RuleFired, ...] = ()
 
 
 def values(incoming: Incoming, scoring: Sequence[ScorerUse], nodes: Nodes) -> list[Ints | None]:
     """What each scorer says of the nodes; None for one that has nothing to go by."""
-    found: list[Ints | None] = []
+    return [value(incoming, use, nodes) for use in scoring]
+
+
+def value(incoming: Incoming, use: ScorerUse, nodes: Nodes) -> Ints | None:
+    """What one scorer says of the nodes, from 0 to 100."""
+    if use.expression is not None:
+        return _by_expression(incoming, use.expression, nodes)
+    score = SCORERS[use.name].score
+    assert score is not None  # the others have an expression
+    return score(incoming, use.parameters, nodes)
+
+
+def _by_expression(incoming: Incoming, expression: Expression, nodes: Nodes) -> Ints:
+    columns = _columns(incoming, nodes)
+    found = expression.evaluate(columns).broadcast(nodes.size)
+    keys = found.order_keys(errors_as=0)
+    return keys * MAX if expression.type is ValueType.BOOL else np.clip(keys, 0, MAX)
+
+
+def without_value(
+    incoming: Incoming, scoring: Sequence[ScorerUse], nodes: Nodes
+) -> Iterator[RuleFired]:
+    """What the trace says of expressions without a value for some of the nodes, which get 0."""
     for use in scoring:
-        info = SCORERS[use.name]
-        found.append(info.score(incoming, use.parameters, nodes))
-    return found
+        if use.expression is None or use.expression.total:
+            continue
+        columns = _columns(incoming, nodes)
+        errors = use.expression.evaluate(columns).broadcast(nodes.size).errors
+        if errors is not None and errors.any():
+            first = int(np.flatnonzero(errors)[0])
+            why = use.expression.error_at(columns, first)
+            assert why is not None
+            yield RuleFired(
+                section="scoring",
+                rule=use.name,
+                verdict=NO_VALUE,
+                reason=why,
+                inputs={
+                    "nodes": int(errors.sum()),
+                    "first": incoming.snapshot.nodes.names[int(nodes[first])],
+                },
+            )
+
+
+def _columns(incoming: Incoming, nodes: Nodes) -> Columns:
+    variables = Lazy(
+        node_variables(incoming.snapshot, lambda: nodes.astype(np.intp)),
+        preemptor_variables(incoming),
+    )
+    return Columns(nodes.size, variables, FrozenHistory({}))
 
 
 def place(
@@ -59,6 +114,7 @@ def place(
             for use, of_scorer in zip(scoring, found, strict=True)
             if of_scorer is not None
         ),
+        without_value=tuple(without_value(incoming, scoring, nodes)),
     )
 
 

@@ -334,9 +334,12 @@ def dry_run(
     #    the budgets that they violate, and the nodes that failed with what is still on them.
     nodes, counts = potential.nodes, potential.counts
     demand = pipeline.demand(potential.reprieved, potential.on)
-    totals = pipeline.incoming.snapshot.remembered(
-        "running-totals", (demand, counts), lambda: RunningTotals.of(demand, counts)
-    )
+    if nodes.size < len(pipeline.incoming.snapshot.nodes):  # not soon asked for again
+        totals = RunningTotals.of(demand, counts)
+    else:
+        totals = pipeline.incoming.snapshot.remembered(
+            "running-totals", (demand, counts), lambda: RunningTotals.of(demand, counts)
+        )
     load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
     tried = counts > 0
     if rules.nodes_without_victims is NodesWithoutVictims.TRIED:
@@ -469,7 +472,8 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     node = np.repeat(potential.nodes, potential.rows.size)
     demand = pipeline.demand(potential.reprieved, node)
     load = pipeline.without(pipeline.base[potential.nodes], demand.sum(axis=0)[None, :])
-    left = np.isin(potential.reprieved, victims)
+    gone = set(victims.tolist())
+    left = np.array([row in gone for row in potential.reprieved.tolist()], dtype=np.bool_)
     kept = np.where(left[:, None], 0, demand)
     before = load + np.cumsum(kept, axis=0) - kept
     failing = np.flatnonzero(left)

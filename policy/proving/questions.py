@@ -258,7 +258,7 @@ class _Question:
 
     def ask(self, limits: Limits) -> Answer:
         facts = self.world.facts()
-        return solver.ask([*self.formulas, *facts], wishes(self.world), limits)
+        return solver.ask([*self.formulas, *facts], lambda: wishes(self.world), limits)
 
     def example(self, answer: Answer) -> Example | str:
         """The case of the solver's values, or why there is none."""

@@ -18,6 +18,9 @@ NOW: Final = "2026-01-01T00:00:00Z"
 
 DAY_MS: Final = 86_400_000
 
+MOST_CANDIDATES: Final = 24
+"""Literals of the rules that are tried for a value; files of hundreds of rules have many more."""
+
 USUAL: Final[Mapping[str, Sequence[str | int | bool]]] = {
     "nominated.node": ("", "n2"),
     "nominated.exists": (False,),
@@ -93,7 +96,8 @@ def _candidates(name: str, value: Value, world: World) -> Iterator[Value]:
 
 
 def _words(value: Value, world: World) -> Iterator[Value]:
-    for text in sorted(world.texts, key=lambda text: (len(text), text)):
+    shortest = sorted(world.texts, key=lambda text: (len(text), text))
+    for text in shortest[:MOST_CANDIDATES]:
         try:
             yield value == text_value(text)
         except NotTranslatable:  # a character that the solver does not know
@@ -137,7 +141,8 @@ def round_numbers(world: World) -> list[int]:
     """Numbers to try: round ones, and those next to the literals of the expressions."""
     near = {number + step for number in world.numbers for step in (-1, 0, 1)}
     every = {0, 1, 10, 100, 1000, *(n for n in near if INT_MIN <= n <= INT_MAX)}
-    return sorted(every, key=lambda number: (abs(number), number < 0))
+    smallest = sorted(every, key=lambda number: (abs(number), number < 0))
+    return smallest[: 3 * MOST_CANDIDATES]
 
 
 def _literal(value: Any) -> Value:

@@ -6,23 +6,17 @@ hangs is ended, one that is greedy ends itself, and both are an answer that is u
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import z3
 
+from policy.proving import process
 from policy.proving.world import Value, unquoted
-
-_CHILD: Final = Path(__file__).with_name("child.py")
-_GRACE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +25,7 @@ class Limits:
 
     seconds: float = 10.0
     memory_bytes: int = 2 * 1024**3
-    shrink_seconds: float = 2.0  #: of these, for a counterexample that is easier to read
+    shrink_seconds: float = 3.0  #: and for a counterexample that is easier to read
 
 
 class SolverStatus(StrEnum):
@@ -49,7 +43,7 @@ class Answer:
     status: SolverStatus
     values: Mapping[str, int | bool | str] = field(default_factory=lambda: MappingProxyType({}))
     reason: str = ""  #: why it is unknown
-    seconds: float = 0.0  #: of the solver, without starting it and without shrinking
+    seconds: float = 0.0  #: CPU time of the solver, without shrinking
     wall_seconds: float = 0.0
     version: str = ""
 
@@ -60,64 +54,52 @@ def version() -> str:
 
 
 def ask(
-    formulas: Sequence[Value], wishes: Sequence[Sequence[Value]] = (), limits: Limits | None = None
+    formulas: Sequence[Value],
+    wishes: Callable[[], Sequence[Sequence[Value]]] | None = None,
+    limits: Limits | None = None,
 ) -> Answer:
     """Is there an assignment under which all formulas hold?
 
-    wishes: groups of alternatives that make an assignment easier to read, the better ones first;
-    of each group the first is taken that can be had beside those before.
+    wishes: makes groups of alternatives that make an assignment easier to read, the better ones
+    first; of each group the first is taken that can be had beside those before.
     """
     limits = limits or Limits()
+    found = _asked(formulas, (), limits)
+    if found.status is not SolverStatus.SOME or wishes is None:
+        return found
+    seconds = min(limits.seconds, limits.shrink_seconds)
+    easier = _asked(formulas, wishes(), replace(limits, seconds=seconds))
+    return replace(
+        found,
+        values=easier.values if easier.status is SolverStatus.SOME else found.values,
+        wall_seconds=found.wall_seconds + easier.wall_seconds,
+    )
+
+
+def _asked(formulas: Sequence[Value], wishes: Sequence[Sequence[Value]], limits: Limits) -> Answer:
     began = time.monotonic()
-    solver = z3.Solver()
-    solver.add(*formulas)
     names: list[list[str]] = []
+    implied = []
     for i, group in enumerate(wishes):
         names.append([f"wish{i}.{j}" for j in range(len(group))])
-        for name, wish in zip(names[-1], group, strict=True):
-            solver.add(z3.Implies(z3.Bool(name), wish))
-    question = json.dumps(
+        implied += [z3.Implies(z3.Bool(n), wish) for n, wish in zip(names[-1], group, strict=True)]
+    said = process.answer_to(
         {
-            "smt": solver.sexpr(),
+            "smt": _written(formulas),
+            "wished": _written(implied),
             "wishes": names,
             "seconds": limits.seconds,
-            "shrink_seconds": limits.shrink_seconds,
             "memory_bytes": limits.memory_bytes,
         }
     )
-    lines, ended = _run(question, limits.seconds + _GRACE_SECONDS)
-    wall = time.monotonic() - began
-    if not lines:
-        reason = "the solver ended without an answer" if ended else "the time limit"
-        return Answer(status=SolverStatus.UNKNOWN, reason=reason, wall_seconds=wall)
-    return _answer(lines[-1], wall)
+    return _answer(said, time.monotonic() - began)
 
 
-def _run(question: str, seconds: float) -> tuple[list[dict[str, Any]], bool]:
-    """The answers that a process gave, and whether it ended by itself."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", str(_CHILD)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-    )
-    ended = True
-    try:
-        found, _ = process.communicate(question, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        ended = False
-        process.kill()
-        found, _ = process.communicate()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    # A process that was ended in the middle of a line has said all that the lines before say;
-    # one that could not load the solver says so in lines of another kind.
-    complete = found[: found.rfind("\n") + 1].splitlines()
-    return [json.loads(line) for line in complete if line.startswith("{")], ended
+def _written(formulas: Sequence[Value]) -> str:
+    """Declarations and assertions, as the solver reads them."""
+    solver = z3.Solver()
+    solver.add(*formulas)
+    return str(solver.sexpr())
 
 
 def _answer(said: Mapping[str, Any], wall: float) -> Answer:

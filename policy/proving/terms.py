@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,15 @@ import z3
 from policy.proving.patterns import NotTranslatable, pattern, text_value
 from policy.proving.wording import wording
 from policy.proving.world import MAPS, NUMBER, Value, World
-from policy.rules.expressions import VARIABLES, Expression, OnError, ValueType, semantics, syntax
+from policy.rules.expressions import (
+    VARIABLES,
+    Context,
+    Expression,
+    OnError,
+    ValueType,
+    semantics,
+    syntax,
+)
 from policy.rules.expressions.checking import check
 from policy.rules.expressions.compiler import history_call, kind_of
 from policy.rules.expressions.engine import literal_time
@@ -86,24 +95,33 @@ def lifted(function: Callable[..., semantics.Truth], *terms: Term) -> Term:
     """A function of truth values, as `semantics` defines it for each case, on terms."""
     cases: list[list[tuple[semantics.Truth, Value]]] = []
     for term in terms:
-        known = ALWAYS if z3.is_false(term.error) else z3.Not(term.error)
-        found: list[tuple[semantics.Truth, Value]] = [
-            (True, z3.And(known, term.value)),
-            (False, z3.And(known, z3.Not(term.value))),
-        ]
-        cases.append(found if z3.is_false(term.error) else [*found, (None, term.error)])
-    true: list[Value] = []
+        true, false = term.value, z3.Not(term.value)
+        if z3.is_false(term.error):
+            cases.append([(True, true), (False, false)])
+            continue
+        known = z3.Not(term.error)
+        cases.append(
+            [(True, z3.And(known, true)), (False, z3.And(known, false)), (None, term.error)]
+        )
+    holds: list[Value] = []
     none: list[Value] = []
     for combination in product(*cases):
         result = function(*(truth for truth, _ in combination))
         if result is not False:
-            (true if result else none).append(z3.And(*(holds for _, holds in combination)))
-    return Term(z3.simplify(z3.Or(*true)), z3.simplify(z3.Or(*none)))
+            (holds if result else none).append(z3.And(*(case for _, case in combination)))
+    errors = z3.simplify(z3.Or(*none)) if none else NEVER
+    return Term(z3.simplify(z3.Or(*holds)), errors)
 
 
 def takes_effect(term: Term, on_error: OnError) -> Value:
     """Does a rule with this condition take effect, where it has no value as `on_error` says?"""
     return lifted(lambda truth: semantics.holds(truth, on_error), term).value
+
+
+@lru_cache(maxsize=4096)
+def _root(source: str, context: Context, kind: ValueType) -> Node:
+    """The tree of an expression: each question translates the same ones anew."""
+    return check(source, context=context, expected=frozenset({kind})).tree.root
 
 
 @dataclass(slots=True)
@@ -116,10 +134,7 @@ class Translator:
 
     def condition(self, expression: Expression) -> Term:
         """The value of a whole expression."""
-        tree = check(
-            expression.source, context=expression.context, expected=frozenset({expression.type})
-        ).tree
-        return self.scalar(tree.root)
+        return self.scalar(_root(expression.source, expression.context, expression.type))
 
     def scalar(self, node: Node) -> Term:
         """The value of a part; an unknown one where it is not understood."""

@@ -16,6 +16,7 @@ from policy.rules.checks import (
     IMPORTANCE,
     RANKING,
     RULE_LISTS,
+    SCORING,
     Checker,
     Registry,
 )
@@ -59,7 +60,7 @@ def build(checker: Checker, model: RuleFileModel, canonical: str | None) -> Rule
     """
     spec = model.spec
     filters = tuple(_filter_use(use, checker.filters) for use in spec.filters)
-    scoring = tuple(_scorer_use(use, checker.scorers) for use in spec.scoring)
+    scoring = tuple(_scorer_use(checker, index, use) for index, use in enumerate(spec.scoring))
     parameters = {("filters", use.name): use.parameters for use in filters}
     parameters |= {("scoring", use.name): use.parameters for use in scoring}
     text = canonical_text(model, parameters) if canonical is None else canonical
@@ -170,9 +171,18 @@ def _filter_use(use: FilterModel, registry: Registry) -> FilterUse:
     return FilterUse(name=use.filter, parameters=parameters)
 
 
-def _scorer_use(use: ScorerModel, registry: Registry) -> ScorerUse:
-    parameters = _parameters(use.model_extra, use.scorer, registry)
-    return ScorerUse(name=use.scorer, weight=use.weight, parameters=parameters)
+def _scorer_use(checker: Checker, index: int, use: ScorerModel) -> ScorerUse:
+    given = dict(use.model_extra or {})
+    expression = checker.expressions.get((*SCORING, index, "score"))
+    if expression is not None:
+        given["score"] = given["score"].strip()
+    return ScorerUse(
+        name=use.scorer,
+        weight=use.weight,
+        parameters=_parameters(given, use.scorer, checker.scorers),
+        expression=expression,
+        why=sentence(use.why),
+    )
 
 
 def _extender(model: ExtenderModel) -> Extender:

@@ -17,6 +17,7 @@ from policy.rules.expressions import (
     CONDITION,
     ORDER_KEY,
     RANKING_KEY,
+    SCORE,
     Context,
     Expression,
     ExpressionError,
@@ -35,6 +36,7 @@ from policy.rules.shape import (
     show,
     suggest,
 )
+from policy.scoring.registry import is_rule
 from policy.text.problems import Problem
 
 ELIGIBILITY: Path = ("spec", "eligibility")
@@ -42,6 +44,7 @@ ELIGIBLE: Path = ("spec", "victims", "eligible")
 FORBID: Path = ("spec", "victims", "forbid")
 IMPORTANCE: Path = ("spec", "victims", "importance")
 RANKING: Path = ("spec", "ranking")
+SCORING: Path = ("spec", "scoring")
 REPRIEVE: Path = ("spec", "victims", "reprieve")
 GROUP_ELIGIBILITY: Path = ("spec", "groups", "eligibility")
 UNITS: Path = ("spec", "groups", "victims", "eligible")
@@ -66,6 +69,7 @@ _EXPRESSIONS: tuple[tuple[Path, tuple[str, ...], Context, frozenset[ValueType]],
     (FORBID, ("when",), Context.FORBID, CONDITION),
     (IMPORTANCE, ("ascending", "descending"), Context.IMPORTANCE, ORDER_KEY),
     (RANKING, ("minimize", "maximize"), Context.RANKING, RANKING_KEY),
+    (SCORING, ("score",), Context.SCORING, SCORE),
     (GROUP_ELIGIBILITY, ("when",), Context.GROUP_ELIGIBILITY, CONDITION),
     (UNITS, ("when",), Context.UNITS, CONDITION),
     (UNIT_IMPORTANCE, ("ascending", "descending"), Context.UNIT_IMPORTANCE, ORDER_KEY),
@@ -129,7 +133,8 @@ class Checker:
         for reprieve in (REPRIEVE, UNIT_REPRIEVE):
             self._reprieve(reprieve)
         self._uses(("spec", "filters"), self.filters)
-        self._uses(("spec", "scoring"), self.scorers)
+        self._uses(SCORING, self.scorers)
+        self._scores()
         return model
 
     def complain(self, place: Place, path: Path, message: str, advice: str | None = None) -> None:
@@ -273,10 +278,26 @@ class Checker:
                 advice = suggest(leaf.text, registry)
                 self.complain(leaf.place, where, f"unknown {key} `{leaf.text}`", advice)
                 continue
-            reserved = {key, "weight"} if key == "scorer" else {key}
+            reserved = {key, "weight", "why"} if key == "scorer" else {key}
             for name, item in use.entries.items():
                 if name not in reserved:
                     self._parameter(use.keys[name], item, (*where, name), leaf.text, info)
+
+    def _scores(self) -> None:
+        """A rule gives every node a score."""
+        for index, use in self._rules(SCORING):
+            leaf = use.get("scorer")
+            if not isinstance(leaf, Leaf) or not is_rule(leaf.text):
+                continue
+            given = use.get("score")
+            if not isinstance(given, Leaf):
+                advice = "give an expression: `score: \"node.labels['pool'] == 'spot'\"`"
+                self.complain(use.place, (*SCORING, index), "missing key `score`", advice)
+                continue
+            found = self.expressions.get((*SCORING, index, "score"))
+            if found is not None and found.history_needs:
+                path = (*SCORING, index, "score")
+                self.complain(given.place, path, "`history` is not available in a score")
 
     def _parameter(
         self, place: Place, item: Item, path: Path, owner: str, info: Parametrised

@@ -63,7 +63,7 @@ def _rules(rules: RuleSet) -> Iterator[EffectiveRule]:
                 (
                     use.name,
                     f"weight {use.weight} {_parameters(use.parameters)}".strip(),
-                    "",
+                    use.why,
                     f"scoring/{use.name}",
                 )
                 for use in rules.scoring

@@ -41,10 +41,10 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warning:  # noqa: A001  # the word that users read
+class LintWarning:
     """One finding, with the place of the rule that it is about."""
 
-    finding: Finding
+    finding: StrEnum  #: `Finding`, or of batch rules `BatchFinding`
     place: str  #: `file:line`
     rule: str
     message: str
@@ -72,7 +72,7 @@ KUBERNETES_RANKS_BY = frozenset(
 """What kube-scheduler's own criteria read; a criterion that reads anything else is one's own."""
 
 
-def lint(rule_set: RuleSet) -> tuple[Warning, ...]:
+def lint(rule_set: RuleSet) -> tuple[LintWarning, ...]:
     """All warnings about a rule set, in the order of its rules."""
     linter = _Linter(rule_set)
     return tuple(linter.run())
@@ -82,7 +82,7 @@ def lint(rule_set: RuleSet) -> tuple[Warning, ...]:
 class _Linter:
     rules: RuleSet
 
-    def run(self) -> Iterator[Warning]:
+    def run(self) -> Iterator[LintWarning]:
         victims = self.rules.victims
         yield from self._decisions(self.rules.eligibility)
         yield from self._decisions(victims.eligible)
@@ -113,11 +113,11 @@ class _Linter:
         yield from self._row_by_row()
         yield from self._silent()
 
-    def _warn(self, finding: Finding, rule: str, message: str, advice: str) -> Warning:
+    def _warn(self, finding: Finding, rule: str, message: str, advice: str) -> LintWarning:
         place = self.rules.origins.get(rule, self.rules.name)
-        return Warning(finding=finding, place=place, rule=rule, message=message, help=advice)
+        return LintWarning(finding=finding, place=place, rule=rule, message=message, help=advice)
 
-    def _decisions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
+    def _decisions(self, rules: Sequence[Rule]) -> Iterator[LintWarning]:
         """Lists in which the first rule that holds decides."""
         before: list[tuple[Rule, Expression | None]] = []
         for rule in rules:
@@ -143,7 +143,7 @@ class _Linter:
                 before.append((rule, when))
         yield from self._conditions(rules)
 
-    def _conditions(self, rules: Sequence[Rule]) -> Iterator[Warning]:
+    def _conditions(self, rules: Sequence[Rule]) -> Iterator[LintWarning]:
         for rule in rules:
             if _never_holds(rule):
                 yield self._warn(
@@ -153,7 +153,7 @@ class _Linter:
                     "remove the rule, or correct its `when`",
                 )
 
-    def _not_lower(self) -> Iterator[Warning]:
+    def _not_lower(self) -> Iterator[LintWarning]:
         """Rules that let a preemptor evict what is as important as itself, or more."""
         everyone_else = compile_expression(
             "victim.priority >= preemptor.priority", context=Context.VICTIMS, expected=CONDITION
@@ -170,7 +170,7 @@ class _Linter:
                     "add `victim.priority < preemptor.priority` to its `when`",
                 )
 
-    def _of_groups(self, groups: GroupRules) -> Iterator[Warning]:
+    def _of_groups(self, groups: GroupRules) -> Iterator[LintWarning]:
         """The section `groups`; units that are equal leave no tie, they stand as they are found."""
         units = groups.victims
         yield from self._decisions(groups.eligibility)
@@ -197,7 +197,7 @@ class _Linter:
         keys = [(key.id, key.expression) for key in units.importance]
         yield from self._order(keys, needs_unique=False)
 
-    def _own_ranking(self) -> Iterator[Warning]:
+    def _own_ranking(self) -> Iterator[LintWarning]:
         """Criteria of one's own that decide less than they seem to."""
         sampled = self.rules.candidates.min_percentage
         budgets: RankingCriterion | None = None
@@ -225,7 +225,7 @@ class _Linter:
             if "candidate.pdbViolations" in criterion.expression.variables:
                 budgets = budgets or criterion
 
-    def _without_value(self) -> Iterator[Warning]:
+    def _without_value(self) -> Iterator[LintWarning]:
         for rule in _every_rule(self.rules):
             if rule.when is not None and not rule.says_on_error:
                 does = "holds" if rule.on_error is OnError.HOLDS else "is skipped"
@@ -242,7 +242,7 @@ class _Linter:
 
     def _may_fail(
         self, name: str, expression: Expression, then: str, advice: str
-    ) -> Iterator[Warning]:
+    ) -> Iterator[LintWarning]:
         likely = dict.fromkeys(hazard.what for hazard in expression.hazards if hazard.likely)
         if likely:
             yield self._warn(
@@ -254,7 +254,7 @@ class _Linter:
 
     def _order(
         self, keys: Sequence[tuple[str, Expression]], *, needs_unique: bool
-    ) -> Iterator[Warning]:
+    ) -> Iterator[LintWarning]:
         seen: dict[str, str] = {}
         unique: str | None = None
         for name, expression in keys:
@@ -284,7 +284,7 @@ class _Linter:
                 "end it with `- ascending: victim.key`",
             )
 
-    def _row_by_row(self) -> Iterator[Warning]:
+    def _row_by_row(self) -> Iterator[LintWarning]:
         for name, expression in _named_expressions(self.rules):
             if not expression.vectorised:
                 yield self._warn(
@@ -295,7 +295,7 @@ class _Linter:
                     "and labels instead of patterns",
                 )
 
-    def _silent(self) -> Iterator[Warning]:
+    def _silent(self) -> Iterator[LintWarning]:
         for rule in _every_rule(self.rules):
             if not rule.why:
                 yield self._no_why(rule.id)
@@ -309,8 +309,11 @@ class _Linter:
         for criterion in self.rules.ranking:
             if not criterion.why:
                 yield self._no_why(criterion.id)
+        for use in self.rules.scoring:
+            if use.expression is not None and not use.why:
+                yield self._no_why(use.name)
 
-    def _no_why(self, rule: str) -> Warning:
+    def _no_why(self, rule: str) -> LintWarning:
         return self._warn(
             Finding.NO_WHY,
             rule,
@@ -353,6 +356,9 @@ def _named_expressions(rules: RuleSet) -> Iterator[tuple[str, Expression]]:
         if rule.when is not None:
             yield rule.id, rule.when
     yield from _order_keys(rules)
+    for use in rules.scoring:
+        if use.expression is not None:
+            yield use.name, use.expression
 
 
 def _every_rule(rules: RuleSet) -> Iterator[Rule]:

@@ -143,6 +143,7 @@ _PLACES: Final[Mapping[Context, str]] = {
     Context.FORBID: "`victims.forbid`",
     Context.IMPORTANCE: "`victims.importance`",
     Context.RANKING: "`ranking`",
+    Context.SCORING: "`scoring`",
     Context.GROUP_ELIGIBILITY: "`groups.eligibility`",
     Context.UNITS: "`groups.victims.eligible`",
     Context.UNIT_IMPORTANCE: "`groups.victims.importance`",

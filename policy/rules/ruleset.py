@@ -97,6 +97,8 @@ class ScorerUse:
     name: str
     weight: int
     parameters: Mapping[str, Any]
+    expression: Expression | None = None  #: of `rule`, its `score`
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +279,7 @@ class RuleSet:
         found += [rule.when for rule in (*self.victims.eligible, *self.victims.forbid)]
         found += [key.expression for key in self.victims.importance]
         found += [criterion.expression for criterion in self.ranking]
+        found += [use.expression for use in self.scoring]
         found += self.groups.expressions() if self.groups is not None else ()
         return tuple(expression for expression in found if expression is not None)
 

@@ -150,6 +150,7 @@ class ScorerModel(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     scorer: str
     weight: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    why: Sentence = ""
 
 
 class ManagedResourceModel(Model):

@@ -36,7 +36,8 @@ class ScorerInfo:
     plugin: str  #: kube-scheduler's name
     doc: str  #: what it prefers
     #: values of the nodes, parallel to them; None where the pod gives it nothing to go by
-    score: Callable[[Incoming, Parameters, Nodes], Ints | None]
+    #: and None in place of the function where an expression of the rule file gives them
+    score: Callable[[Incoming, Parameters, Nodes], Ints | None] | None
     scope: Scope = Scope.PODS
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 

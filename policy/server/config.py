@@ -20,6 +20,17 @@ class OnFailure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """A real cluster that the service follows beside its other work."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    in_cluster: bool = False
+    cluster: str = ""  #: under which name it is kept; "" for that of the context
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One process of the service."""
 
@@ -35,6 +46,7 @@ class Config:
     tls_key: Path | None = None
     client_ca: Path | None = None
     spool: Path = Path("policy-spool")
+    follow: Follow | None = None
     poll_seconds: float = 1.0  #: how often to look for changes that nothing announced
 
     @property

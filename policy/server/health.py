@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from policy.server.http import in_thread
+from policy.server.http import Failure, in_thread
 from policy.server.metrics import CONTENT_TYPE
 from policy.server.security.access import Access
 from policy.server.security.gate import viewer
@@ -39,8 +39,16 @@ def routes(service: Service, access: Access) -> list[Route]:
             log.warning("figures of the database are missing: %s", exc.message)
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
+    async def follower(request: Request) -> Response:
+        viewer(access, request, unlimited=True)
+        if service.follower is None:
+            raise Failure(404, "not-found", "this process follows no cluster")
+        code, body = await in_thread(service.follower.health)
+        return Response(body, status_code=code, media_type="application/json")
+
     return [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
+        Route("/healthz/follow", follower),
         Route("/metrics", metrics),
     ]

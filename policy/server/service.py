@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policy.server.config import Config
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool
 from policy.server.metrics import Metrics
 from policy.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from policy.server.following import ClusterFollower
 
 _CLOSING_SECONDS: Final = 8
 """After SIGTERM a process is given ten seconds."""
@@ -31,6 +34,7 @@ class Service:
         self.metrics = Metrics()
         self.spool = Spool(config.spool)
         self._store: Store | None = None
+        self.follower: ClusterFollower | None = None
         self._desks: dict[str, Desk] = {}
         self._lock = threading.Lock()
         self.stopping = threading.Event()
@@ -41,10 +45,22 @@ class Service:
         if self.config.environment:
             self._store.read.environment(self.config.environment)
             self.desk(self.config.environment)
+        if self.config.follow is not None:
+            from policy.server.following import ClusterFollower  # needs the extra `live`
+
+            self.follower = ClusterFollower(
+                self._store,
+                self.config.follow,
+                clock=self.clock,
+                registry=self.metrics.registry,
+            )
+            self.follower.start()
 
     def close(self) -> None:
         """End the desks, each after the call that it holds."""
         self.stopping.set()
+        if self.follower is not None:
+            self.follower.close()
         end = time.monotonic() + _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))

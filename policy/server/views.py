@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
-from policy.audit.documents import document, instant, verdict
+from msgspec import to_builtins
+
+from policy.audit.documents import instant, verdict
 from policy.audit.why_not import WhyNotError, why_not_chosen
 from policy.cases import run_beside
+from policy.cases.finding import beside
+from policy.cases.running import run_suite
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod
-from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.rules.diff import compare
 from policy.rules.explain import effective_rules
 from policy.rules.files import shipped, shipped_rules
+from policy.rules.lint import lint
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
@@ -120,6 +125,33 @@ def described(rules: RuleSet) -> dict[str, Any]:
     }
 
 
+def judged(wanted: str, rules: RuleSet) -> dict[str, Any]:
+    """What lint says of a rule set, and how the cases beside a shipped one end; None without."""
+    found = [
+        {
+            "rule": warning.rule,
+            "finding": warning.finding.value,
+            "message": warning.message,
+            "help": warning.help,
+        }
+        for warning in lint(rules)
+    ]
+    return {"lint": found, "cases": _cases(wanted) if wanted in shipped() else None}
+
+
+@cache
+def _cases(name: str) -> list[dict[str, Any]] | None:
+    """Run once in a process: shipped rule sets and their cases do not change meanwhile."""
+    suite = beside(name)
+    if suite is None:
+        return None
+    failed = {mismatch.place: mismatch.differences for mismatch in run_suite(suite)}
+    return [
+        {"note": case.note, "passed": case.place not in failed, "why": failed.get(case.place, ())}
+        for case in suite.cases()
+    ]
+
+
 def differences(old: RuleSet, new: RuleSet) -> list[dict[str, Any]]:
     return [asdict(change) for change in compare(old, new)]
 
@@ -135,6 +167,7 @@ def activation(row: ActivationRow) -> dict[str, Any]:
         "before": row.previous_digest,
         "reason": row.reason,
         "source": row.source,
+        "proofs": None if row.proofs is None else to_builtins(row.proofs),
     }
 
 
@@ -205,53 +238,6 @@ def state(
 
 def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
-
-
-def dry_run(
-    service: Service, environment_name: str, *, pod: str | None, manifest: dict[str, Any] | None
-) -> dict[str, Any]:
-    """What would be decided now; nothing is recorded."""
-    from policy.cluster.snapshot import Snapshot
-    from policy.decision.record import record_of
-    from policy.manifests import ManifestError, from_dicts
-
-    row = service.store.read.environment(environment_name)
-    active = service.store.read.active_rule_set(environment_name)
-    assert active is not None  # none was known before
-    if active.batch:
-        message = f"environment `{environment_name}` holds rules of batch sessions"
-        raise Failure(400, "invalid", message)
-    rules = RuleSet.from_canonical(active.canonical)
-    loaded = service.store.state.load(row.cluster)
-    now_ms = service.clock()
-    snapshot = Snapshot.from_objects(
-        loaded.objects, now_ms=now_ms, state_digest=loaded.state_digest
-    )
-    if manifest is not None:
-        try:
-            (found,) = from_dicts([{"kind": "Pod", **manifest}])
-        except (ManifestError, ValueError) as exc:
-            raise Failure(400, "invalid", f"body: `manifest`: {exc}") from exc
-        assert isinstance(found, Pod)
-        pod = pod_key(found)
-        snapshot = snapshot.apply([("Pod", pod, found)])
-    if not pod:
-        raise Failure(400, "invalid", "body: give `pod` or `manifest`")
-    needs = rules.history_needs
-    history = service.store.read.history(row.cluster, needs, now_ms=now_ms) if needs else None
-    try:
-        made = decide(snapshot.at(now_ms, history=history), rules, pod)
-    except DecisionError as exc:
-        raise Failure(409, "conflict", str(exc)) from exc
-    stored = StoredDecision.unsaved(
-        record_of(made),
-        cluster=row.cluster,
-        environment=environment_name,
-        base_revision=loaded.revision,
-        at_ms=now_ms,
-        actor="",
-    )
-    return {**document(stored), "explanation": explanation(stored)}
 
 
 def exported(

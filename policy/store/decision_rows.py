@@ -6,16 +6,17 @@ document of `decision_traces`, under its name in camel case; what is there by de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from sqlalchemy import Table
 
 from policy.cluster import canonical, times
-from policy.decision.model import Victim, camel_case
+from policy.decision.model import BudgetViolation, Candidate, RuleFired, Victim, camel_case
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
@@ -77,45 +78,54 @@ def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tupl
     criteria = record.candidates.criteria
     evicted = record.evicted(hypothetical=place.hypothetical or not place.effective)
     trace = record.trace
-    parts: dict[Table, Iterable[Row]] = {
-        DECISIONS: [line],
-        DECISION_TRACES: [{"document": _document(record, line)}],
-        DECISION_FILTERS: (
-            {
-                **values_of(status),
-                "phase": phase,
-                "code": status.code.value,
-                "node_count": status.nodes,
-            }
-            for field, phase in _PHASES.items()
-            for status in getattr(trace, field)
-        ),
-        DECISION_RULES: (values_of(fired) for fired in trace.rules),
-        CANDIDATES: (
-            {
-                **values_of(found),
-                "victim_count": len(found.victims),
-                "criteria_values": [found.values[name] for name in criteria],
-            }
-            for found in record.candidates.best
-        ),
-        CANDIDATE_VIOLATIONS: (values_of(broken) for broken in record.candidates.violations),
-        VICTIMS: (
-            {
-                **values_of(victim),
-                "namespace": _namespace(victim.pod),
-                "evicted": victim.pod in evicted,
-                "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
-            }
-            for victim in record.victims
-        ),
-    }
+    phased = [(phase, s) for field, phase in _PHASES.items() for s in getattr(trace, field)]
+    single = {**shared, **line, "document": _document(record, line)}
     return [
+        (DECISIONS, _rows(DECISIONS, single, (), ((),))),
+        (DECISION_TRACES, _rows(DECISION_TRACES, single, (), ((),))),
         (
-            table,
-            [_row(table, {**shared, "position": i, **own}) for i, own in enumerate(values)],
-        )
-        for table, values in parts.items()
+            DECISION_FILTERS,
+            _rows(
+                DECISION_FILTERS,
+                shared,
+                ("phase", "filter", "code", "reasons", "node_count"),
+                ((phase, s.filter, s.code.value, s.reasons, s.nodes) for phase, s in phased),
+            ),
+        ),
+        (DECISION_RULES, _rows_by_field(DECISION_RULES, shared, RuleFired, trace.rules)),
+        (
+            CANDIDATES,
+            _rows_by_field(
+                CANDIDATES,
+                shared,
+                Candidate,
+                record.candidates.best,
+                also=lambda found: {
+                    "victim_count": len(found.victims),
+                    "criteria_values": [found.values[name] for name in criteria],
+                },
+            ),
+        ),
+        (
+            CANDIDATE_VIOLATIONS,
+            _rows_by_field(
+                CANDIDATE_VIOLATIONS, shared, BudgetViolation, record.candidates.violations
+            ),
+        ),
+        (
+            VICTIMS,
+            _rows_by_field(
+                VICTIMS,
+                shared,
+                Victim,
+                record.victims,
+                also=lambda victim: {
+                    "namespace": _namespace(victim.pod),
+                    "evicted": victim.pod in evicted,
+                    "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
+                },
+            ),
+        ),
     ]
 
 
@@ -123,21 +133,77 @@ def _namespace(pod: str) -> str:
     return pod.partition("/")[0]
 
 
-def _row(table: Table, values: Values) -> tuple[Any, ...]:
-    found = rows.of_table(table, values)
-    places = _json_columns(table)
-    if not places:
-        return found
-    cells = list(found)
-    for place in places:
-        cells[place] = canonical.text(cells[place])
-    return tuple(cells)
+def _rows_by_field(
+    table: Table,
+    shared: Values,
+    kind: type,
+    values: Sequence[Any],
+    *,
+    also: Callable[[Any], Values] = lambda value: {},
+) -> list[tuple[Any, ...]]:
+    """A row for each of the values, its columns filled by the names of the values' fields.
+
+    also: further columns, the same ones for each; they stand instead of fields.
+    """
+    if not values:
+        return []
+    read, names = _fields_in(table, kind)
+    more = [also(value) for value in values]
+    cells = ((*read(v), *m.values()) for v, m in zip(values, more, strict=True))
+    return _rows(table, shared, (*names, *more[0]), cells)
 
 
 @cache
-def _json_columns(table: Table) -> tuple[int, ...]:
-    """Places of the columns that keep canonical JSON."""
-    return tuple(i for i, column in enumerate(table.columns) if isinstance(column.type, Json))
+def _fields_in(
+    table: Table, kind: type
+) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]:
+    """What reads the fields that are columns of the table, and their names."""
+    names = tuple(field.name for field in fields(kind) if field.name in table.c)
+    return attrgetter(*names), names
+
+
+def _rows(
+    table: Table, shared: Values, names: tuple[str, ...], own: Iterable[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Rows with all of the table's columns: `shared` ones, and of each row its `own` ones.
+
+    names: of the columns in `own`; the position of a row is its number.
+    """
+    shape = _shape(table, names)
+    blank = [shared[name] if name else None for name in shape.shared]
+    made = []
+    for position, values in enumerate(own):
+        cells = blank.copy()
+        for place, value in zip(shape.own, values, strict=True):
+            cells[place] = value
+        if shape.position is not None:
+            cells[shape.position] = position
+        for place in shape.json:
+            cells[place] = canonical.text(cells[place])
+        made.append(tuple(cells))
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Where the values of a row go."""
+
+    shared: tuple[str, ...]  #: (columns,) what each of them holds, "" where it is a row's own
+    own: tuple[int, ...]
+    position: int | None
+    json: tuple[int, ...]  #: columns that keep canonical JSON
+
+
+@cache
+def _shape(table: Table, names: tuple[str, ...]) -> _Shape:
+    columns = table.columns.keys()
+    filled = {*names, "position"}
+    return _Shape(
+        shared=tuple("" if name in filled else name for name in columns),
+        own=tuple(columns.index(name) for name in names),
+        position=columns.index("position") if "position" in columns else None,
+        json=tuple(i for i, column in enumerate(table.columns) if isinstance(column.type, Json)),
+    )
 
 
 def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.decision.record import DecisionRecord, line_of
+from policy.store.outcomes import OutcomeRow
 
 __all__ = ["Change"]
 
@@ -197,6 +198,7 @@ class DecisionRow:
     digest: str
     attempt: int | None
     queued_ms: int | None
+    carried_out: bool = True  #: False where a later state shows that none of its victims left
     process_uid: int | None = (
         None  #: user id of the process that wrote it; None in older records, and in a dry run
     )
@@ -247,6 +249,7 @@ class StoredDecision:
     row: DecisionRow
     record: DecisionRecord
     served: ServedCall | None = None  #: the call that it answers; None without one
+    outcomes: tuple[OutcomeRow, ...] = ()  #: what was not carried out of it
 
     @classmethod
     def unsaved(
@@ -300,6 +303,7 @@ class ProvedClaim:
     """One claim that was proved of a rule set, about itself or against another one."""
 
     claim: str
+    verdict: str = "proved"  #: nothing else is activated
     against: str = ""  #: digest of the other rule set; "" where the claim names none
 
 
@@ -343,6 +347,25 @@ class EnvironmentRow:
     process_user: str  #: the system's name of that user
     database_user: str  #: whom Postgres authenticated; "" on SQLite
     active: ActivationRow | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerRow:
+    """What one profile of an environment's own scheduler runs."""
+
+    id: int
+    environment: str
+    cluster: str
+    profile: str  #: its `schedulerName`
+    rule_set: str  #: "" where the rule set of the server's version counts again
+    rule_set_digest: str
+    at_ms: int
+    actor: str  #: who claimed to
+    source: str  #: file that the configuration was read from
+    notices: tuple[str, ...]  #: what of the file the rule set does not model
+    process_uid: int | None  #: user id of the process that wrote it; None in older records
+    process_user: str  #: the system's name of that user
+    database_user: str  #: whom Postgres authenticated; "" on SQLite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

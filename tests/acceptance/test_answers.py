@@ -13,6 +13,7 @@ from tests.acceptance.commands import NOW, Policy, a_node, a_pod
 
 Cluster = Callable[..., str]
 START = "2026-11-20T10:00:00Z"
+LATER = "2026-11-21T00:10:00Z"
 
 
 @pytest.fixture
@@ -152,6 +153,27 @@ def test_max_victims_says_how_many_it_would_take(
     assert explained(policy, database, "--why-not", "n1") == (
         "n1: 3 victims needed, maxVictims allows 1\n"
     )
+
+
+def test_statuses_that_were_not_looked_into_are_counted(policy: Policy, cluster: Cluster) -> None:
+    """Of ten ways in which nodes fail, eight have an example; the text says that there are more."""
+    tainted = [
+        a_node(f"n{i}", taints=[{"key": f"only-{i}", "value": "", "effect": "NoSchedule"}])
+        for i in range(10)
+    ]
+    database = cluster(
+        *tainted,
+        *(a_node(f"m{i}") for i in range(2)),
+        a_pod("shop/a", "m0", 100, 4),
+        a_pod("shop/b", "m1", 100, 3),
+        a_pod("shop/high", "", 100, 4),
+    )
+    said = preempted(policy, database, "shop/high", "kube-1.33")[-1]
+    assert said == (
+        "  3 rarer statuses of nodes were not looked into;"
+        " `policy explain ID --why-not NODE` looks into a node"
+    )
+    assert said in explained(policy, database)
 
 
 def test_the_pod_of_an_anti_affinity_is_named(policy: Policy, cluster: Cluster) -> None:
@@ -492,3 +514,60 @@ def test_a_node_that_fits_too_shows_its_scores(policy: Policy, cluster: Cluster)
     assert "least-allocated " in text
     assert " points against " in text
     assert explained(policy, database, "--why-not", "n3").endswith("the first by name is taken\n")
+
+
+def test_a_preference_also_holds_for_pods_that_just_fit(
+    policy: Policy, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The scorer `rule` sends the pod to the spot node, and `--why-not` shows the points."""
+    spot = a_node("n2")
+    spot["metadata"]["labels"] = {"pool": "spot"}
+    database = cluster(
+        a_node("n1"), spot, a_pod("shop/busy", "n2", 0, 2, START), a_pod("shop/new", "", 0, 1)
+    )
+    file = tmp_path / "spot.yaml"
+    file.write_text(
+        "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: spot}\n"
+        "extends: kube-1.36\nspec:\n  scoring:\n    insert:\n      - at: end\n"
+        "        rule: {scorer: rule/prefer-spot, score: \"node.labels['pool'] == 'spot'\","
+        " weight: 10, why: spot nodes are cheap}\n"
+    )
+    said = preempted(policy, database, "shop/new", str(file))
+    assert said[0] == "shop/new (priority 0) fits on n2 without preemption"
+    assert "rule/prefer-spot 0 against 100 (weight 10)" in explained(
+        policy, database, "--why-not", "n1"
+    )
+    assert policy("replay", "1", "--db", database).status == 0
+
+
+# --- what was decided and did not happen ---------------------------------------------------------
+
+
+def test_what_a_later_import_contradicts_was_not_carried_out(
+    policy: Policy, evicted: str, tmp_path: Path
+) -> None:
+    """The victim still runs: `decisions`, `explain` and `who` say so, and nothing counts it."""
+    done = policy("import", str(tmp_path / "cluster.json"), "--at", LATER, "--db", evicted)
+    assert done.status == 0, done.err
+    assert "not carried out: victims of decision 1 are still there" in done.err
+    listed = policy("decisions", "--outcome", "not-carried-out", "--db", evicted, "-o", "json")
+    (line,) = json.loads(listed.out)
+    none = policy("decisions", "--outcome", "preempt", "--db", evicted, "-o", "json")
+    assert (line["id"], line["outcome"], json.loads(none.out)) == (1, "not-carried-out", [])
+    assert explained(policy, evicted).splitlines()[1:3] == [
+        "  not carried out: no pod left for shop/high at revision 3 (2026-11-21T00:10:00Z)",
+        "  not carried out: shop/web-1 still ran at revision 3 (2026-11-21T00:10:00Z)",
+    ]
+    document = json.loads(explained(policy, evicted, "-o", "json"))
+    assert [one["evicted"] for one in document["victims"]] == [False]
+    who = policy("who", "shop/web-1", "--db", evicted)
+    assert who.out.splitlines()[:2] == [
+        "2026-11-21T00:00:00Z  shop/web-1 of ReplicaSet/web (priority 0) was to leave n1 for"
+        " shop/high (priority 100)",
+        "  not carried out: shop/web-1 still ran at revision 3 (2026-11-21T00:10:00Z)",
+    ]
+    assert "0 evictions of pod shop/web-1, and 1 not carried out" in who.err
+    for query in ("v_preemptions", "v_who_preempts_whom", "v_victims WHERE evicted"):
+        rows = policy("sql", f"SELECT 1 FROM {query}", "--db", evicted, "-o", "jsonl")
+        assert (query, rows.out) == (query, "")
+    assert policy("audit", "verify", "--db", evicted).status == 0

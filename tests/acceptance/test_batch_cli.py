@@ -256,6 +256,22 @@ def test_an_explanation_for_people_says_why_a_gang_waits(policy: Policy, held: s
     )
 
 
+def test_a_node_that_was_not_taken_is_explained(policy: Policy, held: str) -> None:
+    """Every attempt on the node, for people and for programs; a misspelt one is named."""
+    shown = policy("batch", "explain", "1", "--why-not", "n1", "--db", held)
+    told = policy("batch", "explain", "1", "--why-not", "n1", "--db", held, "-o", "json")
+    trials = json.loads(told.out)
+    assert trials
+    assert {trial["node"] for trial in trials} == {"n1"}
+    headings = [line for line in shown.out.splitlines() if not line.startswith(" ")]
+    assert [line.split(":")[0] for line in headings] == [
+        f"{trial['action']} of {trial['task']} on n1" for trial in trials
+    ]
+    missing = policy("batch", "explain", "1", "--why-not", "n11", "--db", held)
+    assert missing.status != 0
+    assert "has no node `n11`" in missing.err
+
+
 def test_explain_and_replay_know_sessions(policy: Policy, held: str) -> None:
     """`session:ID` stands for a session where decisions are asked for."""
     own = policy("batch", "explain", "1", "--db", held)

@@ -163,9 +163,12 @@ def test_an_activation_keeps_what_was_proved(database: Path) -> None:
     done = policy("env", "activate", "prod", "mine.yaml", "--reason", "new", *required)
     assert done.return_value == 0
     claims = [
-        {"claim": "no victim of equal or higher priority", "against": ""},
-        {"claim": "never: victim.namespace == 'mine'", "against": ""},
-        {"claim": "at least as protective as `kube-1.28`, which is active", "against": before},
+        {"claim": claim, "verdict": "proved", "against": against}
+        for claim, against in (
+            ("no victim of equal or higher priority", ""),
+            ("never: victim.namespace == 'mine'", ""),
+            ("at least as protective as `kube-1.28`, which is active", before),
+        )
     ]
     assert shown()["proofs"] == {"claims": claims, "solver": version()}
     assert policy("audit", "verify").return_value == 0
@@ -216,3 +219,71 @@ def test_a_proof_against_rules_that_are_active_no_more_is_none(database: Path) -
             instead_of=RuleSet.load("kube-1.35").digest,
         )
     assert active() == ("kube-1.28", 1)
+
+
+CONFIG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: DefaultPreemption
+    args: {minCandidateNodesPercentage: 50}
+- schedulerName: batch
+  plugins: {filter: {disabled: [{name: NodePorts}]}}
+"""
+
+
+def scheduler(*options: str) -> list[dict[str, Any]]:
+    done = policy("env", "scheduler", "prod", "--output", "json", *options)
+    assert done.exit_code == 0, done.exception
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_what_the_scheduler_runs_is_said_profile_by_profile(database: Path) -> None:
+    """Of the file that counts: what it has no more is detected again; the ledger covers it all."""
+    assert scheduler() == []
+    Path("scheduler.yaml").write_text(CONFIG)
+    first = scheduler("--config", "scheduler.yaml", "--for", "1.35.6")
+    assert scheduler("--config", "scheduler.yaml", "--for", "1.35.6") == []
+    Path("scheduler.yaml").write_text(CONFIG.partition("- schedulerName: batch")[0])
+    second = scheduler("--config", "scheduler.yaml", "--for", "1.35.6")
+    shown = json.loads(policy("env", "show", "prod", "--output", "json").stdout)["scheduler"]
+    third = scheduler("--detect")
+    assert [
+        [(one["profile"], one["rule_set"]) for one in lines]
+        for lines in (first, second, shown, third, scheduler())
+    ] == [
+        [("batch", "batch"), ("default-scheduler", "default-scheduler")],
+        [("batch", None)],
+        [("default-scheduler", "default-scheduler")],
+        [("default-scheduler", None)],
+        [],
+    ]
+    with Store.open(str(database)) as store:
+        rules = RuleSet.from_canonical(store.read.rule_set(first[1]["digest"]))
+        assert store.ledger.verify().ok
+    assert rules.candidates.min_percentage == 50
+    assert first[1]["source"] == "scheduler.yaml"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--config", "none.yaml"], "none.yaml: no such file"),
+        (["--config", "rules.yaml"], "no KubeSchedulerConfiguration in this file"),
+        (["--for", "1.35"], "`--for` means nothing without `--config`"),
+        (["--config", "scheduler.yaml", "--for", "9.9"], "no shipped rule set decides like `9.9`"),
+        (["--config", "scheduler.yaml", "--detect"], "exclude each other"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_changes_nothing(
+    database: Path, options: list[str], message: str
+) -> None:
+    """Each with its message."""
+    Path("scheduler.yaml").write_text(CONFIG)
+    Path("rules.yaml").write_text(RULES)
+    done = policy("env", "scheduler", "prod", *options)
+    assert message in f"{done.exception}{done.stderr}".lower() or message in str(done.exception)
+    assert scheduler() == []

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from policy.store import Store
+from tests.support import serving as served
 from tests.support.api_server import ApiServer, kubeconfig, serving
 from tests.support.live import (
     CLUSTER,
@@ -115,6 +116,31 @@ def test_its_health_and_its_words(database_url: str, tmp_path: Path) -> None:
         "confidence": "certain",
         "verdict": "same",
     }
+
+
+def test_a_service_that_follows(tmp_path: Path) -> None:
+    """One process serves and follows: the follower's health, and its figures among the metrics."""
+    db = served.filled(str(tmp_path / "policy.db"))
+    with serving(initial("single")) as server:
+        options = ("--follow", "--kubeconfig", kubeconfig(tmp_path, server.url))
+        service = served.serve(db, tmp_path, *options, "--cluster", CLUSTER)
+        try:
+            service.ready()
+            until(lambda: service.get("/healthz/follow").status_code == 200, what="the lists")
+            play(server, "single")
+            until(lambda: settled(db, "single"), what="the end of the recording")
+            health = service.get("/healthz/follow").json()
+            figures = service.get("/metrics").text
+        finally:
+            assert service.stop() == 0
+    assert (health["ok"], health["observed"], health["gaps"]) == (True, 2, 0)
+    assert {"policy_follow_observed_total 2.0", "policy_follow_gaps_total 0.0"} <= set(
+        figures.splitlines()
+    )
+    assert "policy_follow_state_age_seconds" in figures
+    assert "policy_ledger_head" in figures
+    with Store.open(db) as store:
+        assert told(store) == EXPECTED["single"]
 
 
 def test_a_server_that_refuses(database_url: str, tmp_path: Path) -> None:

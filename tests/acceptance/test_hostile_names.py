@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--from-record", "--cluster", EVIL, "--rules", "kube-1.36"],
         [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
     ],
+    "policy tune": [[EVIL], [".", "--write", EVIL]],
     "policy observed": [
         [],
         ["--cluster", EVIL],
@@ -45,6 +46,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy avoidable": [["1"], [EVIL], ["1", "--victim", EVIL]],
     "policy nominations": [[], ["--cluster", EVIL]],
     "policy report thrash": [["--cluster", EVIL], ["--part", EVIL]],
+    "policy report observed": [[], ["--rules", "EVIL.yaml"], ["--cluster", EVIL]],
     "policy report cost": [["--cluster", EVIL]],
     "policy state show": [
         ["--cluster", EVIL],
@@ -91,6 +93,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy env show": [[EVIL]],
     "policy env use": [["plain"], [EVIL], [EVIL + "?"]],
     "policy env activate": [[EVIL, "kube-1.20", "--reason", EVIL], [EVIL, EVIL, "--reason", "x"]],
+    "policy env scheduler": [["plain"], [EVIL], [EVIL, "--config", "EVIL.yaml"]],
     "policy env rollback": [[EVIL, "--reason", EVIL]],
     "policy serve": [["--environment", EVIL + "?"], ["--host", EVIL], ["--tokens", EVIL]],
     "policy token create": [

@@ -178,3 +178,57 @@ def test_the_kubectl_plugin(
     assert kubectl.main(["nonsense"]) == 2
     assert (who.count(",c15-n004,"), len(listed.splitlines())) == (1, 6)
     assert "team-b/c15-pre26 took c15-n001 from 1 pod" in why
+
+
+EXTENDED = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders:
+- {urlPrefix: "http://127.0.0.1:1/", preemptVerb: preempt, httpTimeout: 3s, weight: 1}
+"""
+PACKED = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {filter: {disabled: [{name: NodeResourcesFit}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "verdict"), [(EXTENDED, "same"), (PACKED, "other")], ids=["extender", "no filter"]
+)
+def test_what_the_scheduler_runs_decides_again(
+    config: str, verdict: str, policy: Policy, tmp_path: Path
+) -> None:
+    """By the environment's configuration, not by the server's version; explained by it, too."""
+    dump, watch = files("kubelet-grace")
+    (tmp_path / "scheduler.yaml").write_text(config)
+    assert policy("import", dump).status == 0
+    assert policy("env", "create", "prod").status == 0
+    done = policy("env", "scheduler", "prod", "--config", str(tmp_path / "scheduler.yaml"))
+    assert done.status == 0, done.err
+    assert (
+        "default-scheduler by default-scheduler (environment prod)" in policy("import", watch).err
+    )
+    (row,) = observed(policy)
+    explained = policy("explain", f"observed:{row['id']}")
+    assert (row["verdict"], row["rule_set"]) == (verdict, "default-scheduler"), row["reason"]
+    assert "Decided again by default-scheduler, all potential nodes" in explained.out
+
+
+def test_the_report_says_what_rules_would_have_saved(imported: Policy) -> None:
+    """By week and namespace; the total is the sum of the lines, which `--compare` has, too."""
+    options = ("--rules", "environments/prod", "--output", "json")
+    report = json.loads(imported("report", "observed", *options).out)
+    one_by_one = json.loads(imported("observed", "--compare", *options).out)
+    total = report["total"]
+    assert report["sums"] == one_by_one["sums"]
+    assert (report["rules"], report["preemptions"], report["undecided"]) == ("prod", 7, 0)
+    figures = [name for name in total if name not in ("week", "namespace")]
+    assert {name: sum(line[name] for line in report["sums"]) for name in figures} == {
+        name: total[name] for name in figures
+    }
+    assert total["avoided"] == total["evictions"] - total["would_be"] > 0
+    assert total["budgets_kept"] == total["pdb_violations"] - total["pdb_violations_would_be"]
+    refused = imported("report", "observed")
+    assert (refused.status, "name the other rules with `--rules`" in refused.err) == (2, True)

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from policy.server.security.tokens import Role, TokenFile
+from policy.server.security.tokens import Role, TokenFile, find
 from tests.support import serving
 from tests.support.serving import Serving, preempts
 
@@ -346,6 +347,31 @@ def test_tokens_are_kept_as_hashes(secrets: dict[str, str]) -> None:
     text = Path(secrets["file"]).read_text()
     assert [s for name, s in secrets.items() if name != "file" and s in text] == []
     assert Path(secrets["file"]).stat().st_mode & 0o077 == 0
+
+
+def test_every_token_is_compared_whole_whichever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A right token, first or last, a nearly right one and a wrong one take the same comparisons.
+
+    What is compared is a hash, by a function whose time does not depend on where it differs.
+    """
+    file = TokenFile(tmp_path / "tokens.json")
+    held = [file.create(f"t{i}", Role.VIEWER, namespaces=None, now_ms=1) for i in range(5)]
+    compared: list[tuple[int, int]] = []
+
+    def counting(left: str, right: str) -> bool:
+        compared.append((len(left), len(right)))
+        return compare_digest(left, right)
+
+    monkeypatch.setattr("policy.server.security.tokens.hmac.compare_digest", counting)
+    found = {}
+    for secret in (held[0], held[4], held[0][:-1] + "~", "x", "", "é" * 1000):
+        compared.clear()
+        token = find(file.tokens(), secret)
+        found[secret] = (token.name if token else None, list(compared))
+    assert [name for name, _ in found.values()] == ["t0", "t4", None, None, None, None]
+    assert all(made == [(64, 64)] * 5 for _, made in found.values())
 
 
 def test_without_tokens_it_listens_to_nobody_else(tmp_path: Path, sqlite_template: Path) -> None:

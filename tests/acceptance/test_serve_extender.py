@@ -16,7 +16,9 @@ import httpx
 import pytest
 
 from policy.audit.inputs import ReplayVerdict
+from policy.audit.recorded import Comparing
 from policy.audit.replay import replay_all
+from policy.rules import RuleSet
 from policy.store import Cause, Store
 from tests.support import serving
 from tests.support.serving import Serving, preempts, recorded_calls
@@ -73,6 +75,57 @@ def test_shadow_leaves_every_recorded_call_as_it_is(
         assert set(replayed) == {ReplayVerdict.EQUAL}
         assert {row.revision for row in rows} == {None}
         assert store.ledger.verify().ok
+        assert counts(store) == {
+            "v_preemptions": 0,
+            "v_victims": 0,
+            "v_preemptions_hourly": 0,
+            "v_pdb_violations": 0,
+            "v_extender_calls": len(calls),
+            "v_extender_calls WHERE carried_out": 0,
+        }
+
+
+def counts(store: Store) -> dict[str, int]:
+    """Rows of the views that tell of preemptions and of calls."""
+    found = {}
+    for view in (
+        "v_preemptions",
+        "v_victims",
+        "v_preemptions_hourly",
+        "v_pdb_violations",
+        "v_extender_calls",
+        "v_extender_calls WHERE carried_out",
+    ):
+        with store.sql(f"SELECT count(*) FROM {view}", trust_connection=True) as rows:
+            ((found[view],),) = rows
+    return found
+
+
+def test_what_was_only_watched_can_be_explained_and_compared(
+    database_url: str, start: Start
+) -> None:
+    """`explain`, `compare` and `verify` work on the decisions of shadow mode as on all others."""
+    service = start(serving.filled(database_url, run="a"))
+    calls = preempts("a")
+    for call in calls:
+        service.preempt(call["request"])
+    assert service.stop() == 0
+    for command in (["explain", "1"], ["compare", "--rules", "kube-1.35"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "policy", *command, "--db", database_url, "--output", "json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        if command[0] == "explain":
+            assert (told["id"], told["origin"]) == (1, "extender")
+    with Store.open(database_url) as store:
+        assert store.ledger.verify().ok
+        ids = [row.id for row in reversed(store.read.decisions("default"))]
+        found = list(Comparing(RuleSet.load("kube-1.35"))(store, ids))
+        assert [(one.id, one.change.value) for one in found] == [(i, "same") for i in ids]
 
 
 def test_enforce_ends_where_the_real_scheduler_ended(database_url: str, start: Start) -> None:
@@ -88,6 +141,9 @@ def test_enforce_ends_where_the_real_scheduler_ended(database_url: str, start: S
             assert all(offered(request)[node] == uids for node, uids in answer.items())
             found[call["phase"]] = list(answer)
     assert found == {shape: [*nominated[shape].values()] for shape in shapes}
+    with Store.open(database_url) as store:
+        counted = counts(store)
+    assert counted["v_preemptions"] == counted["v_extender_calls WHERE carried_out"] == len(found)
 
 
 @pytest.mark.parametrize("run", ["a", "b"])

@@ -6,12 +6,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from policy.store import Store
+from policy.cli.app import run
+from policy.rules import RuleSet
+from policy.store import Proofs, ProvedClaim, Store
 from tests.support import serving
+from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
 
 FLAGS = [
@@ -32,9 +36,14 @@ PAGES = (
     "/rules",
     "/rules/kube-1.36?diff=kube-1.20",
     "/compare?rules=max-victims",
+    "/observed",
+    "/observed?verdict=same&rules=environments/prod",
     "/environments",
     "/environments/prod",
+    "/environments/staging",
     "/sql?saved=who-preempts-whom",
+    "/simulations",
+    "/api",
 )
 
 
@@ -72,6 +81,14 @@ def service(
     with Store.open(db) as store:
         evil = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
         serving.activate(store, "kube-1.36", reason=evil)
+        store.record.create_environment("staging", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "environments/dev", environment="staging")
+        against = RuleSet.load("environments/dev").digest
+        claims = (ProvedClaim(claim="never: a < b"), ProvedClaim(claim="c", against=against))
+        proofs = Proofs(claims=claims, solver="z3 5.4.1")
+        serving.activate(store, "environments/staging", environment="staging", proofs=proofs)
+    for file in ("wave-kubelet.initial.json.gz", "wave-kubelet.jsonl.gz"):
+        assert run(["import", "--db", db, "--cluster", "real", str(LIVE / file)]) == 0
     started = serving.serve(db, folder, "--tokens", tokens["file"])
     started.ready()
     headers = {"Authorization": f"Bearer {tokens['extender']}"}
@@ -182,6 +199,32 @@ def test_pages_work_without_javascript(
     assert set(page.locator("#list .outcome").all_text_contents()) == {"preempt"}
 
 
+def test_what_schedulers_did_is_set_against_rules(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """The verdicts as the commands say them; what rules would have done by week and namespace."""
+    page = opened(browser, service, tokens["viewer"])
+    headers = {name: {"Authorization": f"Bearer {value}"} for name, value in tokens.items()}
+    page.goto(service.url + "/observed")
+    page.select_option("select[name=verdict]", "same")
+    page.fill("input[name=rules]", "protected")
+    page.click("main form button")
+    page.wait_for_url("**rules=protected**")
+    rows = page.locator("section[aria-labelledby=newest] tbody tr").all_inner_texts()
+    sums = page.locator("section[aria-labelledby=against] tbody tr").all_inner_texts()
+    assert [("prod/c15-pre25" in row, "same" in row) for row in rows] == [
+        (False, True),
+        (True, True),
+    ]
+    assert [line.split("\t")[:5] for line in sums] == [
+        ["2026-11-16", "prod", "1", "1", "0"],
+        ["2026-11-16", "team-b", "2", "2", "0"],
+    ]
+    assert service.get("/observed?verdict=x", headers=headers["viewer"]).status_code == 400
+    assert service.get("/observed", headers=headers["limited"]).status_code == 403
+    assert page.failures == []
+
+
 def test_an_operator_activates_and_rolls_back(
     browser: Browser, service: Serving, tokens: dict[str, str]
 ) -> None:
@@ -227,6 +270,24 @@ def test_markup_in_the_record_is_text(
     assert page.title() == "prod · policy"
     assert "<script>document.title" in page.content().replace("&lt;", "<").replace("&gt;", ">")
     assert page.locator("main script, main img").count() == 0
+
+
+def test_what_was_proved_before_an_activation_is_shown(
+    browser: Browser, service: Serving, tokens: dict[str, str]
+) -> None:
+    """Each claim with its verdict, a link to what it compares with, and the solver."""
+    page = opened(browser, service, tokens["viewer"])
+    page.goto(service.url + "/environments/staging")
+    against = RuleSet.load("environments/dev").digest
+    newest = page.locator("section tbody tr").first
+    assert newest.locator("li").all_inner_texts() == [
+        "proved: never: a < b",
+        f"proved: c (compared with {against[:14]})",
+    ]
+    assert "z3 5.4.1" in newest.inner_text()
+    newest.locator("li a").click()
+    assert unquote(page.url).endswith(f"?diff={against}")
+    assert page.failures == []
 
 
 def test_a_limited_viewer_sees_nothing_of_others(

@@ -26,6 +26,13 @@ items:
 - {apiVersion: v1, kind: Pod, metadata: {name: lone, namespace: ml, uid: lo}, spec: {schedulerName: volcano, containers: [{name: c, resources: {requests: {cpu: "1"}}}]}, status: {phase: Pending}}
 """  # noqa: E501  # one object per line, as in a dump
 
+FIFO = """\
+- apiVersion: scheduling.volcano.sh/v1beta1
+  kind: Queue
+  metadata: {name: line}
+  spec: {dequeueStrategy: fifo}
+"""
+
 LARGER = """\
 {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: research},
  spec: {weight: 1, capability: {cpu: "8"}}, status: {state: Open}}
@@ -74,6 +81,19 @@ def test_a_session_says_which_limit_kept_a_group_out(policy: Policy, database: s
     assert policy("batch", "replay", "--all", "--db", database).status == 0
     told = policy("batch", "explain", "1", "--job", "ml/train", "--db", database)
     assert "tier 2, proportion: queue research would pass its capability" in told.out
+
+
+def test_import_names_what_no_session_acts_on(
+    policy: Policy, tmp_path: Path, database_url: str
+) -> None:
+    """A field that is read and has no effect is said when it comes in, with its objects."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER + FIFO)
+    done = policy("import", file, "--db", database_url)
+    assert [line for line in done.err.splitlines() if "no effect" in line] == [
+        "`networkTopology` of 1 PodGroup has no effect on sessions: `ml/small`",
+        "`dequeueStrategy` of 1 Queue has no effect on sessions: `line`",
+    ]
 
 
 def test_other_rules_and_other_objects_are_tried_without_a_trace(

@@ -151,7 +151,7 @@ def test_a_case_that_fails_is_told(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["lint", "explain"])
+@pytest.mark.parametrize("command", ["explain"])
 def test_questions_about_single_decisions_are_refused(command: str) -> None:
     """Whoever asks for what batch rules do not have is told what they are."""
     status, out, err = invoke("rules", command, "kube-batch")

@@ -79,7 +79,7 @@ def test_a_case_says_what_differs() -> None:
 @pytest.mark.parametrize(
     ("group", "want", "message"),
     [
-        ("trian", "{outcome: scheduled}", "no group `default/trian` in this case"),
+        ("trainz", "{outcome: scheduled}", "no group `default/trainz` in this case"),
         ("train", "{outcome: bind}", "unknown `outcome` `bind`"),
         ("train", "{node: n1}", "unknown key `node` in `want`"),
     ],

@@ -221,6 +221,7 @@ CONTEXT_GROUPS = {
     Context.FORBID: {"preemptor", "victim", "node", "now"},
     Context.IMPORTANCE: {"preemptor", "victim", "node", "now"},
     Context.RANKING: {"preemptor", "node", "candidate", "cluster", "now"},
+    Context.SCORING: {"preemptor", "node", "now"},
     Context.GROUP_ELIGIBILITY: {"group", "cluster", "now"},
     Context.UNITS: {"group", "unit", "cluster", "now"},
     Context.UNIT_IMPORTANCE: {"group", "unit", "cluster", "now"},

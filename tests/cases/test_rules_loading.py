@@ -498,18 +498,27 @@ def test_filter_parameters_are_checked(
 
 def test_included_rules_lie_over_the_base_and_below_the_own_ones() -> None:
     """An overlay changes an included rule by its id, and each rule keeps the line it is from."""
-    own = {"id": "cooldown", "when": "victim.terminating", "verdict": "deny"}
+    own = {"id": "protected-label", "when": "victim.terminating", "verdict": "deny"}
     rules = RuleSet.load(
         {
             **an_overlay({"victims": {"eligible": {"replace": [own]}}}, base="kube-1.28"),
             "include": ["cooldown", "protected"],
         }
     )
-    assert [(rule.id, str(rule.when)) for rule in rules.victims.eligible][3:] == [
-        ("cooldown", "victim.terminating"),
+    assert [(rule.id, str(rule.when)) for rule in rules.victims.eligible] == [
+        ("protected-label", "victim.terminating"),
+        (
+            "protected-namespace-label",
+            "victim.namespaceLabels['preemption'] == 'never'",
+        ),
+        (
+            "protected-namespace",
+            "victim.namespace in ['kube-system', 'kube-public', 'kube-node-lease']",
+        ),
         ("lower-priority", "victim.priority < preemptor.priority"),
     ]
-    assert rules.origins["protected-label"].startswith("rules/protected/rules.yaml:")
+    assert [rule.id for rule in rules.victims.forbid] == ["cooldown"]
+    assert rules.origins["protected-namespace"].startswith("rules/protected/rules.yaml:")
 
 
 def test_a_folder_stands_for_the_rules_in_it(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def mutants(name: str) -> Iterator[Mutant]:
         other = deepcopy(original)
         other["include"].remove(included)
         changed = {rule["id"] for _, _, rule in rules_of(spec)}
-        if not changed & {rule.id for rule in RuleSet.load(included).victims.eligible}:
+        victims = RuleSet.load(included).victims
+        if not changed & {rule.id for rule in (*victims.eligible, *victims.forbid)}:
             yield f"without {included}", other
 
 

@@ -50,6 +50,7 @@ from policy.store import (
 )
 from policy.store.observed import NewObservation
 from policy.store.record.following import Gap
+from policy.store.record.schedulers import SchedulerProfile
 from policy.store.record.simulating import NewSimulation
 from tests.contract.builders import (
     BY_HAND,
@@ -225,8 +226,12 @@ def fill(store: Store, cluster: str = "default") -> None:
 
 
 def fill_more(store: Store, cluster: str = "default") -> None:
-    """A followed cluster and a simulation besides, so that no table is empty: four entries more."""
+    """A followed cluster, its scheduler, a simulation: no table is empty; six entries more."""
     observe(store, cluster)
+    profile = SchedulerProfile(profile="default-scheduler", rules=BY_HAND, notices=("no volumes",))
+    store.record.set_scheduler(
+        f"prod-{cluster}", [profile], source="scheduler.yaml", at_ms=NOW + 17, actor="ann"
+    )
     simulated = NewSimulation(
         digest=f"sha256:{cluster}",
         trace="week",
@@ -240,6 +245,14 @@ def fill_more(store: Store, cluster: str = "default") -> None:
         result={"evictions": 3},
     )
     store.record.simulation(cluster, simulated, rules=BY_HAND, at_ms=NOW + 18, actor="carl")
+    # A minute later a victim of the first decision still runs.
+    store.record.follow(
+        cluster,
+        [[("Pod", "shop/web-1", a_pod("shop/web-1", node="n1", owner="ReplicaSet/web"))]],
+        at_ms=NOW + 60_000,
+        source="https://cluster",
+        actor="carl",
+    )
 
 
 def observe(store: Store, cluster: str) -> None:

@@ -24,6 +24,7 @@ ABOUT_SINCE_2 = {
     "observation_id": {"observations": "id", "observed_victims": "observation_id"},
     "gap_id": {"gaps": "id"},
     "simulation_id": {"simulations": "id"},
+    "scheduler_id": {"schedulers": "id"},
 }
 ENVELOPE = ["subject_digest", "rows_digest", "at_ms", "actor", "environment"]
 HASHED = ["format", "sequence", "previous", "kind", "revision", *ABOUT, *ENVELOPE]
@@ -74,11 +75,12 @@ def checkpoint(db, pruning):
         own = f"SELECT * FROM {table} WHERE cluster_id = ? AND id NOT IN"
         own += f" (SELECT {table[:-1]}_id FROM ledger WHERE {table[:-1]}_id IS NOT NULL)"
         yield from ((table, row) for row in db.execute(own, [cluster]))
-    active = "SELECT a.* FROM activations a JOIN environments e ON e.id = a.environment_id WHERE"
-    active += " e.cluster_id = ? AND a.id NOT IN"
-    active += " (SELECT activation_id FROM ledger WHERE activation_id IS NOT NULL)"
-    for row in db.execute(active, [cluster]).fetchall():
-        yield from with_rule_sets(db, "activations", row)
+    for table in ("activations", "schedulers"):
+        own = f"SELECT a.* FROM {table} a JOIN environments e ON e.id = a.environment_id WHERE"
+        own += f" e.cluster_id = ? AND a.id NOT IN (SELECT {table[:-1]}_id FROM ledger"
+        own += f" WHERE {table[:-1]}_id IS NOT NULL)"
+        for row in db.execute(own, [cluster]).fetchall():
+            yield from with_rule_sets(db, table, row)
 
 
 def covered(db, entry):
@@ -87,12 +89,13 @@ def covered(db, entry):
         for table, key in tables.items() if entry[column] is not None else ():
             for row in db.execute(f"SELECT * FROM {table} WHERE {key} = ?", [entry[column]]):
                 yield table, row
-                if table in ("decisions", "sessions", "activations", "simulations"):
+                if table in ("decisions", "sessions", "activations", "simulations", "schedulers"):
                     one = "SELECT * FROM rule_sets WHERE id = ?"
                     yield from (("rule_sets", r) for r in db.execute(one, [row["rule_set_id"]]))
     versions = versioned(db)
     at = dict.fromkeys(versions, "valid_from") | {"revisions": "number"}
     at |= {"nominations": "made_revision", "nomination_ends": "ended_revision"}
+    at |= {"decision_outcomes": "revision"}
     where = [entry["cluster_id"], entry["revision"]]
     for table, key in at.items():
         for row in db.execute(f"SELECT * FROM {table} WHERE cluster_id = ? AND {key} = ?", where):

@@ -18,6 +18,7 @@ from policy.store.tables import (
     CYCLES,
     DECISION_CHILDREN,
     DECISIONS,
+    FOLLOW_POSITIONS,
     LEDGER,
     METADATA,
     REVISIONS,
@@ -34,6 +35,8 @@ from tests.contract.builders import (
 from tests.contract.filled import fill, fill_more
 from tests.support.tried import Kind
 
+# How far a watch was read is where it goes on: bookkeeping, which changes, and no record.
+RECORD = [table for table in METADATA.sorted_tables if table is not FOLLOW_POSITIONS]
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
 

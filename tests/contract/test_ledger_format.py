@@ -53,6 +53,10 @@ COVERED = {
         "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "
         "revision process_uid process_user database_user"
     ),
+    "schedulers": (
+        "id environment_id profile rule_set_id at_ms actor source notices "
+        "process_uid process_user database_user"
+    ),
     "simulations": (
         "id cluster_id at_ms actor digest trace trace_digest rule_set_id seed start_ms end_ms "
         "engine_version kept_in options result process_uid process_user database_user"
@@ -71,13 +75,14 @@ COVERED = {
     "candidate_violations": (
         "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
     ),
+    "decision_outcomes": "decision_id position cluster_id pod outcome reason revision at_ms",
     "environments": (
         "id cluster_id name created_ms created_by process_uid process_user database_user"
     ),
     "ledger": (
         "cluster_id sequence format kind revision decision_id session_id environment_id "
-        "activation_id pruning_id observation_id gap_id simulation_id subject_digest rows_digest "
-        "at_ms actor "
+        "activation_id pruning_id observation_id gap_id simulation_id scheduler_id "
+        "subject_digest rows_digest at_ms actor "
         "environment previous hash process_uid process_user database_user"
     ),
     "namespaces": "cluster_id key valid_from name digest",
@@ -187,7 +192,7 @@ def test_a_line_of_the_first_format_has_no_later_columns() -> None:
 
 def an_entry(**values: object) -> dict[str, object]:
     ids = ("decision_id", "session_id", "environment_id", "activation_id", "pruning_id")
-    ids += ("observation_id", "gap_id", "simulation_id")
+    ids += ("observation_id", "gap_id", "simulation_id", "scheduler_id")
     return {
         "format": 2,
         "revision": None,
@@ -233,8 +238,8 @@ def test_a_small_chain_keeps_its_hashes() -> None:
     assert found == [
         "sha256:5792407a534d6daaa26b8dd2fd379025c913dc2f7ef27bd43535c24404b1dee6",
         "sha256:9a9f3138ccf72b0a6c998da73643364afb1a0b913e874aee7286a02f567f005e",
-        "sha256:8e7374b82b72ded35a2b5908dbaa9cebca4fec0a6cd98060531d2e9e7f181c7b",
-        "sha256:883bd5df550bb571344cb9fa71ef7d8f432fb2882a16b082edf5576422b4b758",
+        "sha256:54f1916cee7da40d4056c747a65208f0230d893d959d5c67aad6bf279aff031d",
+        "sha256:8089bbf225e710fdc02febf0d06bec3c8b98bdad05db390c5a898b07b4660aae",
     ]
 
 
@@ -259,7 +264,7 @@ only_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @only_sqlite
 def test_a_stranger_verifies_a_database(file):
     """With `sqlite3`, `hashlib` and `json` alone, by docs/formats.md."""
-    assert verify(file) == {"default": (14, []), "other": (14, [])}
+    assert verify(file) == {"default": (16, []), "other": (16, [])}
 
 
 @only_sqlite

@@ -153,6 +153,7 @@ def test_nothing_old_nothing_pruned(store):
         "UPDATE nominations SET node = 'n9' WHERE made_revision = 2",
         "INSERT INTO ledger SELECT cluster_id, 6, format, kind, revision, NULL, session_id,"
         " environment_id, activation_id, pruning_id, observation_id, gap_id, simulation_id,"
+        " scheduler_id,"
         " subject_digest, rows_digest, at_ms, actor, environment, 'a', 'b', process_uid,"
         " process_user, database_user FROM ledger"
         " WHERE sequence = 9",

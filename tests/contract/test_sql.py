@@ -221,13 +221,32 @@ def test_json_columns_open_with_sql(store):
 
 
 def test_preemptions(store):
-    """`v_preemptions` has the decisions that evicted, with the time as text."""
+    """`v_preemptions` has the decisions that evicted, with the time as text.
+
+    Decision 2 judged a scheduler's call that was answered otherwise.
+    """
     found = rows(store, "SELECT * FROM v_preemptions ORDER BY decision_id")
     assert [
         (r["decision_id"], r["cluster"], r["decided_at"], r["preemptor"], r["node"], r["actor"])
         for r in found
-    ] == [(i, "default", "2026-09-21T14:13:20.000Z", "team/urgent", "n1", "bob") for i in (1, 2, 3)]
-    assert [(r["rule_set"], r["environment"]) for r in found] == [("by-hand", "prod-default")] * 3
+    ] == [(i, "default", "2026-09-21T14:13:20.000Z", "team/urgent", "n1", "bob") for i in (1, 3)]
+    assert [(r["rule_set"], r["environment"]) for r in found] == [("by-hand", "prod-default")] * 2
+
+
+def test_calls_of_schedulers(store):
+    """`v_extender_calls` has what was decided for a call, and whether that was the answer."""
+    (call,) = rows(store, "SELECT * FROM v_extender_calls")
+    assert (call["decision_id"], call["preemptor"], call["outcome"], call["node"]) == (
+        2,
+        "team/urgent",
+        "preempt",
+        "n1",
+    )
+    assert (call["carried_out"], call["cluster"], call["rule_set"]) == (
+        False,
+        "default",
+        "by-hand",
+    )
 
 
 def test_victims_and_budgets(store):
@@ -256,7 +275,7 @@ def test_who_preempts_whom(store):
 def test_counts_by_hour_criterion_and_rule(store):
     """The aggregated views count decisions, not rows."""
     hourly = rows(store, "SELECT hour_at, preemptions, victims FROM v_preemptions_hourly")
-    assert hourly == [{"hour_at": "2026-09-21T14:00:00.000Z", "preemptions": 3, "victims": 5}]
+    assert hourly == [{"hour_at": "2026-09-21T14:00:00.000Z", "preemptions": 2, "victims": 3}]
     ties = rows(store, "SELECT rule_set, criterion, decisions FROM v_tie_breakers")
     assert ties == [{"rule_set": "by-hand", "criterion": "fewest-pdb-violations", "decisions": 3}]
     usage = rows(store, "SELECT section, rule, verdict, fired FROM v_rule_usage")

@@ -20,7 +20,7 @@ from policy.store import Store, StoreError
 from tests.support.api_server import ApiServer, kubeconfig
 
 LIVE = Path(__file__).parents[1] / "data" / "live"
-NAMES = ("single", "kubelet-grace", "pdb-sequence", "wave-kubelet")
+NAMES = ("single", "kubelet-grace", "pdb-sequence", "wave-kubelet", "three-at-once")
 LONGEST_SECONDS = 60.0
 CLUSTER = "real"
 
@@ -39,6 +39,12 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
         ("prod/c15-pre25", "c15-n002", "same", "p4 p5"),
         ("team-b/c15-pre26", "c15-n003", "same", "p9"),
         ("team-b/c15-pre26", "c15-n001", "tie", "p2"),
+    ],
+    # The second one counts the first one's nomination, and does not see its victim leaving yet.
+    "three-at-once": [
+        ("team-a/p13a", "w-6", "same", "r21"),
+        ("team-a/p13b", "w-6", "lag", "r21 r3"),
+        ("team-a/p13c", "w-6", "order", "r2 r3"),
     ],
 }
 """Preemptor, node, verdict and victims of each recording, as its events name them."""

@@ -19,7 +19,7 @@ import httpx
 
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
-from policy.store import Store
+from policy.store import Proofs, Store
 
 _CALLS = Path(__file__).parents[1] / "data" / "extender" / "calls-1.35.json.gz"
 NOW_MS = 1_790_000_000_000
@@ -46,10 +46,17 @@ def filled(url: str, *, run: str = "b", rules: str = "kube-1.35") -> str:
     return url
 
 
-def activate(store: Store, rules: str, *, environment: str = "prod", reason: str = "test") -> None:
-    rule_set = RuleSet.load(rules)
+def activate(
+    store: Store,
+    rules: str,
+    *,
+    environment: str = "prod",
+    reason: str = "test",
+    proofs: Proofs | None = None,
+) -> None:
+    written: dict[str, Any] = {"at_ms": NOW_MS, "actor": "test", "proofs": proofs}
     store.record.activate(
-        environment, rules=rule_set, reason=reason, source=rules, at_ms=NOW_MS, actor="test"
+        environment, rules=RuleSet.load(rules), reason=reason, source=rules, **written
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from policy.audit.observed.comparing import POD_GROUP
 from policy.audit.observed.deciding import StateAt, decide_again, moment_of, states_of
 from policy.cluster.objects import Node
 from policy.observing.model import Preemption
 from policy.rules import RuleSet
+from policy.rules.scheduler_config.reading import DEFAULT_NAME
 from policy.rules.versions import generations, newest, of_server
 from policy.store import Store
 from policy.store.observed import NewObservation
@@ -42,11 +44,53 @@ def server_rules(nodes: Sequence[Node], *, version: str = "") -> ServerRules:
     return ServerRules(rules=last, version=told, why=f"{why}; the newest is taken")
 
 
+class SchedulerRules:
+    """The rule set of each of a cluster's schedulers.
+
+    What an environment of the cluster says of a profile counts (`policy env scheduler`); else the
+    rule set of the server's version.
+    """
+
+    def __init__(self, store: Store, cluster: str, detect: Callable[[], ServerRules]) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._detect = detect
+        self._loaded: dict[str, RuleSet] = {}
+
+    def current(self) -> Callable[[Preemption, str], RuleSet]:
+        """For a preemption and a `schedulerName`, as it is set at the moment."""
+        said = self._store.read.scheduler_rules(self._cluster)
+
+        def of(preemption: Preemption, scheduler: str) -> RuleSet:
+            row = said.get(scheduler or DEFAULT_NAME)
+            rules = self._detect().rules if row is None else self._stored(row.rule_set_digest)
+            if preemption.preemptor_kind == POD_GROUP and rules.groups is None:
+                return _with_groups(self._detect().rules)
+            return rules
+
+        return of
+
+    def _stored(self, digest: str) -> RuleSet:
+        if digest not in self._loaded:
+            text = self._store.read.rule_set(digest)
+            self._loaded[digest] = RuleSet.from_canonical(text)
+        return self._loaded[digest]
+
+
+def _with_groups(rules: RuleSet) -> RuleSet:
+    """The rule set of the same version with its gates for pod groups on, where one is shipped.
+
+    A group that preempts shows that they are.
+    """
+    name = f"{rules.name}-groups"
+    return RuleSet.load(name) if name in RuleSet.names() else rules
+
+
 def record_observed(
     store: Store,
     cluster: str,
     preemptions: Sequence[Preemption],
-    rules: Callable[[], RuleSet],
+    rules: SchedulerRules,
     *,
     at_ms: int,
     source: str,
@@ -58,11 +102,14 @@ def record_observed(
     states: the states for an instant in milliseconds, where the caller has them at hand.
     """
     made = []
+    rules_of = rules.current()
     for preemption in preemptions:
         situation = store.read.situation(cluster, preemption)
         now_ms = moment_of(preemption)
         at = states(now_ms) if states is not None else states_of(store, cluster, now_ms=now_ms)
-        again = decide_again(preemption, situation, rules(), at)
+        preemptor = situation.preemptor
+        scheduler = preemption.scheduler if preemptor is None else preemptor.spec.scheduler_name
+        again = decide_again(preemption, situation, rules_of(preemption, scheduler), at)
         made.append(
             NewObservation(preemption=preemption, situation=situation, verdict=again.verdict)
         )

@@ -64,6 +64,7 @@ def _turn(session: ActionView, job: Job, tasks: Heap[Task]) -> bool:
 
 def _place(session: ActionView, task: Task) -> bool:
     """Finds the task a node; False where there is none."""
+    session.watched(task)
     best = session.best_with_room(task)
     if best is None:
         session.recorder.reject(task, _rejection(session, task))

@@ -29,6 +29,7 @@ class Backfill(Action):
 
 
 def _place(session: ActionView, task: Task) -> bool:
+    session.watched(task)
     node = refused = 0
     while True:
         # Asked again after every refusal: it may have changed what predicates look at.

@@ -113,6 +113,8 @@ class _Preemption:
             alike=alike,
         )
 
+        session.watched(task, search)
+
         def by_score(nodes: Ints) -> Iterable[int]:
             # Scores are relative to all nodes that pass, not only to those with victims.
             return session.by_score(nodes, session.scores(task, nodes, among=passing))

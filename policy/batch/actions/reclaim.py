@@ -69,6 +69,7 @@ def _reclaim(session: ActionView, queue: BatchQueue, task: Task) -> bool:
         room=room,
         alike=("other queues", queue.index),
     )
+    session.watched(task, search)
     candidates = search.candidates
     if room is not None:
         covering = np.flatnonzero(passing & room.covering(task.start_request))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from policy.batch.notes import Note, Oddity
 from policy.batch.volcano.framework.session import Session
+from policy.cluster.unmodelled import unmodelled_fields
 
 _READ_BY = {
     "capability": {"proportion", "capacity"},
@@ -28,13 +29,9 @@ def notes_on(session: Session) -> Iterator[Note]:
         for field, readers in _READ_BY.items():
             if getattr(spec, field) and not used & readers:
                 yield Note(oddity=Oddity.QUEUE_FIELD_IGNORED, subject=name, detail=field)
-        if spec.dequeue_strategy == "fifo":
-            # Volcano declares the field and reads it nowhere.
-            yield Note(oddity=Oddity.QUEUE_FIELD_IGNORED, subject=name, detail="dequeueStrategy")
+        for field in unmodelled_fields(queue.queue):
+            yield Note(oddity=Oddity.QUEUE_FIELD_IGNORED, subject=name, detail=field)
     for uid, job in session.jobs.items():
         assert job.group is not None
-        spec_of_group = job.group.spec
-        if spec_of_group.network_topology is not None:
-            yield Note(oddity=Oddity.NOT_MODELLED, subject=uid, detail="networkTopology")
-        if spec_of_group.sub_group_policy:
-            yield Note(oddity=Oddity.NOT_MODELLED, subject=uid, detail="subGroupPolicy")
+        for field in unmodelled_fields(job.group):
+            yield Note(oddity=Oddity.NOT_MODELLED, subject=uid, detail=field)

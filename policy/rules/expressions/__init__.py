@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         CONDITION,
         ORDER_KEY,
         RANKING_KEY,
+        SCORE,
         Expression,
         compile_expression,
     )
@@ -56,6 +57,7 @@ __all__ = [
     "NEVER",
     "ORDER_KEY",
     "RANKING_KEY",
+    "SCORE",
     "VARIABLES",
     "BoolColumn",
     "Column",
@@ -90,6 +92,7 @@ _HOMES = {
     "NEVER": "policy.rules.expressions.variables",
     "ORDER_KEY": "policy.rules.expressions.expression",
     "RANKING_KEY": "policy.rules.expressions.expression",
+    "SCORE": "policy.rules.expressions.expression",
     "VARIABLES": "policy.rules.expressions.variables",
     "BoolColumn": "policy.rules.expressions.columns",
     "Column": "policy.rules.expressions.columns",

@@ -173,6 +173,7 @@ def _place(context: Context) -> str:
         Context.FORBID: "forbid rules",
         Context.IMPORTANCE: "the importance order",
         Context.RANKING: "the ranking",
+        Context.SCORING: "the score of a node",
         Context.GROUP_ELIGIBILITY: "eligibility rules of pod groups",
         Context.UNITS: "rules about units",
         Context.UNIT_IMPORTANCE: "the importance order of units",

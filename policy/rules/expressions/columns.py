@@ -225,6 +225,8 @@ class Evaluated:
 
 
 def _stretched(values: IntArray | BoolArray, size: int) -> IntArray | BoolArray:
+    if values.size == size:
+        return values
     # The union of two array types confuses numpy's annotations.
     stretched: IntArray = np.broadcast_to(cast("IntArray", values), (size,))
     return stretched

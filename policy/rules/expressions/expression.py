@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from policy.rules.expressions.checking import check
-from policy.rules.expressions.columns import Columns, Evaluated, InternedColumn
+from policy.rules.expressions.columns import (
+    BoolColumn,
+    Columns,
+    Evaluated,
+    IntColumn,
+    InternedColumn,
+    Scalar,
+)
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Failure, Program, split_failures
 from policy.rules.expressions.hazards import Hazard, hazards
@@ -26,7 +33,11 @@ ORDER_KEY = frozenset(
         ValueType.BOOL,
     }
 )
+SCORE = frozenset({ValueType.BOOL, ValueType.INT})
 RANKING_KEY = frozenset({ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
+
+_ANSWERS: Final = 256
+"""Answers of one expression that are kept."""
 
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
 
@@ -50,6 +61,10 @@ class Expression:
     """Operations that may have no value, in the order of the text."""
     _evaluator: Evaluator = field(repr=False, compare=False)
     _program: Program = field(repr=False, compare=False)
+    _answers: dict[tuple[Any, ...], Evaluated] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """By the values of the variables: the same few questions come with every pod."""
 
     def __str__(self) -> str:
         return self.source
@@ -64,6 +79,36 @@ class Expression:
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """The value for every row; length 1 where it is the same for all rows."""
+        if len(self.variables) == 1 and self.variables[0] == self.source.strip():
+            column = columns.get(self.variables[0])
+            if isinstance(column, IntColumn | BoolColumn):
+                return Evaluated(column.values)
+        asked = self._scalars(columns)
+        if asked is None:
+            return self._evaluate(columns)
+        found = self._answers.get(asked)
+        if found is None:
+            if len(self._answers) >= _ANSWERS:
+                self._answers.clear()
+            found = self._answers[asked] = self._evaluate(columns)
+        return found
+
+    def _scalars(self, columns: Columns) -> tuple[Any, ...] | None:
+        """The values of the variables, where all of them are the same for all rows.
+
+        None where some are not, or figures of the past are read.
+        """
+        if self.history_needs:
+            return None
+        values = []
+        for name in self.variables:
+            column = columns.get(name)
+            if not isinstance(column, Scalar) or isinstance(column.value, Mapping):
+                return None
+            values.append(column.value)
+        return tuple(values)
+
+    def _evaluate(self, columns: Columns) -> Evaluated:
         frame = Frame(columns)
         vec = self._evaluator(frame)
         if self.type is not ValueType.STRING:

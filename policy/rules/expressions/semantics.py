@@ -86,6 +86,7 @@ MEANING: Final[Mapping[Context, str]] = MappingProxyType(
         Context.FORBID: "the rule holds, so the pod stays",
         Context.IMPORTANCE: "the pod is kept first, as if it had the most important value",
         Context.RANKING: "the node comes last, as if it had the worst value",
+        Context.SCORING: "the node gets 0, the lowest score",
         Context.GROUP_ELIGIBILITY: "a `deny` holds, so the group may not preempt; an `allow` is "
         "skipped",
         Context.UNITS: "a `deny` holds, so the unit stays; an `allow` is skipped",

@@ -20,6 +20,7 @@ class Context(StrEnum):
     FORBID = "forbid"  # as `victims`, after the PDBs have been counted
     IMPORTANCE = "importance"  # which potential victim is kept first?
     RANKING = "ranking"  # which candidate node is best?
+    SCORING = "scoring"  # which of the nodes that fit is best?
     GROUP_ELIGIBILITY = "group eligibility"  # may the pod group preempt at all?
     UNITS = "units"  # may this unit be preempted for a pod group?
     UNIT_IMPORTANCE = "unit importance"  # which potential unit is kept first?
@@ -83,7 +84,7 @@ _UNIT = frozenset({Context.UNITS, Context.UNIT_IMPORTANCE})
 _GROUP = _UNIT | {Context.GROUP_ELIGIBILITY}
 _ONE_POD = _EVERYWHERE - _GROUP
 _VICTIM = frozenset({Context.VICTIMS, Context.FORBID, Context.IMPORTANCE})
-_NODE = _VICTIM | {Context.RANKING}
+_NODE = _VICTIM | {Context.RANKING, Context.SCORING}
 _RANKING = frozenset({Context.RANKING})
 _ELIGIBILITY = frozenset({Context.ELIGIBILITY})
 _CLUSTER = _ELIGIBILITY | _RANKING | _GROUP

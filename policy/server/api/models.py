@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,7 +30,16 @@ class DecisionsQuery(_Strict):
     rules: str | None = Field(None, max_length=253, description="Name or beginning of a digest.")
     preemptor: str | None = Field(None, max_length=317, description="namespace/name")
     outcome: (
-        Literal["bind", "preempt", "not-eligible", "no-candidate", "rejected", "error"] | None
+        Literal[
+            "bind",
+            "preempt",
+            "not-eligible",
+            "no-candidate",
+            "rejected",
+            "error",
+            "not-carried-out",
+        ]
+        | None
     ) = None
     origin: Literal["decided", "observed", "extender", "simulated"] | None = None
     limit: int = Field(100, ge=1, le=1000, description="At most so many.")
@@ -74,6 +83,27 @@ class DryRun(_Strict):
     environment: str = NAME
     pod: str | None = Field(None, max_length=317, description="A pending pod: namespace/name.")
     manifest: dict[str, Any] | None = Field(None, description="A pod that is not in the state.")
+
+
+class WhatIf(_Strict):
+    """Suppose a change; nothing is recorded or changed."""
+
+    environment: str = NAME
+    pods: list[str] = Field(
+        default_factory=list,
+        max_length=200,
+        description="Pending pods, namespace/name; without any, and no change, all of them.",
+    )
+    manifests: list[dict[str, Any]] = Field(
+        default_factory=list, max_length=200, description="Pods that wait as well."
+    )
+    priority_classes: dict[str, Annotated[int, Field(gt=-(2**31), lt=2**31)]] = Field(
+        default_factory=dict, description="Values of classes, known or new."
+    )
+    removed_nodes: list[str] = Field(default_factory=list, max_length=200)
+    depth: int = Field(
+        3, ge=1, le=100, description="1: the pods themselves, 2: their victims as well, and so on."
+    )
 
 
 class Comparison(_Strict):

@@ -33,7 +33,7 @@ def routes(service: Service, access: Access) -> list[Route]:
         """All decisions of a list, as lines of JSON."""
         principal = viewer(access, request)
         query = query_of(_EXPORT, request)
-        lines = views.exported(service, principal, wanted_of(query))  # type: ignore[arg-type]
+        lines = views.exported(service, principal, wanted_of(query))  # type: ignore[arg-type]  # the model that `_EXPORT` names
         return StreamingResponse(
             _ndjson(lines),
             media_type="application/x-ndjson",

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from policy.audit.documents import instant
 from policy.audit.recorded import Comparing, Skipped
-from policy.server import views
+from policy.cluster.objects import Pod
+from policy.server import supposing, views
 from policy.server.api import models
 from policy.server.api.operations import Asked, Operation, Result
 from policy.server.http import TITLES, Failure
@@ -111,8 +112,7 @@ def _state(asked: Asked) -> Result:
         at_ms=views.millis(query.at, "at"),
     )
     keyed = [
-        (views.pod_key(obj) if query.kind == "pods" else obj.metadata.name, obj)  # type: ignore[arg-type]
-        for obj in objects
+        (views.pod_key(obj) if isinstance(obj, Pod) else obj.metadata.name, obj) for obj in objects
     ]
     behind = ((key, obj) for key, obj in keyed if query.after is None or key > query.after)
     page = list(islice(behind, query.limit))
@@ -144,8 +144,23 @@ def _revisions(asked: Asked) -> Result:
 def _dry_run(asked: Asked) -> Result:
     body = asked.body
     return Result(
-        document=views.dry_run(
+        document=supposing.dry_run(
             asked.service, body.environment, pod=body.pod, manifest=body.manifest
+        )
+    )
+
+
+def _what_if(asked: Asked) -> Result:
+    body = asked.body
+    return Result(
+        document=supposing.what_if(
+            asked.service,
+            body.environment,
+            pods=body.pods,
+            manifests=body.manifests,
+            priority_classes=body.priority_classes,
+            removed_nodes=body.removed_nodes,
+            depth=body.depth,
         )
     )
 
@@ -256,6 +271,15 @@ OPERATIONS: Final = (
         call=_dry_run,
         body=models.DryRun,
         summary="What would be decided for a pod now; nothing is recorded.",
+        problems=(409,),
+    ),
+    Operation(
+        method="POST",
+        path="/what-if",
+        name="whatIf",
+        call=_what_if,
+        body=models.WhatIf,
+        summary="Which decisions would follow from a change, down to the victims of the victims.",
         problems=(409,),
     ),
     Operation(

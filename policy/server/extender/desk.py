@@ -7,29 +7,26 @@ never promise the same room.
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from policy.cluster.digest import Change
 from policy.decision.model import Decision, OfferedNode, Outcome
-from policy.preemption.decide import DecisionError, decide
-from policy.scheduling.effects import changes_of
-from policy.scheduling.state import Contended, Proposal, State, StateMoved, StateTracker
-from policy.server.extender.brought import brought
-from policy.server.extender.call import Call, GivenUp, Said
+from policy.preemption.decide import DecisionError
+from policy.scheduling.state import Contended, State
+from policy.server.extender.call import Call, Said
+from policy.server.extender.deciding import LARGEST, Answered, Decider, Question, Refused
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
-from policy.store import StaleRevision, Store, StoreError
-from policy.store.journal import StoreJournal
-from policy.store.model import CallAnswer, CallMode, Cause, Origin, Recorded, ServedCall
-from policy.store.record.environments import RuleSetChanged
+from policy.store import Store, StoreError
+from policy.store.model import CallAnswer, CallMode, ServedCall
 
 log = logging.getLogger("policy.server")
 
-ACTOR: Final = "extender"
 _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
 
@@ -59,9 +56,8 @@ class Desk:
         self._calls: queue.Queue[Call | None] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._moved = threading.Event()
-        self._tracker: StateTracker | None = None
-        self._journal: StoreJournal | None = None
-        self._cluster = ""
+        self._decider: Decider | None = None
+        self._looked = time.monotonic()
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
@@ -92,7 +88,7 @@ class Desk:
     @property
     def state(self) -> State | None:
         """The newest state that is known here; None before it is loaded."""
-        return self._tracker.state if self._tracker is not None else None
+        return self._decider.state if self._decider is not None else None
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -104,194 +100,162 @@ class Desk:
         self._ready()
         while True:
             try:
-                call = self._calls.get(timeout=self._poll)
+                calls = [self._calls.get(timeout=self._poll)]
             except queue.Empty:
-                self._idle()
+                self._look_around()
                 continue
-            if call is None:
+            while len(calls) < LARGEST and calls[-1] is not None and not self._calls.empty():
+                calls.append(self._calls.get())
+            self._serve([call for call in calls if call is not None])
+            if calls[-1] is None:
                 return
-            self._serve(call)
+            if time.monotonic() - self._looked > self._poll:
+                self._look_around()
 
-    def _ready(self) -> StateTracker | None:
-        """The state, loaded now where it is not; None, with `problem`, where that fails."""
-        if self._tracker is not None:
-            return self._tracker
-        try:
-            self._cluster = self._store.read.environment(self._environment).cluster
-            self._journal = StoreJournal(
-                self._store,
-                self._cluster,
-                actor=ACTOR,
-                clock=self._clock,
-                environment=self._environment,
-                origin=Origin.EXTENDER,
-                cause=Cause.EXTENDER,
-            )
-            self._journal.active_rules()
-            self._tracker = StateTracker(self._journal, clock=self._clock)
-            self.problem = ""
-        except StoreError as exc:
-            self.problem = exc.message
-        return self._tracker
+    def _ready(self) -> Decider | None:
+        """Who decides, with the state; None, with `problem`, where it cannot be loaded."""
+        if self._decider is None:
+            try:
+                self._decider = Decider(self._store, self._environment, clock=self._clock)
+                # The state lives as long as the process: the collector need not walk it.
+                gc.collect()
+                gc.freeze()
+                self.problem = ""
+            except StoreError as exc:
+                self.problem = exc.message
+        return self._decider
 
-    def _idle(self) -> None:
-        """Take over what others wrote, and record what waits in the spool."""
-        tracker = self._ready()
-        if tracker is None:
+    def _look_around(self) -> None:
+        """Take over what others wrote, and record what waits in the spool.
+
+        While calls come without a pause one spooled call is recorded each time, so that none
+        waits for ever.
+        """
+        self._looked = time.monotonic()
+        decider = self._ready()
+        if decider is None:
             return
         try:
             if self._moved.is_set():
                 self._moved.clear()
-                tracker.refresh()
+                decider.refresh()
             for waiting in self._spool.waiting(self._environment):
+                self._record_late(decider, waiting)
                 if not self._calls.empty() or self._stopping.is_set():
                     break
-                self._record_late(tracker, waiting)
             self.problem = ""
-        except (StoreError, Contended, StateMoved) as exc:
-            self.problem = str(exc)
-
-    def _serve(self, call: Call) -> None:
-        if call.given_up:
-            return
-        try:
-            tracker = self._ready()
-            if tracker is None:
-                raise StoreError(self.problem)
-            call.request = read_preempt(call.body)
-            call.said.set_result(self._decided(tracker, call, call.request))
-            self.problem = ""
-        except GivenUp:
-            log.warning("a call was given up before its decision was recorded")
-        except (BadRequest, DecisionError) as exc:
-            call.said.set_exception(exc)
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
-            call.said.set_exception(exc)
-        except Exception as exc:
-            # The outermost frame of this thread: one call must not end the desk.
-            log.exception("a call could not be decided")
-            call.said.set_exception(exc)
 
-    # --- deciding ------------------------------------------------------------------------------
-
-    def _decided(self, tracker: StateTracker, call: Call, request: PreemptRequest) -> Said:
-        taken = self._take_over(tracker, request)
-        enforce = call.mode is CallMode.ENFORCE
-
-        def record(proposal: Proposal[Decision]) -> Recorded:
-            served = ServedCall(
-                mode=call.mode,
-                form=request.form,
-                caller=call.caller,
-                request_digest=request.digest,
-                request_bytes=len(request.body),
-                answer=_answer_of(proposal.result) if enforce else CallAnswer.OFFERED,
-                failure="",
-                from_request=taken,
-                arrived_ms=call.arrived_ms,
-                duration_us=call.duration_us,
-            )
+    def _serve(self, calls: Sequence[Call]) -> None:
+        """Answer the calls in the order in which they came."""
+        asked: dict[Question, Call] = {}
+        for call in calls:
             try:
-                return self._record(proposal, served, last=call.claim)
-            except BaseException:
-                call.reopen()
-                raise
+                if not call.given_up:
+                    asked[_question(call)] = call
+            except BadRequest as exc:
+                call.said.set_exception(exc)
+        while asked:
+            before = len(asked)
+            self._answer(asked)
+            # INVARIANT: whatever happens, a call is done with.
+            assert len(asked) < before
 
-        decision, recorded = self._commit(tracker, request, record, effective=enforce)
-        body = answer(_chosen(decision, request.offer)) if enforce else request.as_offered()
-        return Said(body=body, outcome=decision.outcome.value, decision_id=recorded.decision_id)
-
-    def _take_over(self, tracker: StateTracker, request: PreemptRequest) -> tuple[str, ...]:
-        """Record the pods that the request knows better; their names."""
-        taken: tuple[str, ...] = ()
-
-        def changes(state: State) -> list[Change]:
-            nonlocal taken
-            found = brought(state.snapshot, request)
-            taken = tuple(key for _, key, _ in found)
-            return found
-
-        tracker.change(lambda snapshot: changes(State(snapshot=snapshot, revision=0)), source=ACTOR)
-        return taken
-
-    def _commit(
-        self,
-        tracker: StateTracker,
-        request: PreemptRequest,
-        record: Callable[[Proposal[Decision]], Recorded],
-        *,
-        effective: bool,
-    ) -> tuple[Decision, Recorded]:
-        journal = self._journal
-        assert journal is not None  # made with the tracker
-
-        def propose(state: State) -> Proposal[Decision]:
-            now_ms = self._clock()
-            rules = journal.active_rules()
-            assert rules is not None  # a desk has an environment
-            base = state.at(now_ms, history=journal.history(rules, now_ms=now_ms))
-            decision = decide(base.snapshot, rules, request.head.key, offer=request.offer)
-            changes = changes_of(base.snapshot, decision) if effective else ()
-            return Proposal(state=base, result=decision, changes=changes)
-
-        subject = f"the decision of `{request.head.key}`"
-        done = tracker.commit(propose, record, subject=subject)
-        assert done is not None  # it was wanted all the time
-        proposal, recorded = done
-        assert recorded is not None  # this is no dry run
-        return proposal.result, recorded
-
-    def _record(
-        self,
-        proposal: Proposal[Decision],
-        served: ServedCall,
-        *,
-        last: Callable[[], None] | None = None,
-    ) -> Recorded:
-        journal = self._journal
-        assert journal is not None  # made with the tracker
-        rules = journal.active_rules()
-        assert rules is not None  # a desk has an environment
-        if rules.digest != proposal.result.rule_set_digest:
-            raise StateMoved("another rule set was activated")
+    def _answer(self, asked: dict[Question, Call]) -> None:
+        """Answer the first questions, and take them out."""
         try:
-            return self._store.record.decision(
-                self._cluster,
-                proposal.result,
-                proposal.changes,
-                expected_revision=proposal.state.revision,
-                rules=rules,
-                environment=self._environment,
-                actor=served.caller or ACTOR,
-                at_ms=self._clock(),
-                candidates_kept=rules.audit_candidates,
-                origin=Origin.EXTENDER,
-                served=served,
-                last=last,
-            )
-        except (StaleRevision, RuleSetChanged) as stale:
-            raise StateMoved(str(stale)) from stale
+            decider = self._ready()
+            if decider is None:
+                raise StoreError(self.problem)
+            row, results = decider.decide(list(asked))
+            self.problem = ""
+        except (StoreError, Contended) as exc:
+            self.problem = str(exc)
+            for call in asked.values():
+                call.said.set_exception(exc)
+            asked.clear()
+            return
+        except Exception as exc:
+            # The outermost frame of this thread: one call must not end the desk, nor the calls
+            # that wait with it.
+            if len(asked) > 1:
+                for question in list(asked):
+                    self._answer({question: asked.pop(question)})
+                return
+            log.exception("a call could not be decided")
+            asked.popitem()[1].said.set_exception(exc)
+            return
+        for result in results:
+            call = asked[result.question]
+            if isinstance(result, Refused):
+                call.said.set_exception(result.reason)
+            else:
+                call.said.set_result(_said(result))
+        for question in row:
+            if asked.pop(question).given_up:
+                log.warning("a call was given up before its decision was recorded")
 
     # --- what could not be recorded in time ----------------------------------------------------
 
-    def _record_late(self, tracker: StateTracker, waiting: Waiting) -> None:
+    def _record_late(self, decider: Decider, waiting: Waiting) -> None:
         """Record a spooled call: what was answered, and what is decided now."""
         call = waiting.call
         try:
             request = read_preempt(call.body)
             if not self._store.read.call_recorded(request.digest, arrived_ms=call.arrived_ms):
-                taken = self._take_over(tracker, request)
-                served = _late(call, request, taken)
-                self._commit(
-                    tracker,
-                    request,
-                    lambda proposal: self._record(proposal, served),
+                question = Question(
+                    request=request,
+                    caller=call.caller,
                     effective=False,
+                    served=lambda _, taken: _late(call, request, taken),
                 )
+                for result in decider.decide([question])[1]:
+                    if isinstance(result, Refused):
+                        raise result.reason
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
+
+
+def _question(call: Call) -> Question:
+    """What the call wants to know. Raises BadRequest."""
+    request = call.request = read_preempt(call.body)
+    enforce = call.mode is CallMode.ENFORCE
+
+    def served(decision: Decision, taken: tuple[str, ...]) -> ServedCall:
+        return ServedCall(
+            mode=call.mode,
+            form=request.form,
+            caller=call.caller,
+            request_digest=request.digest,
+            request_bytes=len(request.body),
+            answer=_answer_of(decision) if enforce else CallAnswer.OFFERED,
+            failure="",
+            from_request=taken,
+            arrived_ms=call.arrived_ms,
+            duration_us=call.duration_us,
+        )
+
+    return Question(
+        request=request,
+        caller=call.caller,
+        effective=enforce,
+        served=served,
+        withdrawn=lambda: call.given_up,
+        claim=call.claim,
+        reopen=call.reopen,
+    )
+
+
+def _said(answered: Answered) -> Said:
+    decision, question = answered.decision, answered.question
+    offer = question.request.offer
+    return Said(
+        body=answer(_chosen(decision, offer) if question.effective else offer),
+        outcome=decision.outcome.value,
+        decision_id=answered.recorded.decision_id,
+    )
 
 
 def _late(call: SpooledCall, request: PreemptRequest, taken: tuple[str, ...]) -> ServedCall:

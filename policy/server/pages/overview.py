@@ -9,6 +9,8 @@ from policy.audit.documents import instant
 from policy.server import views
 from policy.server.security.access import Principal
 from policy.server.service import Service
+from policy.store import DecisionRow
+from policy.store.model import Origin
 
 _HOUR_MS: Final = 3_600_000
 _LOOKED_AT: Final = 1000
@@ -19,7 +21,7 @@ def overview(service: Service, principal: Principal) -> dict[str, Any]:
     now_ms = service.clock()
     since_ms = now_ms - 24 * _HOUR_MS
     rows, lines = views.decisions(service, principal, {"since_ms": since_ms}, limit=_LOOKED_AT)
-    preempting = [row for row in rows if row.outcome == "preempt"]
+    preempting = [row for row in rows if row.outcome == "preempt" and _carried_out(row)]
     by_hour = Counter((row.now_ms - since_ms) // _HOUR_MS for row in preempting)
     victims = service.store.read.victims_of([row.id for row in preempting])
     hit: Counter[str] = Counter()
@@ -27,7 +29,8 @@ def overview(service: Service, principal: Principal) -> dict[str, Any]:
     for found in victims.values():
         for victim in found:
             namespace, _, name = victim.pod.partition("/")
-            if principal.sees(namespace):
+            # One that was leaving already is a victim again without being hit again.
+            if not victim.already_terminating and principal.sees(namespace):
                 namespaces[namespace] += 1
                 hit[f"{namespace}/{victim.owner.partition('/')[2] or name}"] += 1
     most = max(by_hour.values(), default=0)
@@ -61,3 +64,8 @@ def overview(service: Service, principal: Principal) -> dict[str, Any]:
         ],
         "spool": 0 if limited else service.spool.depth(),
     }
+
+
+def _carried_out(row: DecisionRow) -> bool:
+    """Was it more than the judgement of a call that was answered otherwise, as in shadow mode?"""
+    return row.origin != Origin.EXTENDER or row.revision is not None

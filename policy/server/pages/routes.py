@@ -12,13 +12,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from policy.cluster.objects import Pod
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
 from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
+from policy.server.pages.observed import observed
 from policy.server.pages.overview import overview
+from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
 from policy.server.security.access import SESSION_SECONDS, Access, Principal
 from policy.server.security.gate import allowed
@@ -54,11 +57,14 @@ def routes(service: Service, access: Access) -> list[Route]:
         shown("/rules", pages.rules),
         shown("/rules/{name}", pages.rule_set),
         shown("/compare", pages.compare),
+        shown("/observed", pages.observed),
         shown("/environments", pages.environments),
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
         shown("/sql", pages.sql),
+        shown("/simulations", pages.simulations),
+        shown("/api", pages.api, unlimited=False),
     ]
 
 
@@ -220,13 +226,14 @@ class Pages:
         name = request.path_params["name"]
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
-        pods = []
+        pods: list[tuple[str, Pod]] = []
         for row in await in_thread(self._service.store.state.clusters):
             _, found = await in_thread(
                 views.state, self._service, row.name, "pods", revision=None, at_ms=None
             )
-            pods += [(row.name, p) for p in found if p.spec.node_name == name]  # type: ignore[union-attr]
-        pods.sort(key=lambda one: -(one[1].spec.priority or 0))  # type: ignore[union-attr]
+            here = (p for p in found if isinstance(p, Pod) and p.spec.node_name == name)
+            pods += [(row.name, pod) for pod in here]
+        pods.sort(key=lambda one: -(one[1].spec.priority or 0))
         return page(
             request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
         )
@@ -238,6 +245,7 @@ class Pages:
     async def rule_set(self, request: Request, principal: Principal) -> Response:
         found = await in_thread(views.rule_set, self._service, request.path_params["name"])
         told = views.described(found)
+        judged = await in_thread(views.judged, request.path_params["name"], found)
         other = request.query_params.get("diff", "")
         changes = None
         if other:
@@ -249,6 +257,7 @@ class Pages:
             principal,
             "rule_set.html",
             told=told,
+            judged=judged,
             other=other,
             changes=changes,
         )
@@ -279,6 +288,13 @@ class Pages:
             skipped=skipped,
             changed=changed,
         )
+
+    async def observed(self, request: Request, principal: Principal) -> Response:
+        given = request.query_params
+        verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
+        found = await in_thread(observed, self._service, verdict=verdict, rules=rules)
+        names = [one["name"] for one in views.rule_sets(self._service) if one["shipped"]]
+        return page(request, self._access, principal, "observed.html", names=names, **found)
 
     async def environments(self, request: Request, principal: Principal) -> Response:
         rows = await in_thread(self._service.store.read.environments)
@@ -337,6 +353,19 @@ class Pages:
                 "rows": rows[:_SQL_ROWS],
                 "more": len(rows) > _SQL_ROWS,
             }
+
+    async def simulations(self, request: Request, principal: Principal) -> Response:
+        found = await in_thread(self._service.store.read.simulations)
+        return page(request, self._access, principal, "simulations.html", found=found)
+
+    async def api(self, request: Request, principal: Principal) -> Response:
+        return page(
+            request,
+            self._access,
+            principal,
+            "api.html",
+            operations=operations(),
+        )
 
     # --- changing --------------------------------------------------------------------------------
 

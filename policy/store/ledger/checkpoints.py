@@ -19,6 +19,7 @@ from policy.store.tables import (
     NOMINATIONS,
     PRUNINGS,
     REVISIONS,
+    SCHEDULERS,
     VERSIONS,
 )
 from policy.store.tables.base import LEDGER_FORMAT
@@ -102,7 +103,7 @@ def _lines(
 def _without_entry(
     connection: Connection, cluster_id: int, ledger_format: int, defects: list[str]
 ) -> Iterator[bytes]:
-    """Environments, activations and prunings whose entries are pruned: they themselves stay."""
+    """Environments with what is set in them, and prunings: their entries are pruned, they stay."""
     line = partial(rows.line, ledger_format=ledger_format)
     prunings = (
         select(PRUNINGS)
@@ -118,18 +119,19 @@ def _without_entry(
     )
     for row in connection.execute(environments).mappings():
         yield line(ENVIRONMENTS, row)
-    activations = (
-        select(ACTIVATIONS)
-        .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
-        .outerjoin(LEDGER, LEDGER.c.activation_id == ACTIVATIONS.c.id)
-        .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
-    )
     rule_sets = RuleSetLines(connection)
-    for row in connection.execute(activations).mappings():
-        yield line(ACTIVATIONS, row)
-        for rule_set_id in {row["rule_set_id"], row["previous_rule_set_id"]} - {None}:
-            text = rule_sets.line(rule_set_id, ledger_format)
-            if text is not None:
-                yield text
-            if rule_sets.defect(rule_set_id):
-                defects.append(rule_sets.defect(rule_set_id))
+    for table, entry in ((ACTIVATIONS, "activation_id"), (SCHEDULERS, "scheduler_id")):
+        unnamed = (
+            select(table)
+            .join(ENVIRONMENTS, ENVIRONMENTS.c.id == table.c.environment_id)
+            .outerjoin(LEDGER, LEDGER.c[entry] == table.c.id)
+            .where(ENVIRONMENTS.c.cluster_id == cluster_id, LEDGER.c.hash.is_(None))
+        )
+        for row in connection.execute(unnamed).mappings():
+            yield line(table, row)
+            for rule_set_id in {row["rule_set_id"], row.get("previous_rule_set_id")} - {None}:
+                text = rule_sets.line(rule_set_id, ledger_format)
+                if text is not None:
+                    yield text
+                if rule_sets.defect(rule_set_id):
+                    defects.append(rule_sets.defect(rule_set_id))

@@ -15,6 +15,7 @@ from policy.store.tables import (
     ACTIVATIONS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISIONS,
     ENVIRONMENTS,
     GAPS,
@@ -25,6 +26,7 @@ from policy.store.tables import (
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
+    SCHEDULERS,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -95,6 +97,7 @@ OWNERS: Final = (
     "observation_id",
     "gap_id",
     "simulation_id",
+    "scheduler_id",
     "revision",
 )
 
@@ -128,6 +131,7 @@ def read(
     reader.observations(_ids(entries, "observation_id"))
     reader.gaps(_ids(entries, "gap_id"))
     reader.simulations(_ids(entries, "simulation_id"))
+    reader.schedulers(_ids(entries, "scheduler_id"))
     reader.revisions(_ids(entries, "revision"))
     return covered
 
@@ -216,8 +220,15 @@ class _Reader:
             self.covered.digests[owner] = row["digest"]
             self._add_rule_set(owner, row["rule_set_id"])
 
+    def schedulers(self, ids: Sequence[int]) -> None:
+        for row in self._rows(SCHEDULERS, SCHEDULERS.c.id.in_(ids)) if ids else ():
+            owner = ("scheduler_id", row["id"])
+            self._add(owner, SCHEDULERS, row)
+            if row["rule_set_id"] is not None:
+                self._add_rule_set(owner, row["rule_set_id"])
+
     def revisions(self, numbers: Sequence[int]) -> None:
-        """Revision rows, versions that begin or end, nominations that begin or end."""
+        """Revisions, versions and nominations that begin or end, and contradicted decisions."""
         if not numbers:
             return
         low, high = min(numbers), max(numbers)
@@ -228,7 +239,11 @@ class _Reader:
             self.covered.digests[owner] = row["digest"]
         for table in VERSIONS.values():
             self._versions(table, low, high)
-        for table, column in ((NOMINATIONS, "made_revision"), (NOMINATION_ENDS, "ended_revision")):
+        for table, column in (
+            (NOMINATIONS, "made_revision"),
+            (NOMINATION_ENDS, "ended_revision"),
+            (DECISION_OUTCOMES, "revision"),
+        ):
             for row in self._of_cluster(table, table.c[column].between(low, high)):
                 self._add(("revision", row[column]), table, row)
 

@@ -51,6 +51,7 @@ _HASHED_SINCE_2: Final = (
     "observation_id",
     "gap_id",
     "simulation_id",
+    "scheduler_id",
 )
 
 
@@ -67,6 +68,7 @@ _SUBJECTS: Final = (
     "observation_id",
     "gap_id",
     "simulation_id",
+    "scheduler_id",
 )
 """Columns for what an entry is about, null where it is about something else."""
 
@@ -84,6 +86,7 @@ class EntryKind(StrEnum):
     OBSERVATION = "observation"  # a preemption that a real scheduler made
     GAP = "gap"  # a time in which a followed cluster was not seen
     SIMULATION = "simulation"
+    SCHEDULER = "scheduler"  # the configuration that a real scheduler runs
 
 
 def hash_of(cluster_id: int, cluster: str, entry: rows.Values) -> str:

@@ -97,6 +97,7 @@ _SUBJECTS: Final = (
     "observation",
     "gap",
     "simulation",
+    "scheduler",
 )
 
 

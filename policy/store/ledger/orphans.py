@@ -24,6 +24,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISIONS,
     ENVIRONMENTS,
     GAPS,
@@ -35,6 +36,7 @@ from policy.store.tables import (
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
+    SCHEDULERS,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -181,19 +183,24 @@ def _others() -> Iterator[tuple[str, Select[Any]]]:
             _lacks(ENVIRONMENTS, "environment_id"), unpruned
         ),
     )
-    yield (
-        "an activation without ledger entry",
-        _select(cluster=ENVIRONMENTS.c.cluster_id)
-        .select_from(ACTIVATIONS)
-        .outerjoin(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
-        .where(_lacks(ACTIVATIONS, "activation_id"), or_(ENVIRONMENTS.c.id.is_(None), unpruned)),
-    )
+    for table, column, what in (
+        (ACTIVATIONS, "activation_id", "an activation"),
+        (SCHEDULERS, "scheduler_id", "a scheduler's profile"),
+    ):
+        yield (
+            f"{what} without ledger entry",
+            _select(cluster=ENVIRONMENTS.c.cluster_id)
+            .select_from(table)
+            .outerjoin(ENVIRONMENTS, ENVIRONMENTS.c.id == table.c.environment_id)
+            .where(_lacks(table, column), or_(ENVIRONMENTS.c.id.is_(None), unpruned)),
+        )
     unused = [
         ~select(literal(1)).where(table.c[column] == RULE_SETS.c.id).exists()
         for table, column in (
             (DECISIONS, "rule_set_id"),
             (SESSIONS, "rule_set_id"),
             (ACTIVATIONS, "rule_set_id"),
+            (SCHEDULERS, "rule_set_id"),
             (SIMULATIONS, "rule_set_id"),
         )
     ]
@@ -221,6 +228,17 @@ def _of_revisions() -> Iterator[tuple[str, Select[Any]]]:
             f"a row of {table.name} without revision",
             _without_revision(table, table.c[column], revision=table.c.made_revision),
         )
+    f = DECISION_OUTCOMES.c
+    yield (
+        "a row of decision_outcomes without revision",
+        _without_revision(DECISION_OUTCOMES, f.revision, revision=f.revision),
+    )
+    yield (
+        "a row of decision_outcomes of a time that was pruned",
+        _select(cluster=f.cluster_id, decision=f.decision_id, revision=f.revision)
+        .join_from(DECISION_OUTCOMES, _PRUNED, _PRUNED.c.cluster_id == f.cluster_id)
+        .where(f.revision <= _PRUNED.c.revision),
+    )
     e = NOMINATION_ENDS.c
     yield (
         "a nomination's end of a time that was pruned",

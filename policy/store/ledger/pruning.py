@@ -21,6 +21,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISIONS,
     GAPS,
     LEDGER,
@@ -31,6 +32,7 @@ from policy.store.tables import (
     PRUNINGS,
     REVISIONS,
     RULE_SETS,
+    SCHEDULERS,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -225,6 +227,10 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))
     _delete_nominations(connection, cluster_id, revision)
+    f = DECISION_OUTCOMES.c
+    connection.execute(
+        delete(DECISION_OUTCOMES).where(f.cluster_id == cluster_id, f.revision <= revision)
+    )
     connection.execute(
         delete(REVISIONS).where(REVISIONS.c.cluster_id == cluster_id, REVISIONS.c.number < revision)
     )
@@ -260,6 +266,7 @@ def _drop_unused_rule_sets(connection: Connection) -> None:
             (SESSIONS, "rule_set_id"),
             (ACTIVATIONS, "rule_set_id"),
             (ACTIVATIONS, "previous_rule_set_id"),
+            (SCHEDULERS, "rule_set_id"),
             (SIMULATIONS, "rule_set_id"),
         )
     ]

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import ClusterObject, workload_key
 from policy.observing.model import Confidence
+from policy.store.outcomes import contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import (
@@ -186,6 +187,7 @@ def _of_decisions(connection: Connection, wanted: Range) -> Iterator[Eviction]:
             *wanted.conditions(connection, v.cluster_id, v.now_ms),
             *wanted.decisions_of(),
             v.evicted,
+            ~contradicted(v.decision_id, v.position),
         )
         .order_by(v.decision_id, v.position)
     )
@@ -223,7 +225,7 @@ def _past_decisions(
         )
         .join(VICTIMS, v.decision_id == d.id)
         .outerjoin(PODS, _true_at(PODS, d.cluster_id, v.pod, d.base_revision))
-        .where(*conditions, v.evicted)
+        .where(*conditions, v.evicted, ~contradicted(v.decision_id, v.position))
         .order_by(d.base_revision, d.id, v.position)
         .execution_options(yield_per=_BATCH)
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from policy.store import outcomes
 from policy.store.faces import Face, reads, streams
 from policy.store.read import evictions, hits, observed, queries, reports, tables
-from policy.store.record import environments, sessions, simulating
+from policy.store.record import environments, schedulers, sessions, simulating
 
 if TYPE_CHECKING:
     from policy.store.read.history import Moment
@@ -22,16 +23,21 @@ class ReadFace(Face):
     decisions_by_id = reads(queries.decisions_by_id)
     frozen = reads(queries.frozen)
     victims_of = reads(queries.victims_of)
+    outcomes_of = reads(outcomes.outcomes_of)
+    outcomes_at = reads(outcomes.outcomes_at)
     call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
     sessions = reads(sessions.sessions)
     simulations = reads(simulating.simulations)
+    simulation_documents = reads(simulating.simulation_documents)
     environment = reads(environments.environment)
     active_rule_set = reads(environments.active)
     activations = reads(environments.activations)
     environments = reads(environments.environments)
+    scheduler_rules = reads(schedulers.scheduler_rules)
+    schedulers = reads(schedulers.schedulers)
     past_preemptions = streams(evictions.past_preemptions)
     evictions = reads(evictions.evictions)
     hits = reads(hits.hits)

@@ -35,6 +35,7 @@ from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
+from policy.store.outcomes import WHOLE, contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.tables import (
     CLUSTERS,
@@ -121,6 +122,11 @@ class _Asked:
     window: int
     before: Moment | None
 
+    @property
+    def known_until(self) -> int | None:
+        """Revision that a decision of the past knew; what was not carried out, later ones show."""
+        return None if self.before is None else self.before.base_revision
+
     def since(self, column: ColumnElement[int]) -> list[ColumnElement[bool]]:
         now = bindparam("now", type_=BigInteger)
         return [column > now - self.window * 1000, column <= now]
@@ -167,6 +173,7 @@ def _victims(asked: _Asked) -> list[ColumnElement[bool]]:
         *times,
         *asked.earlier(v.decision_id, "decision_id"),
         v.evicted,
+        ~contradicted(v.decision_id, v.position, until=asked.known_until),
     ]
 
 
@@ -197,6 +204,7 @@ def _caused(asked: _Asked) -> Select[Any]:
             *asked.earlier(d.id, "decision_id"),
             d.outcome == "preempt",
             ~d.hypothetical,
+            ~contradicted(d.id, WHOLE, until=asked.known_until),
         )
         .group_by(d.preemptor_namespace)
     )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, column, or_, select
 from sqlalchemy import table as lightweight_table
 
 from policy.store.model import ActivationRow, DecisionRow
+from policy.store.outcomes import OutcomeRow, outcomes_of
 from policy.store.read.queries import decisions_by_id
 from policy.store.record.environments import activations
 from policy.store.state.loading import cluster_id
@@ -22,6 +23,7 @@ _COLUMNS: Final = (
     *("decision_id", "session_id", "observation_id", "cluster", "now_ms", "victim"),
     *("victim_namespace", "victim_owner", "victim_priority", "node", "preemptor"),
     *("preemptor_priority", "filter", "pdb_violating", "evicted", "origin", "confidence"),
+    "outcome",
 )
 _VIEW: Final = lightweight_table("v_victims", *(column(name) for name in _COLUMNS))
 
@@ -56,6 +58,9 @@ class Hit:
     confidence: str
     decision: DecisionRow | None
     allowed_by: tuple[str, ...]  #: rules of `victims.eligible` that allowed pods in the decision
+    outcome: str  #: `not-carried-out`, or ""
+    #: what showed that it was not
+    contradicted_by: tuple[OutcomeRow, ...]
     activation: ActivationRow | None  #: that made its rule set the active one of its environment
 
 
@@ -68,9 +73,9 @@ def hits(
     until_ms: int | None = None,
     limit: int | None = None,
 ) -> list[Hit]:
-    """Evictions of the pod or workload, the newest first."""
+    """Evictions of the pod or workload, the newest first; also those that were not carried out."""
     c = _VIEW.c
-    query = select(_VIEW).where(c.evicted)
+    query = select(_VIEW).where(or_(c.evicted, c.outcome != ""))
     if cluster is not None:
         cluster_id(connection, cluster)  # an unknown cluster is an error
         query = query.where(c.cluster == cluster)
@@ -102,14 +107,16 @@ def hits(
     numbers = sorted({row["decision_id"] for row in found if row["decision_id"] is not None})
     decided = {row.id: row for row in decisions_by_id(connection, numbers)}
     rules = _allowing(connection, numbers)
+    outcomes = outcomes_of(connection, numbers)
     active = _Activations(connection)
-    return [_hit(row, decided.get(row["decision_id"]), rules, active) for row in found]
+    return [_hit(row, decided.get(row["decision_id"]), rules, outcomes, active) for row in found]
 
 
 def _hit(
     row: Mapping[str, Any],
     decision: DecisionRow | None,
     rules: Mapping[int, tuple[str, ...]],
+    outcomes: Mapping[int, tuple[OutcomeRow, ...]],
     active: _Activations,
 ) -> Hit:
     values = {k: v for k, v in row.items() if k in Hit.__dataclass_fields__}
@@ -117,6 +124,9 @@ def _hit(
     return Hit(
         **{**values, "pdb_violating": None if broken is None else bool(broken)},
         decision=decision,
+        contradicted_by=tuple(
+            one for one in outcomes.get(row["decision_id"], ()) if one.pod == row["victim"]
+        ),
         allowed_by=rules.get(row["decision_id"], ()),
         activation=None if decision is None else active.of(decision),
     )

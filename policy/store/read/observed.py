@@ -209,10 +209,13 @@ def situation(connection: Connection, cluster: str, preemption: Preemption) -> S
     """What the states of a cluster show of a preemption: what was before it, and who took part."""
     head = find_head(connection, cluster)
     number = head.cluster_id if head is not None else -1
-    keys = {victim.pod for victim in preemption.victims} | {preemption.preemptor} - {""}
+    # A pod group and a pod may have one name. Nominations of its own members change nothing for
+    # a group that preempts: its first effect is what happens to its victims.
+    named = preemption.preemptor if preemption.preemptor_kind == "Pod" else ""
+    keys = {victim.pod for victim in preemption.victims} | {named} - {""}
     versions = _Versions(connection, number, keys)
     effects: list[tuple[int, bool]] = []
-    if not preemption.again:
+    if named and not preemption.again:
         effects += _nomination(versions, preemption)
     for victim in preemption.victims:
         effects += _departure(versions, victim)
@@ -222,7 +225,7 @@ def situation(connection: Connection, cluster: str, preemption: Preemption) -> S
         base_revision=base,
         exact=base is not None and _exact(connection, number, first[0] if first else 0),
         last_revision=max((at for at, _ in effects), default=None),
-        preemptor=_at(versions, preemption.preemptor, preemption.preemptor_uid, base),
+        preemptor=_at(versions, named, preemption.preemptor_uid, base),
         victims={
             victim.pod: pod
             for victim in preemption.victims

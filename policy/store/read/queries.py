@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, or_, select
 
 from policy.decision.model import ExtenderCall, OfferedNode, Victim
 from policy.store import rows
@@ -21,6 +21,7 @@ from policy.store.model import (
     ServedCall,
     StoredDecision,
 )
+from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
@@ -50,7 +51,7 @@ class DecisionFilter(TypedDict, total=False):
     namespaces: frozenset[str] | None
     node: str | None
     rule_set: str | None  #: name, or (the beginning of) a digest
-    outcome: str | None
+    outcome: str | None  #: `not-carried-out` for those that a later state contradicts
     preemptor: str | None
     pod: str | None  #: preemptor, or any victim
     victim: str | None  #: any of the victims
@@ -73,6 +74,7 @@ def _base() -> Select[Any]:
         select(
             *DECISIONS.c,
             CLUSTERS.c.name.label("cluster"),
+            (~contradicted(DECISIONS.c.id, WHOLE)).label("carried_out"),
             CYCLES.c.at_ms,
             CYCLES.c.actor,
             CYCLES.c.environment,
@@ -133,7 +135,12 @@ def _filtered(
         query = query.where(c.id.in_(hit))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
-    equal = {name: wanted.get(name) for name in ("node", "outcome", "preemptor", "origin")}
+    outcome = wanted.get("outcome")
+    if outcome is not None:
+        in_vain = contradicted(c.id, WHOLE)
+        whole = outcome == OutcomeKind.NOT_CARRIED_OUT
+        query = query.where(in_vain if whole else and_(~in_vain, c.outcome == outcome))
+    equal = {name: wanted.get(name) for name in ("node", "preemptor", "origin")}
     equal["hypothetical"] = wanted.get("hypothetical", False)
     return query.filter_by(**{name: value for name, value in equal.items() if value is not None})
 
@@ -262,6 +269,7 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
         row=DecisionRow.of(row),
         record=record_from(row, children),
         served=next((_served(call) for call in children[EXTENDER_CALLS]), None),
+        outcomes=outcomes_of(connection, [row["id"]]).get(row["id"], ()),
     )
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
 
 from policy.decision.model import NO_VALUE
 from policy.store.model import NominationRow
+from policy.store.outcomes import WHOLE, contradicted
 from policy.store.read.evictions import Range
 from policy.store.read.queries import nominations_query, rule_set_ids
 from policy.store.state.loading import cluster_id
@@ -54,7 +55,7 @@ class UsedRuleSet:
 
 
 def past_nominations(connection: Connection, wanted: Range) -> list[NominationRow]:
-    """Nominations that were made in the range, newest first.
+    """Nominations that were made in the range, newest first, by decisions that were carried out.
 
     Where a decision made or ended one, the time is the one that it was made for: a simulation's
     clock runs faster than the one on the wall.
@@ -66,7 +67,10 @@ def past_nominations(connection: Connection, wanted: Range) -> list[NominationRo
         nominations_query()
         .outerjoin(made, made.c.id == n.made_decision)
         .outerjoin(ended, ended.c.id == e.ended_decision)
-        .where(*wanted.conditions(connection, n.cluster_id, made_ms))
+        .where(
+            *wanted.conditions(connection, n.cluster_id, made_ms),
+            or_(n.made_decision.is_(None), ~contradicted(n.made_decision, WHOLE)),
+        )
         .add_columns(made_ms.label("decided_ms"), ended.c.now_ms.label("ended_now_ms"))
     )
     return [_with_times(row) for row in connection.execute(query).mappings()]

@@ -16,6 +16,7 @@ from policy.store.record import (
     following,
     importing,
     observing,
+    schedulers,
     sessions,
     simulating,
 )
@@ -35,6 +36,7 @@ class RecordFace(Face):
     create_environment = writes(environments.create)
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
+    set_scheduler = writes(schedulers.set_scheduler)
 
     @collector.paused()
     def import_objects(

@@ -12,6 +12,7 @@ from policy.store import identity, rows
 from policy.store.ledger import entries
 from policy.store.model import Cause
 from policy.store.observed import Followed
+from policy.store.record import outcomes
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision
 from policy.store.state.versions import Head, Live, live_versions, lock_head
 from policy.store.tables import FOLLOW_POSITIONS, GAPS
@@ -66,7 +67,10 @@ def follow(
             connection,
             head,
             entries.EntryKind.CHANGE,
-            revision.lines,
+            revision.lines
+            + outcomes.after_watch(
+                connection, head, revision.number, before_ms=head.at_ms, at_ms=at_ms
+            ),
             subject_digest=revision.digest,
             at_ms=at_ms,
             actor=actor,

@@ -16,6 +16,7 @@ from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
 from policy.store.observed import Followed
+from policy.store.record import outcomes
 from policy.store.state.revisions import Put, put, write_revision
 from policy.store.state.versions import Head, Live, find_head, live_versions, lock_head
 
@@ -180,13 +181,14 @@ def _write(
     source: str,
     actor: str,
 ) -> tuple[int, str]:
+    of_state = at_ms if of_ms is None else of_ms
     written = write_revision(
         connection,
         head,
         puts,
         deletes,
         live=live,
-        at_ms=at_ms if of_ms is None else of_ms,
+        at_ms=of_state,
         source=source,
         cause=Cause.IMPORT,
     )
@@ -194,7 +196,7 @@ def _write(
         connection,
         head,
         entries.EntryKind.IMPORT,
-        written.lines,
+        written.lines + outcomes.after_import(connection, head, written.number, at_ms=of_state),
         subject_digest=written.digest,
         at_ms=at_ms,
         actor=actor,

@@ -46,6 +46,21 @@ ACTIVATIONS: Final = table(
     Index(None, "rule_set_id"),
 )
 
+SCHEDULERS: Final = table(
+    "schedulers",
+    identity(),
+    int64("environment_id", ForeignKey("environments.id")),
+    text("profile"),
+    int64("rule_set_id", ForeignKey("rule_sets.id"), nullable=True),
+    millis("at_ms"),
+    text("actor"),
+    text("source"),
+    json("notices"),
+    *written_by(),
+    Index(None, "environment_id", "id"),
+    Index(None, "rule_set_id"),
+)
+
 STEP_EVICTED: Final = sql("operation = 'evict' AND reason = ''")
 """Evictions among the steps that were neither refused nor taken back.
 
@@ -141,6 +156,7 @@ LEDGER: Final = table(
     int64("observation_id", ForeignKey("observations.id"), nullable=True),
     int64("gap_id", ForeignKey("gaps.id"), nullable=True),
     int64("simulation_id", ForeignKey("simulations.id"), nullable=True),
+    int64("scheduler_id", ForeignKey("schedulers.id"), nullable=True),
     text("subject_digest"),
     text("rows_digest"),
     millis("at_ms"),

@@ -91,6 +91,8 @@ DECISIONS: Final = table(
         "hypothetical",
         "victim_count",
         "pdb_violations",
+        "origin",
+        "revision",
     ),
     Index(
         "ix_decisions_tie_breakers",
@@ -259,6 +261,23 @@ VICTIMS: Final = table(
     ),
     clustered=True,
 )
+
+DECISION_OUTCOMES: Final = table(
+    "decision_outcomes",
+    # No foreign key: the row belongs to its revision, and may outlive a decision that is pruned.
+    int64("decision_id"),
+    int64("position"),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("pod"),
+    text("outcome"),
+    text("reason"),
+    int64("revision"),
+    millis("at_ms"),
+    PrimaryKeyConstraint("decision_id", "position"),
+    Index(None, "cluster_id", "revision"),
+    clustered=True,
+)
+"""What became of decisions, where a later state of the cluster contradicts them."""
 
 DECISION_CHILDREN: Final[tuple[Table, ...]] = (
     DECISION_TRACES,

@@ -110,6 +110,7 @@ class _Allocation:
     def _place(self, statement: Statement, task: Task, errors: RoleErrors) -> bool:
         """Finds the task a node; False where there is none."""
         session = self._session
+        session.watched(task)
         best = self._node_for(task, errors)
         if best is None:
             session.unresolvable[task.index] = session.answers.codes(task) == UNRESOLVABLE

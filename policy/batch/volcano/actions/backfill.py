@@ -54,6 +54,7 @@ def _in_order(session: Session) -> list[Task]:
 
 
 def _place(session: Session, task: Task) -> None:
+    session.watched(task)
     best = session.answers.best(task, np.flatnonzero(session.answers.passing(task)))
     if best is None:
         session.recorder.reject(task, Rejection(nodes=session.answers.rejected(task)))

@@ -119,6 +119,7 @@ class _Preemption:
         search = VictimSearch(
             session, "preemptable", task, jobs=jobs, passing=curable, bound_too=True
         )
+        session.watched(task, search)
         scores = self._scores(task, search)
         if self._topology is not None:
             if self._topology.place(statement, task, search):

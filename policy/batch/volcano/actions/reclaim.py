@@ -69,6 +69,7 @@ def _reclaim_for_task(
         bound_too=False,
         someone=True,
     )
+    session.watched(task, search)
     for passed_over, node in enumerate(search.candidates.tolist()):
         found = search.at(node)
         if not found.enough:

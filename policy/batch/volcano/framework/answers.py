@@ -7,7 +7,7 @@ are looked at again (`policy.batch.classes`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 import numpy as np
@@ -71,19 +71,21 @@ class NodeAnswers:
         """Reason of the first predicate that rejects -> number of nodes; by number, then name."""
         left = np.ones(len(self._nodes.names), dtype=np.bool_) if among is None else among.copy()
         counts: dict[str, int] = {}
+        for reason, rejects in self.rejecting(task):
+            number = int((rejects & left).sum())
+            if number:
+                counts[reason] = counts.get(reason, 0) + number
+                left &= ~rejects
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def rejecting(self, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Every reason to reject the task, and the nodes that do; shape (nodes,)."""
         for consulted in self._dispatch.consulted("predicate"):
             reasons = self._dispatch.hint("predicate_reasons", consulted.plugin)
-            named = (
-                {consulted.plugin: consulted.function(task) != SUCCESS}
-                if reasons is None
-                else reasons(task)
-            )
-            for reason, rejects in named.items():
-                number = int((rejects & left).sum())
-                if number:
-                    counts[reason] = counts.get(reason, 0) + number
-                    left &= ~rejects
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            if reasons is not None:
+                yield from reasons(task).items()
+            else:
+                yield consulted.plugin, np.asarray(consulted.function(task) != SUCCESS)
 
     # --- scores --------------------------------------------------------------------------------
 
@@ -93,6 +95,11 @@ class NodeAnswers:
         for order in self._orders:
             found += order(task, nodes)
         return found
+
+    def scores_by_plugin(self, task: Task, nodes: Ints) -> dict[str, Floats]:
+        """The scores, apart."""
+        orders = self._dispatch.consulted("node_order")
+        return {c.plugin: c.function(task, nodes) for c in orders}
 
     def best(self, task: Task, nodes: Ints) -> Chosen | None:
         """The best of the nodes, of equal ones the first in name order; None where there is none.

@@ -10,7 +10,7 @@ Source: Volcano `pkg/scheduler/framework/session_plugins.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key, lru_cache
 from itertools import groupby
@@ -53,6 +53,10 @@ class Dispatch:
         """Names the functions of a plugin: any of KINDS and HINTS."""
         for kind, function in functions.items():
             self._registered[kind][plugin] = function
+
+    def plugins_with(self, kind: str) -> Collection[str]:
+        """Plugins that registered a function of the kind, switched off or not."""
+        return self._registered[kind].keys()
 
     def arrange(self) -> None:
         """Puts the functions that are registered by now in the order of the tiers."""

@@ -7,7 +7,7 @@ actions of the rules, and closed; nothing outside of it is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from policy.batch.volcano.framework.resources import Amount, add, nothing
 from policy.batch.volcano.framework.world import World, by_resource, load
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints
+
+if TYPE_CHECKING:
+    from policy.batch.volcano.framework.victims import VictimSearch
+
+Watch: TypeAlias = "Callable[[Task, VictimSearch | None], None]"
 
 Event: TypeAlias = Callable[[Task], None]
 
@@ -53,6 +58,8 @@ class Session:
         self.unready: list[str] = []
         #: does a search try out evictions that it takes back?
         self.simulating = False
+        #: called with a task, and the search where it may evict, before a place is looked for
+        self.watch: Watch | None = None
         #: task -> nodes on which no eviction helps it, as allocate found
         self.unresolvable: dict[int, Bools] = {}
         #: (pods of the snapshot,) node of each pod as filters and scorers see them
@@ -115,6 +122,11 @@ class Session:
 
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
+
+    def watched(self, task: Task, search: VictimSearch | None = None) -> None:
+        """An action is about to look for a place for the task."""
+        if self.watch is not None:
+            self.watch(task, search)
 
     def requests_of(self, statuses: Container[TaskStatus]) -> dict[str, Amount]:
         """Queue -> what tasks of its jobs in the statuses ask for; queues without jobs left out."""

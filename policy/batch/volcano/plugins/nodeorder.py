@@ -166,6 +166,7 @@ class NodeOrder(Plugin):
         """A scorer that compares the nodes with one another."""
         seen = self._session.seen if self._follows else self._at_open
         info = SCORERS[name]
+        assert info.score is not None
         return info.score(incoming(self._session, task, seen), info.defaults(), nodes)
 
     def _fixed_score(self, name: str, task: Task) -> Ints | None:
@@ -180,6 +181,7 @@ class NodeOrder(Plugin):
         key = (name, msgspec.json.encode(reads[name]))
         if key not in self._fixed:
             info = SCORERS[name]
+            assert info.score is not None
             asks = incoming(self._session, task, self._at_open)
             self._fixed[key] = info.score(asks, info.defaults(), self._every)
         return self._fixed[key]

@@ -7,6 +7,8 @@ WITH hits AS (
     FROM clusters c
     CROSS JOIN victims v
     WHERE v.cluster_id = c.id AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR v.namespace = :namespace)
     GROUP BY c.id, v.namespace, v.owner
@@ -40,6 +42,8 @@ pairs AS (
           AND v.evicted AND v.now_ms >= :since AND v.now_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
           AND d.id = v.decision_id
+          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
     UNION
     SELECT victim_namespace, victim_owner, preemptor
     FROM v_victims

@@ -7,6 +7,8 @@ WITH lost AS (
     FROM clusters c
     CROSS JOIN victims v
     WHERE v.cluster_id = c.id AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
           AND (:cluster = '' OR c.name = :cluster)
     GROUP BY c.id, v.namespace, v.owner
     UNION ALL
@@ -19,6 +21,8 @@ WITH lost AS (
                    WHERE c.name = t.cluster AND v.namespace = t.victim_namespace
                          AND v.owner = t.victim_owner AND v.pod = t.victim
                          AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+                         AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                                         WHERE x.decision_id = v.decision_id AND x.position = v.position)
                ) THEN t.victim END AS new_pod
         FROM v_victims t
         WHERE (t.session_id IS NOT NULL OR t.observation_id IS NOT NULL) AND t.evicted

@@ -6,6 +6,8 @@ WITH lost AS (
     CROSS JOIN victims v
     CROSS JOIN decisions d
     WHERE v.cluster_id = c.id AND d.id = v.decision_id
+          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
           AND v.evicted AND v.now_ms >= :since AND v.now_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR v.namespace = :namespace)

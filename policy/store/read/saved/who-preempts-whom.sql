@@ -7,6 +7,8 @@ WITH hits AS (
     FROM clusters c
     CROSS JOIN victims v
     WHERE v.cluster_id = c.id AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
+          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
+                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR v.preemptor_namespace = :namespace OR v.namespace = :namespace)
     GROUP BY c.id, v.preemptor_namespace, v.namespace, v.owner

@@ -1,0 +1,267 @@
+"""Schedulers that call the extender: latency, what is in the record, CPU and memory of the service.
+
+    python -m benchmarks.serve [--rate 200] [--seconds 60] [--candidates 100] [--form full|meta]
+                               [--mode shadow|enforce] [--postgres] [--nodes 1000]
+
+The service runs in a process of its own, with its defaults. Calls arrive at
+fixed instants, whether or not those before are answered, and a latency begins at the instant at
+which the call was due: a service that falls behind cannot hide it. Every call is of another pod;
+in enforce mode its victims are gone for the calls after it, as in a cluster that obeys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.clusters import cluster
+from policy.cluster.objects import ClusterObject, Node, Pod
+from policy.rules import RuleSet
+from policy.store import Store
+
+_CONNECTIONS: Final = 16
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Offers:
+    """Makes the calls: the candidates of each are the next nodes, each with its lowest pod."""
+
+    form: str
+    candidates: int
+    nodes: list[str]
+    victims: dict[str, list[Pod]]  #: by node, lowest priority first
+    gone: set[str] = field(default_factory=set)
+
+    def body(self, number: int, preemptor: Pod) -> bytes:
+        first = number * self.candidates
+        chosen = [
+            self.nodes[(first + i) % len(self.nodes)]
+            for i in range(min(self.candidates, len(self.nodes)))
+        ]
+        offered = {node: self._of(node) for node in chosen}
+        if self.form == "meta":
+            meta = {
+                node: {"Pods": [{"UID": pod.metadata.uid}], "NumPDBViolations": 0}
+                for node, pod in offered.items()
+            }
+            call = {"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+        else:
+            full = {node: {"Pods": [pod], "NumPDBViolations": 0} for node, pod in offered.items()}
+            call = {"Pod": preemptor, "NodeNameToVictims": full, "NodeNameToMetaVictims": None}
+        return msgspec.json.encode(call)
+
+    def _of(self, node: str) -> Pod:
+        left = self.victims[node]
+        while len(left) > 1 and left[0].metadata.uid in self.gone:
+            left.pop(0)
+        return left[0]
+
+    def answered(self, body: bytes) -> None:
+        """The victims of an answer with one node have to go."""
+        nodes = msgspec.json.decode(body)["NodeNameToMetaVictims"]
+        if len(nodes) == 1:
+            for victims in nodes.values():
+                self.gone.update(pod["UID"] for pod in victims["Pods"])
+
+
+def objects_of(*, nodes: int, calls: int) -> list[ClusterObject]:
+    """Full nodes, and a waiting pod for every call; all with uids and fields of real pods."""
+    return [_with_uid(obj) for obj in cluster(nodes=nodes, pending=calls)]
+
+
+def _with_uid(obj: ClusterObject) -> ClusterObject:
+    if not isinstance(obj, Pod):
+        return obj
+    uid = f"{obj.metadata.namespace}-{obj.metadata.name}".ljust(36, "0")
+    notes = {"example.com/note": "n" * 900}  # kube-scheduler sends pods of 1.7 kB and more
+    meta = msgspec.structs.replace(obj.metadata, uid=uid, annotations=notes)
+    return msgspec.structs.replace(obj, metadata=meta)
+
+
+@dataclass(slots=True)
+class Caller:
+    """Open connections, and what came of the calls over them."""
+
+    port: int
+    seconds: list[float] = field(default_factory=list)
+    statuses: dict[int, int] = field(default_factory=dict)
+    free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(
+        default_factory=asyncio.Queue
+    )
+
+    async def open(self) -> None:
+        for _ in range(_CONNECTIONS):
+            self.free.put_nowait(await asyncio.open_connection("127.0.0.1", self.port))
+
+    async def call(self, body: bytes, due: float) -> bytes:
+        pair = await self.free.get()
+        reader, writer = pair
+        writer.write(
+            b"POST /extender/preempt HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        writer.write(body)
+        await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        answer = await reader.readexactly(size)
+        self.seconds.append(time.monotonic() - due)
+        status = int(head.split(b" ", 2)[1])
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.free.put_nowait(pair)
+        return answer
+
+
+async def load(
+    port: int, offers: Offers, preemptors: list[Pod], *, rate: float, watch: Watched
+) -> Caller:
+    """Send a call for every preemptor at its instant."""
+    caller = Caller(port)
+    await caller.open()
+    begun = time.monotonic() + 0.1
+    tasks = []
+
+    async def one(number: int, preemptor: Pod, due: float) -> None:
+        offers.answered(await caller.call(offers.body(number, preemptor), due))
+
+    for number, preemptor in enumerate(preemptors):
+        due = begun + number / rate
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        tasks.append(asyncio.create_task(one(number, preemptor, due)))
+        if number == len(preemptors) // 10:
+            watch.first_mib = watch.resident_mib()
+    await asyncio.gather(*tasks)
+    return caller
+
+
+@dataclass(slots=True)
+class Watched:
+    """The process of the service, seen from outside."""
+
+    pid: int
+    first_mib: float = 0.0
+
+    def resident_mib(self) -> float:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def cpu_seconds(self) -> float:
+        parts = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(parts[11]) + int(parts[12])) / _TICKS
+
+
+def measure(
+    *, url: str, form: str, mode: str, rate: int, seconds: int, candidates: int, nodes: int
+) -> dict[str, Any]:
+    """Latencies in ms, CPU of a call in ms, resident memory in MiB, and how many calls are kept."""
+    from tests.support.serving import serve
+
+    calls = rate * seconds
+    objects = objects_of(nodes=nodes, calls=calls)
+    with Store.open(url) as store:
+        store.record.import_objects("default", objects, at_ms=1, source="benchmark")
+        store.record.create_environment("prod", "default", at_ms=1, actor="benchmark")
+        store.record.activate(
+            "prod",
+            rules=RuleSet.load("kube-1.36"),
+            reason="benchmark",
+            source="kube-1.36",
+            at_ms=1,
+            actor="benchmark",
+        )
+    pods = [obj for obj in objects if isinstance(obj, Pod)]
+    victims: dict[str, list[Pod]] = {}
+    for pod in sorted(pods, key=lambda p: p.spec.priority or 0):
+        if pod.spec.node_name:
+            victims.setdefault(pod.spec.node_name, []).append(pod)
+    offers = Offers(
+        form=form,
+        candidates=candidates,
+        nodes=[obj.metadata.name for obj in objects if isinstance(obj, Node)],
+        victims=victims,
+    )
+    waiting = [pod for pod in pods if not pod.spec.node_name]
+    with tempfile.TemporaryDirectory() as folder:
+        running = serve(url, Path(folder), "--extender-mode", mode)
+        try:
+            running.ready()
+            watch = Watched(running.process.pid)
+            cpu = watch.cpu_seconds()
+            port = int(running.url.rpartition(":")[2])
+            caller = asyncio.run(load(port, offers, waiting, rate=rate, watch=watch))
+            cpu = watch.cpu_seconds() - cpu
+            last = watch.resident_mib()
+        finally:
+            running.stop()
+        spooled = len(list((Path(folder) / "policy-spool").glob("*.call")))
+    with (
+        Store.open(url) as store,
+        store.sql(
+            "SELECT count(*), count(CASE WHEN failure <> '' THEN 1 END) FROM extender_calls",
+            trust_connection=True,
+        ) as found,
+    ):
+        ((kept, failed),) = found
+    taken = sorted(caller.seconds)
+    return {
+        "form": form,
+        "mode": mode,
+        "store": "postgres" if url.startswith("postgres") else "sqlite",
+        "calls": calls,
+        "body, kB": round(len(offers.body(0, waiting[0])) / 1000, 1),
+        "p50, ms": round(taken[len(taken) // 2] * 1000, 1),
+        "p99, ms": round(taken[len(taken) * 99 // 100] * 1000, 1),
+        "longest, ms": round(taken[-1] * 1000, 1),
+        "CPU of a call, ms": round(cpu * 1000 / calls, 2),
+        "statuses": caller.statuses,
+        "in the record": kept,
+        "answered by --on-failure": failed + spooled,
+        "MiB after a tenth": round(watch.first_mib),
+        "MiB at the end": round(last),
+    }
+
+
+def main() -> None:
+    from benchmarks import postgres as server
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=int, default=200, help="calls a second")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--candidates", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--form", choices=("full", "meta"), default="full")
+    parser.add_argument("--mode", choices=("shadow", "enforce"), default="enforce")
+    parser.add_argument("--postgres", action="store_true")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        if given.postgres:
+            url = stack.enter_context(server.database())
+        else:
+            url = stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
+        found = measure(
+            url=url,
+            form=given.form,
+            mode=given.mode,
+            rate=given.rate,
+            seconds=given.seconds,
+            candidates=given.candidates,
+            nodes=given.nodes,
+        )
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""`policy batch explain --why-not`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from policy.cli import output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.store import StoredSession
+
+
+def printed(db: str, id: int, *, job: str | None, node: str, form: str) -> int:
+    """Hold a recorded session again, and print what its attempts had against a node."""
+    import difflib
+
+    from policy.audit.inputs import Incomplete
+    from policy.audit.session_replay import SessionReplayer
+    from policy.batch.explaining import trial_in_words
+    from policy.batch.trials import trials
+    from policy.store import NotFound
+
+    with session.open_store(db) as store:
+        stored = store.read.session(id)
+        if job is not None:
+            require_job(stored, job)
+        try:
+            snapshot, rules = SessionReplayer(store).inputs_of(stored.row)
+        except Incomplete as exc:
+            output.say(f"session {id} cannot be held again: {exc}")
+            return Exit.ERROR
+    tasks = {step.task for step in stored.steps if step.task and job in (None, step.job)}
+    try:
+        found = trials(snapshot, rules, node=node, tasks=tasks)
+    except KeyError:
+        close = difflib.get_close_matches(node, snapshot.nodes.names, n=1)
+        count = output.number(len(snapshot.nodes.names), "node")
+        raise NotFound(
+            f"session {id} has no node `{node}`",
+            help=f"did you mean `{close[0]}`?" if close else f"it was held on {count}",
+        ) from None
+    if form == "table":
+        for trial in found:
+            for line in trial_in_words(trial):
+                output.line(line)
+    else:
+        output.document([trial.document() for trial in found], form)
+    if not found:
+        output.say("no action looked for a node: `policy batch explain` names the limit before it")
+    return Exit.OK
+
+
+def require_job(stored: StoredSession, job: str) -> None:
+    """Raises NotFound for a job that the session does not name."""
+    import difflib
+
+    from policy.store import NotFound
+
+    known: Sequence[str] = list(stored.document["queues"])
+    if job in known:
+        return
+    close = difflib.get_close_matches(job, known, n=1)
+    raise NotFound(
+        f"session {stored.row.id} names no job `{job}`",
+        help=f"did you mean `{close[0]}`?" if close else "without --job all of them are shown",
+    )

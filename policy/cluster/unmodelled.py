@@ -1,0 +1,38 @@
+"""Fields of Volcano's objects that are read and that no session acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from policy.cluster.objects import ClusterObject, PodGroup, Queue, key_of, kind_of
+from policy.text.words import number
+
+_NAMED = 3
+
+
+def unmodelled_fields(obj: ClusterObject) -> Iterator[str]:
+    """Names of the fields that are set, as manifests write them."""
+    if isinstance(obj, PodGroup):
+        if obj.spec.network_topology is not None:
+            yield "networkTopology"
+        if obj.spec.sub_group_policy:
+            yield "subGroupPolicy"
+    elif isinstance(obj, Queue) and obj.spec.dequeue_strategy == "fifo":
+        # Volcano declares the field and reads it nowhere; `traverse` is what it does.
+        yield "dequeueStrategy"
+
+
+def notices(objects: Iterable[ClusterObject]) -> list[str]:
+    """A sentence for each such field, with the objects that set it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for obj in objects:
+        for field in unmodelled_fields(obj):
+            found.setdefault((kind_of(obj), field), []).append(key_of(obj))
+    sentences = []
+    for (kind, field), keys in sorted(found.items()):
+        named = ", ".join(f"`{key}`" for key in sorted(keys)[:_NAMED])
+        more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+        sentences.append(
+            f"`{field}` of {number(len(keys), kind)} has no effect on sessions: {named}{more}"
+        )
+    return sentences

@@ -1,0 +1,242 @@
+"""Questions of schedulers, decided one after the other and recorded together.
+
+A commit costs as much as a decision or more. Questions that wait are decided in a row, each on the
+state that the one before leads to, and recorded in one transaction: all of them, or none. No answer
+is given before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from policy.cluster.digest import Change
+from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision
+from policy.preemption.decide import DecisionError, decide
+from policy.rules import RuleSet
+from policy.scheduling.effects import changes_of
+from policy.scheduling.state import Proposal, State, StateMoved, StateTracker
+from policy.server.extender.brought import brought
+from policy.server.extender.call import GivenUp
+from policy.server.extender.wire import BadRequest, PreemptRequest
+from policy.store import StaleRevision, Store
+from policy.store.journal import StoreJournal
+from policy.store.model import Cause, Origin, Recorded, ServedCall
+from policy.store.record.decisions import DecidedPod
+from policy.store.record.environments import RuleSetChanged
+
+ACTOR: Final = "extender"
+LARGEST: Final = 16
+"""Questions of a row: the first one waits for the decisions of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """A request that waits for a decision, and what is to become of that."""
+
+    request: PreemptRequest
+    caller: str  #: name of the token or certificate; "" where there are none
+    effective: bool  #: does the scheduler obey, so that the state changes?
+    #: the call with its answer; gets the decision and the pods taken over from the request
+    served: Callable[[Decision, tuple[str, ...]], ServedCall]
+    withdrawn: Callable[[], bool] = lambda: False  #: was it answered in another way?
+    #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
+    claim: Callable[[], None] = lambda: None
+    reopen: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A decision that is in the record."""
+
+    question: Question
+    decision: Decision
+    recorded: Recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A question that cannot be decided, whatever the state."""
+
+    question: Question
+    reason: BadRequest | DecisionError
+
+
+class Decider:
+    """Decides by the active rules of one environment, on the state of its cluster."""
+
+    def __init__(self, store: Store, environment: str, *, clock: Callable[[], int]) -> None:
+        """Loads the state. Raises StoreError. clock: milliseconds since 1970 UTC."""
+        self._store = store
+        self._environment = environment
+        self._clock = clock
+        self._cluster = store.read.environment(environment).cluster
+        self._journal = StoreJournal(
+            store,
+            self._cluster,
+            actor=ACTOR,
+            clock=clock,
+            environment=environment,
+            origin=Origin.EXTENDER,
+            cause=Cause.EXTENDER,
+        )
+        self._journal.active_rules()
+        self._tracker = StateTracker(self._journal, clock=clock)
+
+    @property
+    def state(self) -> State:
+        """The newest state that is known here."""
+        return self._tracker.state
+
+    def refresh(self) -> None:
+        """Take over what others changed. Raises StoreError."""
+        self._tracker.refresh()
+
+    def decide(
+        self, questions: Sequence[Question]
+    ) -> tuple[Sequence[Question], list[Answered | Refused]]:
+        """Decide and record the first questions, as many as go together: these, and the results.
+
+        Withdrawn ones have no result. Raises StoreError, Contended: then none is recorded.
+        """
+        row = _Row(questions[: _together(questions)])
+        self._take_over(row)
+        self._tracker.commit_in_row(
+            lambda state: self._proposed(row, state),
+            lambda made: self._record(row, made),
+            subject=f"the decision of `{row.questions[0].request.head.key}`",
+            more=lambda made: not row.rules_of(made).history_needs,
+        )
+        return row.questions, row.results()
+
+    def _take_over(self, row: _Row) -> None:
+        """Record the pods that the requests know better than the state does."""
+
+        def changes(snapshot: Snapshot) -> list[Change]:
+            found: dict[tuple[str, str], Change] = {}
+            for question in row.questions:
+                try:
+                    pods = brought(snapshot, question.request)
+                except BadRequest as exc:
+                    row.refused[question] = exc
+                    continue
+                row.taken[question] = tuple(key for _, key, _ in pods)
+                found |= {change[:2]: change for change in pods}
+            return list(found.values())
+
+        self._tracker.change(changes, source=ACTOR)
+
+    def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
+        """The decision of the next question of the row; None behind the last one."""
+        if not row.decided:
+            row.rules = self._journal.active_rules()
+        rules = row.rules
+        assert rules is not None  # an environment of a desk has active rules
+        while (question := row.following()) is not None:
+            now_ms = self._clock()
+            base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
+            request = question.request
+            try:
+                decision = decide(base.snapshot, rules, request.head.key, offer=request.offer)
+            except DecisionError as exc:
+                row.refused[question] = exc
+                continue
+            row.decided.append(question)
+            changes = changes_of(base.snapshot, decision) if question.effective else ()
+            return Proposal(state=base, result=decision, changes=changes)
+        return None
+
+    def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> list[Recorded]:
+        """Record the row as far as it was decided. Raises StateMoved: decide it again."""
+        rules = row.rules_of(made)
+        try:
+            recorded = self._store.record.decision_group(
+                self._cluster,
+                [
+                    DecidedPod(
+                        decision=proposal.result,
+                        changes=proposal.changes,
+                        at_ms=self._clock(),
+                        served=question.served(proposal.result, row.taken.get(question, ())),
+                    )
+                    for question, proposal in zip(row.decided, made, strict=True)
+                ],
+                expected_revision=made[0].state.revision,
+                rules=rules,
+                environment=self._environment,
+                actor=row.decided[0].caller or ACTOR,
+                candidates_kept=rules.audit_candidates,
+                origin=Origin.EXTENDER,
+                last=row.claim,
+            )
+        except (StaleRevision, RuleSetChanged, GivenUp) as exc:
+            row.restart()
+            raise StateMoved(str(exc)) from exc
+        except BaseException:
+            row.restart()
+            raise
+        row.answered = [
+            Answered(question=question, decision=proposal.result, recorded=one)
+            for question, proposal, one in zip(row.decided, made, recorded, strict=True)
+        ]
+        return recorded
+
+
+class _Row:
+    """Questions that are decided together, and how far that is."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self.questions = questions
+        self.rules: RuleSet | None = None
+        self.taken: dict[Question, tuple[str, ...]] = {}
+        self.refused: dict[Question, BadRequest | DecisionError] = {}
+        self.decided: list[Question] = []  #: in this attempt
+        self.answered: list[Answered] = []
+        self._next = 0
+
+    def following(self) -> Question | None:
+        while self._next < len(self.questions):
+            question = self.questions[self._next]
+            self._next += 1
+            if question not in self.refused and not question.withdrawn():
+                return question
+        return None
+
+    def rules_of(self, made: Sequence[Proposal[Decision]]) -> RuleSet:
+        rules = self.rules
+        # INVARIANT: one rule set decides a row; another one begins the row anew.
+        assert rules is not None
+        assert all(proposal.result.rule_set_digest == rules.digest for proposal in made)
+        return rules
+
+    def claim(self) -> None:
+        """Claim all that is decided. Raises GivenUp where one of it was answered meanwhile."""
+        for question in self.decided:
+            question.claim()
+
+    def restart(self) -> None:
+        """Nothing was written."""
+        for question in self.decided:
+            question.reopen()
+        self.decided, self._next = [], 0
+
+    def results(self) -> list[Answered | Refused]:
+        refused = [Refused(question=q, reason=reason) for q, reason in self.refused.items()]
+        return [*self.answered, *refused]
+
+
+def _together(questions: Sequence[Question]) -> int:
+    """How many of the first questions may be decided in a row.
+
+    Two about one pod go apart: the second scheduler may know what became of the first decision.
+    A ledger entry names one actor, so do the decisions of a transaction.
+    """
+    seen: set[str] = set()
+    for count, question in enumerate(questions):
+        key = question.request.head.key
+        if key in seen or question.caller != questions[0].caller or count == LARGEST:
+            return count
+        seen.add(key)
+    return len(questions)

@@ -1,0 +1,80 @@
+"""A real cluster followed beside the service: one process, one store, one page of metrics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from policy.live.connection import Connection, LiveError, place
+from policy.live.following import Follower, Occasion
+from policy.live.status import FollowerMetrics, health
+from policy.server.config import Follow
+from policy.store import Store, StoreError
+
+log = logging.getLogger("policy.server.follow")
+
+_CLOSING_SECONDS: Final = 5.0
+
+
+class ClusterFollower:
+    """A follower in a thread of its own; `close` writes what was heard by then."""
+
+    def __init__(
+        self,
+        store: Store,
+        wanted: Follow,
+        *,
+        clock: Callable[[], int],
+        registry: CollectorRegistry,
+    ) -> None:
+        """Raises LiveError where no cluster is found."""
+        at = place(
+            kubeconfig=wanted.kubeconfig, context=wanted.context, in_cluster=wanted.in_cluster
+        )
+        self._clock = clock
+        self._cluster = wanted.cluster or at.name
+        self._connection = Connection(at)
+        self._follower = Follower(
+            store,
+            self._cluster,
+            self._connection,
+            actor=wanted.actor,
+            clock=clock,
+            tell=self._told,
+        )
+        registry.register(FollowerMetrics(lambda: self._follower.figures, clock))
+        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+
+    def start(self) -> None:
+        log.info("following %s as cluster %s", self._connection.source, self._cluster)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._follower.stop()
+        self._thread.join(_CLOSING_SECONDS)
+        self._connection.close()
+
+    def health(self) -> tuple[int, bytes]:
+        """Status and JSON of an answer."""
+        return health(self._follower.figures, self._clock())
+
+    def _run(self) -> None:
+        try:
+            self._follower.run()
+        except (LiveError, StoreError) as exc:
+            # The service goes on; its health says what became of the follower.
+            self._follower.figures.synced = False
+            self._follower.figures.last_trouble = str(exc)
+            log.error("following %s has ended: %s", self._cluster, exc)
+
+    def _told(self, occasion: Occasion) -> None:
+        for row in occasion.observations:
+            log.info("observed preemption %d: %s", row.id, row.verdict)
+        if occasion.gap is not None:
+            log.warning("%s was not seen for a time: %s", occasion.gap.kind, occasion.gap.reason)
+        if occasion.trouble:
+            log.warning("%s", occasion.trouble)

@@ -1,0 +1,31 @@
+"""The operations of the API for people, from the document that programs read."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from policy.server.api import openapi
+from policy.server.api.table import OPERATIONS
+
+
+@cache
+def operations() -> list[dict[str, Any]]:
+    """Each with its method, path, parameters, the schema of its body, and its answers."""
+    return [
+        {
+            **told,
+            "id": told["operationId"],
+            "method": method.upper(),
+            "path": path,
+            "body": _body(told),
+        }
+        for path, methods in openapi.document(OPERATIONS)["paths"].items()
+        for method, told in methods.items()
+    ]
+
+
+def _body(told: dict[str, Any]) -> dict[str, Any] | None:
+    body = told.get("requestBody")
+    schema: dict[str, Any] | None = body["content"]["application/json"]["schema"] if body else None
+    return schema
