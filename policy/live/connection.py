@@ -126,6 +126,7 @@ class Connection:
             raise LiveError(f"{at.server}: {exc}") from exc
 
     def close(self) -> None:
+        """From any thread; requests are interrupted from then on."""
         self._client.close()
 
     def get(self, path: str, params: Mapping[str, str]) -> bytes:
@@ -134,6 +135,10 @@ class Connection:
             answer = self._client.get(path, params=dict(params))
         except (httpx2.HTTPError, OSError, ConfigError) as exc:
             raise Interrupted(f"{path}: {_named(exc)}") from exc
+        except RuntimeError as exc:
+            if not self._client.is_closed:
+                raise
+            raise Interrupted(f"{path}: the connection was closed") from exc
         if answer.status_code != 200:
             raise refusal(path, answer.status_code, answer.content)
         return bytes(answer.content)
@@ -163,6 +168,10 @@ class Connection:
                 yield _lines(path, answer)
         except (httpx2.HTTPError, httpx2.StreamError, OSError, ConfigError) as exc:
             raise Interrupted(f"{path}: {_named(exc)}") from exc
+        except RuntimeError as exc:
+            if not self._client.is_closed:
+                raise
+            raise Interrupted(f"{path}: the connection was closed") from exc
 
 
 def _lines(path: str, answer: httpx2.Response) -> Iterator[bytes]:
