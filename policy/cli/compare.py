@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import env, options, output, rule_files, session
+from policy.cli import env, options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -37,13 +37,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
 @env.env_option
 @options.db_option
 @options.cluster_option
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="Only decisions and cycles made for this time or later: ISO 8601, `yesterday 14:02`,"
-    " or `7d` before now.",
-)
+@period.since("Only decisions and cycles made for this time or later")
 @click.option(
     "--show",
     metavar="ID|group:ID",

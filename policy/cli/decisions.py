@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 ORIGINS: Final = ("decided", "extender", "simulated")
@@ -20,18 +20,8 @@ OUTCOMES: Final = (
 @click.command("decisions")
 @options.db_option
 @options.any_cluster_option
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="Made for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=options.instant,
-    help="Made for a time before this one.",
-)
+@period.since("Made for this time or later")
+@period.until("Made for a time before this one.")
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
 @click.option("--node", metavar="NAME", help="Placed or nominated there.")
 @click.option("--pod", metavar="NAMESPACE/NAME", help="For this pod, or with it as a victim.")

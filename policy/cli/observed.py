@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, rule_files, session
+from policy.cli import options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -54,18 +54,8 @@ _SUMS: Final = (
 @click.command("observed")
 @options.db_option
 @options.any_cluster_option
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="That happened at this time or later: ISO 8601, `yesterday 14:02`, or `7d`.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=options.instant,
-    help="That happened before this time.",
-)
+@period.since("That happened at this time or later")
+@period.until("That happened before this time.")
 @click.option("--namespace", metavar="NAME", help="Of the preemptor, or of a victim.")
 @click.option("--node", metavar="NAME", help="On this node.")
 @click.option("--preemptor", metavar="NAMESPACE/NAME", help="Made for this pod.")

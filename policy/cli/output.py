@@ -261,17 +261,27 @@ def _dumper() -> Any:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for (done, total) on a terminal, silence elsewhere; total 0 where it is unknown."""
+def progress(what: str) -> Iterator[Callable[..., None]]:
+    """A bar for (done, total) on a terminal, silence elsewhere; total 0 where it is unknown.
+
+    A third value are words in place of `what`, from then on.
+    """
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda done, total, words=what: None
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    parts = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    parts = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*parts, console=_console(sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+        yield lambda done, total, words=what: bar.update(
+            task, completed=done, total=total or None, description=words
+        )
 
 
 def on_terminal() -> bool:

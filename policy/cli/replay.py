@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policy.cli import options, session
+from policy.cli import options, period, session
 
 if TYPE_CHECKING:
     from policy.store import SessionRow, Store
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whose decisions `--since` and `--all` mean.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="All made for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-)
+@period.since("All made for this time or later")
 @click.option("--all", "everything", is_flag=True, help="All decisions of the cluster.")
 @options.jobs_option
 @options.output_option

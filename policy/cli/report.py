@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -52,18 +52,8 @@ _TEXT: Final = frozenset(
 
 def _range_options(function: _Function) -> _Function:
     """`--since`, `--until`, `--origin`"""
-    since = click.option(
-        "--since",
-        metavar="TIME",
-        callback=options.instant,
-        help="Decided for this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-    )
-    until = click.option(
-        "--until",
-        metavar="TIME",
-        callback=options.instant,
-        help="Decided for a time before this one.",
-    )
+    since = period.since("Decided for this time or later")
+    until = period.until("Decided for a time before this one.")
     origin = click.option(
         "--origin",
         type=click.Choice(("decided", "observed", "extender", "simulated")),

@@ -352,7 +352,7 @@ def _recorded(
             at_ms=session.clock_ms(),
             actor=session.actor(),
             kept_in="" if keep is None else _home(keep, result.rules, result.seed),
-        )
+        ).number
         output.say(f"simulation {number}: {result.rules}, seed {result.seed}")
         found.append(result)
     return found

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from policy.cli import options, output, session
+from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 _FORMS: Final = (*options.FORMATS, "parquet")
@@ -70,16 +70,8 @@ def _parameters(
 )
 @click.option("--list", "show_list", is_flag=True, help="List the saved queries.")
 @click.option("--text", is_flag=True, help="Print the SQL of a saved query instead of running it.")
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="Parameter `since`, in milliseconds since 1970: ISO 8601, `yesterday 14:02`,"
-    " or `7d` before now.",
-)
-@click.option(
-    "--until", metavar="TIME", callback=options.instant, help="Parameter `until`, likewise."
-)
+@period.since("Parameter `since`, in milliseconds since 1970")
+@period.until("Parameter `until`, likewise.")
 @click.option(
     "--cluster",
     metavar="NAME",

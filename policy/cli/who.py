@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from policy.cli import options, output, session
+from policy.cli import options, output, period, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ COLUMNS: Final = (
     show_default=True,
     help="How far from `--around`, before and after.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=options.instant,
-    help="Only evictions of this time or later: ISO 8601, `yesterday 14:02`, or `7d` before now.",
-)
+@period.since("Only evictions of this time or later")
 @options.db_option
 @options.any_cluster_option
 @options.newest_option

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -104,6 +104,10 @@ class Pools:
     def name(self, text: str) -> int:
         return self.names.intern(text, text)
 
+
+_T = TypeVar("_T")
+_KEPT: Final = 64
+"""Values that are kept with a table of nodes."""
 
 NOWHERE: Final = -1
 _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
@@ -406,6 +410,15 @@ class NodeTable:
             codes = np.array([ids.setdefault(of(n), len(ids)) for n in self.nodes], dtype=np.int64)
             found = self._memo[key] = Coded(codes=codes, values=tuple(ids))
         return cast("Coded", found)
+
+    def kept(self, key: Hashable, build: Callable[[], _T]) -> _T:
+        """What `build` makes of these nodes and the key alone; the first few keys are kept."""
+        found = self._memo.get(key)
+        if found is None:
+            found = build()
+            if len(self._memo) < _KEPT:
+                self._memo[key] = found
+        return cast("_T", found)
 
     def encoded_names(self) -> canonical.Fragment:
         """Canonical text of all names: every decision over all nodes holds it."""

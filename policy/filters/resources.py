@@ -56,22 +56,31 @@ class Resources(LinearFilter):
         self._known = self._columns >= 0
         request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)
         self.width = 1 + len(names)
+        unresolvable = parameters["aboveAllocatable"] == "unresolvable"
+        asked = ("room", tuple(self._columns.tolist()), tuple(request.tolist()), unresolvable)
+        # Pods that wait together mostly ask for one of a few amounts.
+        self._room, self._hopeless = snapshot.nodes.kept(
+            asked, lambda: self._room_of(request.tolist(), unresolvable=unresolvable)
+        )
+        self._reasons = (
+            text_of(TOO_MANY_PODS, incoming.messages),
+            *(f"Insufficient {name}" for name in names),
+        )
+
+    def _room_of(self, request: list[int], *, unresolvable: bool) -> tuple[Ints, Bools]:
+        """Load up to which each node takes the pod, (nodes, width); nodes too small for good."""
+        snapshot = self._snapshot
         # Room and load lie column by column in memory, and are read that way.
         room = np.zeros((self.width, len(snapshot.nodes)), dtype=np.int64)
         np.subtract(snapshot.nodes.allowed_pods, 1, out=room[0])
         if self._known.any():
             room[1:][self._known] = snapshot.allocatable.T[self._columns[self._known]]
         hopeless = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-        for position, wanted_here in enumerate(request.tolist(), start=1):
-            if parameters["aboveAllocatable"] == "unresolvable":
-                hopeless |= room[position] < wanted_here
-            room[position] -= wanted_here
-        self._room: Ints = room.T
-        self._hopeless: Bools = hopeless
-        self._reasons = (
-            text_of(TOO_MANY_PODS, incoming.messages),
-            *(f"Insufficient {name}" for name in names),
-        )
+        for position, wanted in enumerate(request, start=1):
+            if unresolvable:
+                hopeless |= room[position] < wanted
+            room[position] -= wanted
+        return room.T, hopeless
 
     def base(self) -> Ints:
         load = np.zeros((self.width, len(self._snapshot.nodes)), dtype=np.int64)

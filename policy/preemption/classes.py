@@ -3,7 +3,8 @@
 Pods of one workload differ in name, and the cluster differs by a few nodes from one decision to the
 next. So what the filters and the dry run found about a node is kept for the whole class and found
 again only where something happened on the node: `decide` asks for nodes, and those whose findings
-are missing are judged and dry-run by the ordinary functions, on these nodes alone. Sampling,
+are missing are judged and dry-run by the ordinary functions, on these nodes alone: all of them in
+one go, because a few nodes take as long as one. The walk over a sample is read off the findings;
 ranking, eligibility, effects and all texts are made for every pod anew.
 
 When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
@@ -15,7 +16,8 @@ importance that depends on the instant.
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
-are what makes the class. Every delta marks the nodes of the pods that it touches, before and after;
+are what makes the class. Every delta notes the nodes of the pods that it touches, before and after,
+and a class that is asked for again forgets those that were noted since it was asked for last;
 a delta that touches nodes, or other kinds than pods and budgets, drops all classes. Who is allowed
 and who violates is compared pod by pod with what the findings were made from, whatever rule or
 budget it came from.

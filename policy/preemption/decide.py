@@ -65,9 +65,8 @@ def decide(
     happen). `extenders` answers for the extenders that the rule set names: the network, or the
     record of a decision (`RecordedExtenders`); what they say is part of the decision. `offer`:
     the candidates that a scheduler found and lets choose from; then none are searched for, the
-    pod is not placed, and extenders are not queried.
-    record of a decision (`RecordedExtenders`); what they say is part of the decision. `by_class`
-    gives the same decision, sooner where equal pods were decided on this snapshot or before it.
+    pod is not placed, and extenders are not queried. `by_class` gives
+    the same decision, sooner where equal pods were decided on this snapshot or before it.
 
     A pod that cannot be decided (arithmetic that cannot be carried, an evaluation that fails) is
     a decision too, with outcome `error`: one such pod does not stop the others. Raises
@@ -142,7 +141,7 @@ def decide_by(
     except (AssertionError, MemoryError, NotRecorded):
         raise
     # Whatever is wrong with one pod, the next one is decided; the row says that this was not.
-    except Exception as exc:  # noqa: BLE001
+    except Exception as exc:  # noqa: BLE001  # the outermost frame of one pod's decision
         return _failed(question, f"cannot be decided: {cause_of(exc)}")
 
 

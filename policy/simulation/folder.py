@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policy.cluster import times
-from policy.cluster.objects import ClusterObject, Pod, key_of, kind_of
+from policy.cluster.objects import ClusterObject, Pod, PriorityClass, key_of, kind_of
 from policy.manifests import ManifestError, read, read_dicts, resolve
 from policy.simulation.durations import Known, tasks
 from policy.simulation.options import Durations
@@ -204,12 +204,12 @@ def _mapping(value: Mapping[str, Any], name: str, place: str) -> dict[str, Any]:
 def _new_objects(
     events: _Read, classes: Sequence[ClusterObject], path: Path
 ) -> tuple[list[Pod], list[tuple[int, ClusterObject]]]:
-    known = [c for c in classes if kind_of(c) == "PriorityClass"]
+    known = [c for c in classes if isinstance(c, PriorityClass)]
     try:
         read_pods = read_dicts(events.pods)
-        resolved = resolve(read_pods.objects, known_classes=known, places=read_pods.places)  # type: ignore[arg-type]
+        resolved = resolve(read_pods.objects, known_classes=known, places=read_pods.places)
         read_others = read_dicts(o["object"] for _, o in events.objects)
-        others = resolve(read_others.objects, known_classes=known, places=read_others.places)  # type: ignore[arg-type]
+        others = resolve(read_others.objects, known_classes=known, places=read_others.places)
     except ManifestError as exc:
         raise TraceError(f"{path}: {exc}") from exc
     if len(resolved) != len(events.pods) or len(others) != len(events.objects):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from policy.cluster import canonical
@@ -28,6 +28,14 @@ def document(result: Result) -> dict[str, Any]:
     return told
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A recorded simulation."""
+
+    number: int  #: of its row
+    result: Mapping[str, Any]  #: as it is recorded
+
+
 def keep(
     store: Store,
     into: str,
@@ -37,11 +45,12 @@ def keep(
     at_ms: int,
     actor: str,
     kept_in: str = "",
-) -> int:
-    """Record what a simulation came to; the number of its row.
+    tuning: Mapping[str, Any] | None = None,
+) -> Kept:
+    """Record what a simulation came to.
 
     into: name of the cluster under which it is kept. kept_in: that of the one that holds its
-    decisions.
+    decisions. tuning: the trial of a study that it is, kept with its options.
     """
     told = _exact(document(result))
     row = NewSimulation(
@@ -53,10 +62,11 @@ def keep(
         end_ms=result.end_ms,
         engine_version=result.engine_version,
         kept_in=kept_in,
-        options=told.pop("options"),
+        options=told.pop("options") | ({} if tuning is None else {"tuning": tuning}),
         result=told,
     )
-    return store.record.simulation(into, row, rules=rules, at_ms=at_ms, actor=actor)
+    number = store.record.simulation(into, row, rules=rules, at_ms=at_ms, actor=actor)
+    return Kept(number=number, result=told)
 
 
 def simulate_and_keep(

@@ -56,6 +56,10 @@ def whole_line(results: Sequence[Result]) -> dict[str, Any]:
     def mean(of: Callable[[Result], float]) -> float:
         return sum(of(result) for result in results) / len(results)
 
+    def used(resource: str) -> str:
+        share = mean(lambda r: r.timeline.used_mean.get(resource, 0.0))
+        return f"{resource} {100 * share:.1f} %"
+
     resources = sorted(results[0].timeline.used_mean)
     return {
         "rules": results[0].rules,
@@ -64,10 +68,7 @@ def whole_line(results: Sequence[Result]) -> dict[str, Any]:
         "broken": _count(mean(lambda r: r.nominations_broken)),
         "mean queue": f"{mean(lambda r: r.timeline.waiting_mean):.1f}",
         "longest queue": _count(mean(lambda r: r.timeline.waiting_highest)),
-        "used": ", ".join(
-            f"{name} {100 * mean(lambda r, name=name: r.timeline.used_mean.get(name, 0.0)):.1f} %"  # type: ignore[misc]
-            for name in resources
-        ),
+        "used": ", ".join(map(used, resources)),
     }
 
 

@@ -35,6 +35,7 @@ LOADED = COMMANDS | {
     "policy.cli.batch_compare",
     "policy.cli.batch_why_not",
     "policy.cli.options",
+    "policy.cli.period",
     "policy.cli.output",
     "policy.cli.proofs",
     "policy.cli.rule_files",

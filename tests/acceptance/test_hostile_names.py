@@ -34,6 +34,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--from-record", "--cluster", EVIL, "--rules", "kube-1.36"],
         [".", "--rules", "kube-1.36", "--nodes", EVIL, "--scheduler", EVIL, "-o", "html"],
     ],
+    "policy tune": [[EVIL], [".", "--write", EVIL]],
     "policy observed": [
         [],
         ["--cluster", EVIL],

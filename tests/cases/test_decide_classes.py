@@ -16,6 +16,7 @@ from policy.cluster.objects import (
 )
 from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
+from policy.preemption import classes
 from policy.preemption.classes import class_of
 from policy.preemption.context import Context
 from policy.preemption.decide import decide
@@ -236,6 +237,20 @@ def test_a_snapshot_before_keeps_its_findings() -> None:
     equal_to_the_full_path(other, "higher", "high")
     equal_to_the_full_path(one, "higher")
     equal_to_the_full_path(snapshot, "higher")
+
+
+@pytest.mark.parametrize("deltas", [1, 2, 3, 4])
+def test_a_class_that_waited_catches_up_or_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, deltas: int
+) -> None:
+    """What happened since it was asked for last is forgotten, also where that is not all noted."""
+    monkeypatch.setattr(classes, "_FOLLOWED_DELTAS", 3)
+    snapshot = cluster(waiting("higher"))
+    equal_to_the_full_path(snapshot, "high")
+    snapshot = snapshot.apply([("Pod", "default/low-1-0", None)])
+    for number in range(1, deltas):
+        snapshot = snapshot.apply(moved(f"new-{number}", "n2"))
+    equal_to_the_full_path(snapshot, "higher", "high")
 
 
 def test_pods_that_differ_have_different_classes() -> None:

@@ -111,6 +111,46 @@ def test_reclaim_leaves_a_queue_what_it_is_guaranteed(seed: int, tree: bool) -> 
 
 @many
 @given(seed=seeds)
+def test_reclaim_leaves_queues_alone_that_hold_what_they_deserve(seed: int) -> None:
+    """Under proportion a queue loses pods only while it holds more than it deserves.
+
+    Said of queues that are promised nothing themselves, whose sums only shrink.
+    """
+    chosen = rules("priority", "gang", "predicates", "proportion", actions="reclaim")
+    objects = cluster(Random(seed))
+    result = run_session(snapshot_of(objects), chosen)
+    done = list(usage(objects, result))
+    growing = {queue for step, queue, _, _ in done if step.operation is Operation.PIPELINE}
+    losing = {queue for step, queue, _, _ in done if step.operation is Operation.EVICT}
+    for name in losing - growing:
+        figures = result.open.queues[name]
+        held, deserved = figures.allocated.amounts(), figures.deserved.amounts()
+        assert not resources.less_equal(held, deserved)
+
+
+@many
+@given(seed=seeds)
+def test_what_is_held_at_the_end_is_held_by_jobs_that_reach_their_minimum(seed: int) -> None:
+    """A gang that falls short gives everything back: nothing is placed or promised between.
+
+    Pods that ask for nothing are left out: backfill places them one by one, outside statements.
+    So is preempt, which inside a job promises room task by task, whatever the job comes to.
+    """
+    actions = "enqueue, reclaim, allocate, backfill"
+    chosen = rules("priority", "gang", "predicates", "proportion", actions=actions)
+    objects = cluster(Random(seed))
+    result = run_session(snapshot_of(objects), chosen)
+    pods = {key_of(o): o for o in objects if isinstance(o, Pod)}
+    idle = {key for key, pod in pods.items() if resources.is_empty(resources.of_pod(pod))}
+    for key in (result.allocated.keys() | result.pipelined.keys()) - idle:
+        job = _job(pods[key])
+        reason = result.reasons[job]
+        waiting = sum(_job(pods[k]) == job and not pods[k].spec.node_name for k in idle)
+        assert reason.ready + reason.waiting + waiting >= reason.minimum
+
+
+@many
+@given(seed=seeds)
 def test_queues_that_are_closed_or_not_reclaimable_are_left_alone(seed: int) -> None:
     """A closed queue gets nothing; from one that is not reclaimable nothing is reclaimed."""
     chosen = rules("priority", "gang", "predicates", "proportion", actions=ALL)

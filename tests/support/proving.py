@@ -69,7 +69,7 @@ def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
 def _at(term: Term, world: World, row: dict[str, Any], history: Any) -> Any:
     pairs = [(constant, literal(row[name])) for name, constant in world.variables.items()]
     for reading in world.readings:
-        key = literal_text(z3.simplify(z3.substitute(reading.term, *pairs))) or ""
+        key = plain(z3.substitute(reading.term, *pairs))
         present, value = _read(reading.function, key, row, history)
         default = 0 if z3.is_int(reading.value) else ""
         pairs += [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from policy.rules.expressions.columns import (
     Evaluated,
     IntColumn,
     InternedColumn,
+    Scalar,
 )
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Failure, Program, split_failures
@@ -33,6 +34,9 @@ ORDER_KEY = frozenset(
     }
 )
 RANKING_KEY = frozenset({ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
+
+_ANSWERS: Final = 256
+"""Answers of one expression that are kept."""
 
 _PLACEHOLDER: dict[ValueType, Any] = {ValueType.BOOL: False, ValueType.STRING: ""}
 
@@ -56,6 +60,10 @@ class Expression:
     """Operations that may have no value, in the order of the text."""
     _evaluator: Evaluator = field(repr=False, compare=False)
     _program: Program = field(repr=False, compare=False)
+    _answers: dict[tuple[Any, ...], Evaluated] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """By the values of the variables: the same few questions come with every pod."""
 
     def __str__(self) -> str:
         return self.source
@@ -74,6 +82,32 @@ class Expression:
             column = columns.get(self.variables[0])
             if isinstance(column, IntColumn | BoolColumn):
                 return Evaluated(column.values)
+        asked = self._scalars(columns)
+        if asked is None:
+            return self._evaluate(columns)
+        found = self._answers.get(asked)
+        if found is None:
+            if len(self._answers) >= _ANSWERS:
+                self._answers.clear()
+            found = self._answers[asked] = self._evaluate(columns)
+        return found
+
+    def _scalars(self, columns: Columns) -> tuple[Any, ...] | None:
+        """The values of the variables, where all of them are the same for all rows.
+
+        None where some are not, or figures of the past are read.
+        """
+        if self.history_needs:
+            return None
+        values = []
+        for name in self.variables:
+            column = columns.get(name)
+            if not isinstance(column, Scalar) or isinstance(column.value, Mapping):
+                return None
+            values.append(column.value)
+        return tuple(values)
+
+    def _evaluate(self, columns: Columns) -> Evaluated:
         frame = Frame(columns)
         vec = self._evaluator(frame)
         if self.type is not ValueType.STRING:

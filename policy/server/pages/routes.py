@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from policy.cluster.objects import Pod
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
 from policy.server import views
@@ -223,13 +224,14 @@ class Pages:
         name = request.path_params["name"]
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
-        pods = []
+        pods: list[tuple[str, Pod]] = []
         for row in await in_thread(self._service.store.state.clusters):
             _, found = await in_thread(
                 views.state, self._service, row.name, "pods", revision=None, at_ms=None
             )
-            pods += [(row.name, p) for p in found if p.spec.node_name == name]  # type: ignore[union-attr]
-        pods.sort(key=lambda one: -(one[1].spec.priority or 0))  # type: ignore[union-attr]
+            here = (p for p in found if isinstance(p, Pod) and p.spec.node_name == name)
+            pods += [(row.name, pod) for pod in here]
+        pods.sort(key=lambda one: -(one[1].spec.priority or 0))
         return page(
             request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
         )

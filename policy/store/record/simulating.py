@@ -94,6 +94,18 @@ class SimulationRow:
     kept_in: str
 
 
+def simulation_documents(connection: Connection, cluster: str) -> list[tuple[str, str]]:
+    """Options and result of the simulations under a cluster's name, as JSON, the oldest first."""
+    c = SIMULATIONS.c
+    query = (
+        select(c.options, c.result)
+        .join(CLUSTERS, CLUSTERS.c.id == c.cluster_id)
+        .where(CLUSTERS.c.name == cluster)
+        .order_by(c.id)
+    )
+    return [(str(options), str(result)) for options, result in connection.execute(query)]
+
+
 def simulations(connection: Connection) -> list[SimulationRow]:
     """The recorded simulations, the newest first."""
     c = SIMULATIONS.c

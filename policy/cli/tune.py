@@ -1,0 +1,217 @@
+"""`policy tune`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policy.cli import options, output, session
+from policy.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from policy.parts import Workers
+    from policy.rules import RuleSet
+    from policy.simulation.run import Result
+    from policy.simulation.tuning.candidate import Space
+    from policy.simulation.tuning.outcome import Outcome
+    from policy.simulation.tuning.search import Keep
+    from policy.simulation.tuning.study import Place, Trial
+    from policy.store import Store
+
+
+class TuneMissing(Exception):
+    """The package that searches is not installed."""
+
+    help = "install it with `pip install 'preemption-policy[tune]'`"
+
+
+@click.command("tune")
+@click.argument("spec", type=click.Path(path_type=Path))
+@options.db_option
+@options.jobs_option
+@click.option(
+    "--choose",
+    metavar="TRIAL",
+    type=click.IntRange(0),
+    help="Choose this trial. Without it: one that is worse than the base in no figure where there "
+    "is any, and of these the one with the least sum of figures, each as a share of the base's.",
+)
+@click.option(
+    "--write",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the chosen rules to this file, and beside it, as FILE.cases.yaml, cases that show "
+    "how they differ from the base.",
+)
+@options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
+def command(
+    spec: Path, db: str, jobs: int, dask: str, choose: int | None, write: Path | None, form: str
+) -> int:
+    """Search for rules that do better than a base on traces.
+
+    SPEC names the base, what may vary (rule sets that are included or not, numbers in rules, the
+    order of ranking criteria), the traces, what should be small, and limits. Every trial is
+    simulated and recorded as rows of `simulations` under the study's name: after Ctrl-C the same
+    command goes on where it was. Printed are the trials that no other one beats, the one that is
+    chosen of them, and what it gains on traces that the search has not seen. The exit status is 1
+    where no trial keeps the limits. Needs the extra `tune`.
+
+    \b
+    Example:
+      policy tune examples/simulation/tuning.yaml
+      policy tune examples/simulation/tuning.yaml --write tuned.yaml
+      policy tune examples/simulation/tuning.yaml --output html > tuning.html
+    """
+    from importlib.util import find_spec
+
+    if find_spec("optuna") is None:
+        raise TuneMissing("`policy tune` needs the package `optuna`")
+    from policy.simulation.tuning import search, study
+    from policy.simulation.tuning.candidate import Space
+    from policy.simulation.tuning.outcome import Outcome
+    from policy.simulation.tuning.spec import read_study
+
+    workers = options.workers(jobs, dask)
+    if write is not None:
+        _require_new(write)
+    read = read_study(spec)
+    space = Space.of(read)
+    with session.open_store(db, write=True, create=True) as store:
+        trials = study.recorded(store, read, space.base)
+        keep = _keeping(store, space)
+        made = _searched(space, trials, keep, workers)
+        by_number = {trial.number: trial for trial in made}
+        if choose is not None and choose not in by_number:
+            raise options.Misused(f"there is no trial {choose}; the last one is {len(made) - 1}")
+        chosen = study.chosen(by_number, space) if choose is None else by_number[choose]
+        if chosen is not None and read.judging:
+            output.say("judging the chosen trial and the base on what the search has not seen")
+            judged = [by_number[number] for number in sorted({0, chosen.number})]
+            search.judge(space, judged, keep, workers)
+    outcome = Outcome(space=space, trials=made, chosen=chosen)
+    _show(outcome, form)
+    if chosen is None:
+        output.say("no trial keeps all limits", help="raise a limit, or let more vary")
+        return Exit.ERROR
+    if write is not None:
+        _write(outcome, chosen, write)
+    return Exit.OK
+
+
+def _keeping(store: Store, space: Space) -> Keep:
+    from policy.simulation.tuning import study
+
+    def keep(trial: Trial, place: Place, result: Result, rules: RuleSet) -> None:
+        study.record(
+            *(store, space.study, space.base, trial, place, result, rules),
+            at_ms=session.clock_ms(),
+            actor=session.actor(),
+        )
+
+    return keep
+
+
+def _searched(space: Space, trials: dict[int, Trial], keep: Keep, workers: Workers) -> list[Trial]:
+    """All trials; a line for each one that no earlier one beats."""
+    from policy.simulation.tuning.outcome import words
+    from policy.simulation.tuning.search import search
+    from policy.simulation.tuning.study import chosen
+
+    spec = space.study.spec
+    made: list[Trial] = []
+    best: Trial | None = None
+    with output.progress("tuning") as advance:
+        for trial in search(space, trials, keep, workers):
+            made.append(trial)
+            found = chosen({t.number: t for t in made}, space)
+            if found is not None and found is not best:
+                best = found
+                output.say(
+                    f"trial {found.number} is the best so far: {_figures(found, spec)};"
+                    f" {words(found.choice, space)}"
+                )
+            shown = "tuning" if best is None else f"best so far: trial {best.number}"
+            advance(len(made), spec.trials, shown)
+    return made
+
+
+def _figures(trial: Trial, spec: Any) -> str:
+    from policy.simulation.tuning.figures import shown
+
+    pairs = zip(spec.goals, trial.values(spec), strict=True)
+    return ", ".join(f"{goal.words} {shown(goal.figure, value)}" for goal, value in pairs)
+
+
+def _show(outcome: Outcome, form: str) -> None:
+    from policy.simulation.tuning.outcome import judged_lines, page, trial_line
+    from policy.simulation.tuning.study import plain
+
+    if form == "html":
+        output.data(page(outcome))
+        return
+    if form == "json":
+        told = {
+            "name": outcome.space.study.name,
+            "base": outcome.space.base.name,
+            "base_digest": outcome.space.base.digest,
+            "chosen": None if outcome.chosen is None else outcome.chosen.number,
+            "front": [trial.number for trial in outcome.front],
+            "trials": [plain(trial, outcome.spec) for trial in outcome.trials],
+        }
+        output.document(told, form)
+        return
+    lines = [trial_line(outcome, trial) for trial in (outcome.base, *outcome.front)]
+    for line, name in zip(lines, ["base", *[""] * (len(lines) - 1)], strict=True):
+        line["trial"] = f"{line['trial']} {name}".strip()
+    unique = list({line["trial"].split()[0]: line for line in reversed(lines)}.values())[::-1]
+    columns = tuple(lines[0])
+    output.print_table(unique, columns=columns, right=columns[1:-2])
+    if outcome.chosen is not None:
+        output.line()
+        output.line(f"chosen: trial {outcome.chosen.number}")
+    judged = judged_lines(outcome)
+    if judged:
+        output.line()
+        output.line("on what the search has not seen")
+        output.print_table(judged, columns=tuple(judged[0]), right=tuple(judged[0])[1:])
+
+
+def _require_new(file: Path) -> None:
+    """Before the search: it would be a pity to find out afterwards."""
+    if not file.parent.is_dir():
+        raise options.Misused(f"there is no folder `{file.parent}` for the rule file")
+    for found in (file, _beside(file)):
+        if found.exists():
+            raise options.Misused(
+                f"`{found}` is there already", help="remove it, or give `--write` another name"
+            )
+
+
+def _beside(file: Path) -> Path:
+    """Where `policy rules test` looks for the cases of a rule file."""
+    return file.with_name(f"{file.name.removesuffix('.yaml')}.cases.yaml")
+
+
+def _write(outcome: Outcome, chosen: Trial, file: Path) -> None:
+    from policy.simulation.tuning.cases import written
+    from policy.simulation.tuning.outcome import rule_file, rules_named
+
+    name = file.name.removesuffix(".yaml")
+    text = rule_file(outcome, chosen, name, file.parent)
+    study = outcome.space.study
+    cases = written(
+        study.training[0](0),
+        outcome.space.base,
+        rules_named(outcome, chosen, name),
+        options=study.spec.simulation.options(),
+    )
+    file.write_text(text, "utf-8")
+    output.say(f"wrote {file}")
+    if cases:
+        beside = _beside(file)
+        beside.write_text(cases, "utf-8")
+        output.say(f"wrote {beside}")
+    else:
+        output.say("no decision of the first trace differs from the base in a way a case can hold")

@@ -1,0 +1,255 @@
+"""Cases that show where chosen rules decide otherwise than the base: found by simulating it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from policy.cases.model import Case
+from policy.cases.reading import read_cases
+from policy.cases.running import snapshot_of
+from policy.cluster import times
+from policy.cluster.objects import Node, Pod, key_of
+from policy.cluster.snapshot import Snapshot
+from policy.decision.model import Decision, Outcome
+from policy.preemption.decide import decide
+from policy.preemption.tally import Tally
+from policy.rules import RulesError, RuleSet
+from policy.scheduling.cycle import Scheduler, Step
+from policy.scheduling.settle import VirtualClock
+from policy.scheduling.state import Transition
+from policy.simulation.options import Options
+from policy.simulation.run import Unrecorded, objects_at_start
+from policy.simulation.simulator import Simulator
+from policy.simulation.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A cluster in which a pod preempts under the base, and does otherwise under other rules."""
+
+    snapshot: Snapshot
+    base: Decision
+    other: Decision
+
+
+class _Watching(Simulator):
+    """A simulation that keeps the state on which each decision was made."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.seen: list[tuple[Snapshot, Decision]] = []
+        self._before: Snapshot | None = None
+        super().__init__(*args, **options)
+
+    def _followed(self, step: Transition) -> None:
+        self._before = step.before
+        super()._followed(step)
+
+    def _decided(self, step: Step) -> None:
+        if step.decision.outcome is Outcome.PREEMPT and self._before is not None:
+            self.seen.append((self._before, step.decision))
+        super()._decided(step)
+
+
+def written(trace: Trace, base: RuleSet, rules: RuleSet, *, options: Options, most: int = 3) -> str:
+    """The text of a file of cases that hold under `rules` and not under the base; "" for none."""
+    texts: list[str] = []
+    for situation in _situations(trace, base, rules, options):
+        text = _smallest(situation, base, rules)
+        if text is not None and text not in texts:
+            texts.append(text)
+        if len(texts) == most:
+            break
+    return "\n".join(texts)
+
+
+def _situations(
+    trace: Trace, base: RuleSet, rules: RuleSet, options: Options
+) -> Iterator[Situation]:
+    clock = VirtualClock(trace.start_ms)
+    scheduler = Scheduler(
+        Unrecorded(objects_at_start(trace)), base, clock=clock, seed=0, dry_run=True
+    )
+    simulator = _Watching(scheduler, base, clock, trace, options)
+    tally = Tally()
+    for _ in simulator:
+        for before, decision in simulator.seen:
+            now_ms = decision.now_ms
+            history = tally.added_to({}, rules.history_needs, now_ms=now_ms)
+            tally.note(decision)
+            snapshot = before.at(now_ms, history=history)
+            if snapshot.pod(decision.preemptor) is None:
+                continue
+            other = decide(snapshot, rules, decision.preemptor, seed=0)
+            if _differ(decision, other):
+                yield Situation(snapshot=snapshot, base=decision, other=other)
+        simulator.seen.clear()
+
+
+def _differ(one: Decision, other: Decision) -> bool:
+    return _taken(one) != _taken(other)
+
+
+def _taken(decision: Decision) -> tuple[str, str | None, frozenset[str]]:
+    gone = decision.victims if decision.outcome is Outcome.PREEMPT else ()
+    return decision.outcome, decision.node, frozenset(victim.pod for victim in gone)
+
+
+def _smallest(situation: Situation, base: RuleSet, rules: RuleSet) -> str | None:
+    """The case with as few nodes and pods as it takes; None where no case can hold it."""
+    snapshot = situation.snapshot
+    places = {situation.base.node, situation.other.node} - {None}
+    pods = {
+        key: pod
+        for _, key, pod in snapshot.in_order()
+        if pod.spec.node_name in places or key == situation.base.preemptor
+    }
+    nodes = {
+        key_of(node): node
+        for node in snapshot.objects()
+        if isinstance(node, Node) and key_of(node) in places
+    }
+    if _checked(situation, nodes, pods, base, rules) is None:
+        return None
+    for name in list(nodes):
+        fewer = {k: v for k, v in nodes.items() if k != name}
+        if _checked(situation, fewer, pods, base, rules) is not None:
+            nodes = fewer
+    for key in sorted(pods.keys() - {situation.base.preemptor}):
+        left = {k: v for k, v in pods.items() if k != key}
+        if _checked(situation, nodes, left, base, rules) is not None:
+            pods = left
+    return _checked(situation, nodes, pods, base, rules)
+
+
+def _checked(
+    situation: Situation,
+    nodes: Mapping[str, Node],
+    pods: Mapping[str, Pod],
+    base: RuleSet,
+    rules: RuleSet,
+) -> str | None:
+    """The text of the case where it is read back and the two rule sets differ on it."""
+    if any(pod.spec.node_name and pod.spec.node_name not in nodes for pod in pods.values()):
+        return None
+    told = _told(situation, nodes, pods)
+    try:
+        (case,) = read_cases(_text(told | {"want": {"node": None}}), "<case>")
+    except RulesError:
+        return None
+    before, after = (_decided(case, one) for one in (base, rules))
+    if not _differ(before, after):
+        return None
+    note = f"{_words(after)} under `{rules.name}`; {_words(before)} under `{base.name}`"
+    want: dict[str, Any] = {"node": after.node}
+    if after.outcome is Outcome.PREEMPT:
+        want["victims"] = sorted(_short(victim.pod) for victim in after.victims)
+    else:
+        want["outcome"] = str(after.outcome)
+    return _text({"note": note} | {k: v for k, v in told.items() if k != "note"} | {"want": want})
+
+
+def _decided(case: Case, rules: RuleSet) -> Decision:
+    return decide(snapshot_of(case, rules), rules, case.preemptor, seed=case.seed)
+
+
+def _words(decision: Decision) -> str:
+    if decision.outcome is Outcome.PREEMPT:
+        names = ", ".join(sorted(_short(victim.pod) for victim in decision.victims))
+        many = "are" if len(decision.victims) > 1 else "is"
+        return f"{names} on {decision.node} {many} evicted"
+    if decision.outcome is Outcome.BIND:
+        return f"{decision.node} has room"
+    return "no pod is evicted"
+
+
+# --- as text -------------------------------------------------------------------------------------
+
+
+def _told(
+    situation: Situation, nodes: Mapping[str, Node], pods: Mapping[str, Pod]
+) -> dict[str, Any]:
+    snapshot = situation.snapshot
+    now_ms = snapshot.now_ms
+    told: dict[str, Any] = {
+        "note": "a case",
+        "now": times.to_text(now_ms),
+        "nodes": {name: _node(node) for name, node in nodes.items()},
+        "pods": {_short(key): _pod(pod, now_ms) for key, pod in pods.items()},
+    }
+    budgets = {
+        _short(key_of(budget)): {
+            "selector": dict(budget.spec.selector.match_labels or {}),
+            "allowed": budget.status.disruptions_allowed,
+        }
+        for budget in snapshot.budgets
+        if budget.spec.selector is not None
+    }
+    if budgets:
+        told["pdbs"] = budgets
+    history = _history(snapshot)
+    return told | ({"history": history} if history else {})
+
+
+def _history(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    found = {}
+    for key, figures in (snapshot.history or {}).items():
+        name, _, window = key.partition("/")
+        told = {k: v for k, v in figures.items() if v}
+        if told:
+            found[f"{name}({window}s)" if window else name] = told
+    return found
+
+
+def _node(node: Node) -> dict[str, Any]:
+    allocatable = {k: str(v) for k, v in (node.status.allocatable or {}).items()}
+    own = {k: allocatable.pop(k) for k in ("cpu", "memory", "pods") if k in allocatable}
+    return own | ({"allocatable": allocatable} if allocatable else {})
+
+
+def _pod(pod: Pod, now_ms: int) -> dict[str, Any]:
+    requests: dict[str, str] = {}
+    for container in pod.spec.containers or ():
+        for name, amount in ((container.resources and container.resources.requests) or {}).items():
+            requests[name] = str(amount)
+    told: dict[str, Any] = {"priority": pod.spec.priority or 0}
+    told |= {k: requests.pop(k) for k in ("cpu", "memory") if k in requests}
+    if requests:
+        told["requests"] = requests
+    owners = [o for o in pod.metadata.owner_references or () if o.controller]
+    if owners:
+        told["owner"] = f"{owners[0].kind}/{owners[0].name}"
+    if pod.spec.node_name:
+        told["node"] = pod.spec.node_name
+        if pod.status.start_time:
+            seconds = (now_ms - times.parse(pod.status.start_time)) // 1000
+            told["started"] = f"{max(0, seconds)}s"
+        else:
+            told["started"] = "never"
+    if pod.metadata.deletion_timestamp:
+        told["terminating"] = "by-preemption"
+    return told
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("default/")
+
+
+def _text(told: Mapping[str, Any]) -> str:
+    """One item of a file of cases; objects one a line."""
+    lines = []
+    for name, value in told.items():
+        if name in ("nodes", "pods", "pdbs", "history") and value:
+            lines.append(f"{name}:")
+            lines += [f"  {_flow(key)}: {_flow(fields)}" for key, fields in value.items()]
+        else:
+            lines.append(f"{name}: {_flow(value)}")
+    return "- " + "\n  ".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,204 @@
+"""What a search came to: in words, as a rule file with its cases, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policy.audit.pages import environment
+from policy.rules import RuleSet
+from policy.simulation import charts
+from policy.simulation.tuning.candidate import Space
+from policy.simulation.tuning.figures import shown
+from policy.simulation.tuning.spec import Goal, Tuning, named
+from policy.simulation.tuning.study import JUDGING, TRAINING, Trial, front
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A search that has ended, and the trial that was chosen of it."""
+
+    space: Space
+    trials: Sequence[Trial]
+    chosen: Trial | None  #: None where no trial keeps the limits
+
+    @property
+    def spec(self) -> Tuning:
+        return self.space.study.spec
+
+    @property
+    def base(self) -> Trial:
+        return self.trials[0]
+
+    @property
+    def front(self) -> list[Trial]:
+        return front(self.trials, self.space)
+
+
+def words(choice: Mapping[str, Any], space: Space) -> str:
+    """`include cooldown, rest 5m`; `as the base` where nothing differs."""
+    numbers = {n.name: n for n in space.study.spec.vary.numbers}
+    found = [name for name, value in choice.items() if value is True]
+    found += [f"{n} {numbers[n].written(int(v))}" for n, v in choice.items() if n in numbers]
+    order = choice.get("ranking")
+    if order and order != space.orders[0]:
+        found.append(f"ranking {order}")
+    return ", ".join(found) or "as the base"
+
+
+def trial_line(outcome: Outcome, trial: Trial, part: str = TRAINING) -> dict[str, str]:
+    """A trial as a line of a table: its choice and figures."""
+    values = trial.values(outcome.spec, part)
+    return {
+        "trial": str(trial.number),
+        **{g.words: shown(g.figure, v) for g, v in zip(outcome.spec.goals, values, strict=True)},
+        "limits": ""
+        if not outcome.spec.limits
+        else ("kept" if trial.allowed(outcome.spec, part) else "passed"),
+        "choice": words(trial.choice, outcome.space),
+    }
+
+
+def judged_lines(outcome: Outcome) -> list[dict[str, str]]:
+    """Each figure of base and chosen, on what was searched and on what was held out."""
+    if outcome.chosen is None or not outcome.chosen.of(JUDGING):
+        return []
+    return [
+        _judged(outcome, outcome.chosen, number, goal)
+        for number, goal in enumerate(outcome.spec.goals)
+    ]
+
+
+def _judged(outcome: Outcome, chosen: Trial, number: int, goal: Goal) -> dict[str, str]:
+    line = {"figure": goal.words}
+    gains = []
+    for part in (TRAINING, JUDGING):
+        before = outcome.base.values(outcome.spec, part)[number]
+        after = chosen.values(outcome.spec, part)[number]
+        gains.append((before - after) / before if before else 0.0)
+        line[part] = f"{shown(goal.figure, before)} -> {shown(goal.figure, after)}"
+        line[f"{part} gain"] = f"{100 * gains[-1]:+.1f} %"
+    line["survives"] = f"{100 * gains[1] / gains[0]:.0f} % of it" if gains[0] > 0 else "no gain"
+    return line
+
+
+def beats_base(outcome: Outcome, part: str) -> bool:
+    """Is the chosen trial better than the base in every figure?"""
+    if outcome.chosen is None or not outcome.chosen.of(part):
+        return False
+    pairs = zip(
+        outcome.chosen.values(outcome.spec, part),
+        outcome.base.values(outcome.spec, part),
+        strict=True,
+    )
+    return all(after < before for after, before in pairs)
+
+
+# --- the rule file -------------------------------------------------------------------------------
+
+
+def rule_file(outcome: Outcome, trial: Trial, name: str, folder: Path) -> str:
+    """The text of a rule file in `folder` with the trial's rules, each with its `why`."""
+    space = outcome.space
+    gain = "; ".join(
+        f"{goal.words} {shown(goal.figure, before)} -> {shown(goal.figure, after)}"
+        for goal, before, after in zip(
+            outcome.spec.goals,
+            outcome.base.values(outcome.spec),
+            trial.values(outcome.spec),
+            strict=True,
+        )
+    )
+    why = (
+        f"trial {trial.number} of {len(outcome.trials)} in the tuning `{space.study.name}`: {gain}"
+    )
+    numbers = [n for n in outcome.spec.vary.numbers if n.name in trial.choice]
+    whys = {
+        n.rule: f"{n.written(int(trial.choice[n.name]))} in place of {n.text}; {why}"
+        for n in numbers
+        if n.rule is not None
+    }
+    file = space.file(
+        trial.choice,
+        name=name,
+        description=f"{space.base.name}, tuned: {words(trial.choice, space)}",
+        whys={**whys, "ranking": why},
+        folder=folder,
+    )
+    head = f"# Found by `policy tune`, {why}.\n"
+    return head + yaml.safe_dump(file, sort_keys=False, width=100, allow_unicode=True)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def page(outcome: Outcome) -> str:
+    """One page that needs nothing else: the front as pictures, the trials, the judgement."""
+    spec = outcome.spec
+    return (
+        environment("policy.simulation")
+        .get_template("tune.html")
+        .render(
+            name=outcome.space.study.name,
+            base=outcome.space.base.name,
+            digest=outcome.space.base.digest,
+            trials=len(outcome.trials),
+            goals=[goal.words for goal in spec.goals],
+            limits=[
+                f"{named(m.figure, m.priority)} at most {shown(m.figure, m.amount)}"
+                for m in spec.limits
+            ],
+            charts=_fronts(outcome),
+            names=_GROUPS,
+            colours=[charts.colour(i) for i in range(len(_GROUPS))],
+            front=[trial_line(outcome, trial) for trial in outcome.front],
+            chosen=None if outcome.chosen is None else trial_line(outcome, outcome.chosen),
+            judged=judged_lines(outcome),
+            all=[trial_line(outcome, trial) for trial in outcome.trials],
+            width=charts.WIDTH,
+            height=charts.HEIGHT,
+            left=charts.LEFT,
+        )
+    )
+
+
+_GROUPS = ("base", "trials", "chosen")
+
+
+def _fronts(outcome: Outcome) -> list[charts.Chart]:
+    """One picture for each pair of figures; what passes a limit is left out."""
+    spec = outcome.spec
+    fit = [trial for trial in outcome.trials if trial.allowed(spec)]
+    left = len(outcome.trials) - len(fit)
+    return [
+        _front(
+            outcome, fit, x, y, f"; {left} trials that pass a limit are left out" if left else ""
+        )
+        for x in range(len(spec.goals))
+        for y in range(x + 1, len(spec.goals))
+    ]
+
+
+def _front(outcome: Outcome, fit: Sequence[Trial], x: int, y: int, left: str) -> charts.Chart:
+    goals = outcome.spec.goals
+    points: dict[str, list[charts.Point]] = {name: [] for name in _GROUPS}
+    for trial in fit:
+        group = "base" if trial is outcome.base else "trials"
+        values = trial.values(outcome.spec)
+        points["chosen" if trial is outcome.chosen else group].append((values[x], values[y]))
+    return charts.front(
+        f"{goals[x].words} against {goals[y].words}",
+        list(points.items()),
+        shown=(lambda v: shown(goals[x].figure, v), lambda v: shown(goals[y].figure, v)),
+        note=f"{goals[x].words} (across) and {goals[y].words} (up), a point for each trial; less is"
+        f" better in both directions, and no trial beats those on the broken line{left}",
+    )
+
+
+def rules_named(outcome: Outcome, trial: Trial, name: str) -> RuleSet:
+    """The trial's rules under the name of the file that they go to."""
+    return outcome.space.rule_set(trial.choice, name)

@@ -1,0 +1,297 @@
+"""A tuning file: the base, what may vary, the traces, and what is better; see docs/tuning.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from policy.cluster import canonical
+from policy.cluster.objects import ClusterObject, key_of, kind_of
+from policy.rules.documents import parse
+from policy.rules.problems import RulesError
+from policy.rules.shape import Shape
+from policy.simulation.folder import read_trace
+from policy.simulation.many import Always
+from policy.simulation.options import Options, Restart
+from policy.simulation.trace import Trace, TraceError
+from policy.simulation.tuning.figures import FIGURES
+from policy.simulation.workload import Generated, Time, millis, read_workload
+from policy.text.problems import Problem
+from policy.text.system import explained
+
+_MOST_ORDERS: Final = 5
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Metadata(_Model):
+    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,60}[a-z0-9])?$")
+
+
+class Number(_Model):
+    """A number or a length of time that stands in a rule, or a setting of the rule set."""
+
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")
+    rule: str | None = None
+    text: str | None = None  #: how it stands in the rule's `when`
+    setting: Literal["victims.maxVictims"] | None = None
+    least: int | Time = Field(alias="from")
+    most: int | Time = Field(alias="to")
+    step: int | Time | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Number:
+        if (self.rule is None) == (self.setting is None) or (self.rule is None) != (
+            self.text is None
+        ):
+            raise ValueError("give `rule` and `text`, or `setting`")
+        kinds = {type(v) for v in (self.least, self.most, self.step) if v is not None}
+        if len(kinds) > 1:
+            raise ValueError("`from`, `to` and `step` are all numbers or all times")
+        if self.setting is not None and self.timed:
+            raise ValueError("a setting is a number, not a time")
+        if not 0 <= self.low < self.high or not 0 < self.stride <= self.high - self.low:
+            raise ValueError("`from` is below `to`, and `step` fits between them")
+        if self.timed and any(millis(str(v)) % 1000 for v in (self.least, self.most)):
+            raise ValueError("times are whole seconds")
+        return self
+
+    @property
+    def timed(self) -> bool:
+        return isinstance(self.least, str)
+
+    @property
+    def low(self) -> int:
+        """In seconds where it is a time."""
+        return _amount(self.least)
+
+    @property
+    def high(self) -> int:
+        return _amount(self.most)
+
+    @property
+    def stride(self) -> int:
+        return 1 if self.step is None else _amount(self.step)
+
+    def written(self, amount: int) -> str:
+        """As it stands in a rule: `600`, `15m`, `90s`."""
+        if not self.timed:
+            return str(amount)
+        size, unit = next(u for u in ((3600, "h"), (60, "m"), (1, "s")) if amount % u[0] == 0)
+        return f"{amount // size}{unit}"
+
+
+class Vary(_Model):
+    """What may differ from the base."""
+
+    include: list[str] = Field(default_factory=list)  #: rule sets, each of which is in or out
+    numbers: list[Number] = Field(default_factory=list)
+    ranking: list[str] = Field(default_factory=list, max_length=_MOST_ORDERS)
+    """Ids of criteria that may stand in any order at the places where they stand."""
+
+
+class Source(_Model):
+    """A trace folder, or a part of one, or a generated workload."""
+
+    trace: str | None = None
+    workload: str | None = None
+    nodes: str | None = None
+    start: Time = Field("0s", alias="from")
+    end: Time | None = Field(None, alias="until")
+
+    @model_validator(mode="after")
+    def _one(self) -> Source:
+        if (self.trace is None) == (self.workload is None):
+            raise ValueError("give one of `trace` and `workload`")
+        if self.workload is not None and (self.nodes or self.end or self.start != "0s"):
+            raise ValueError("`nodes`, `from` and `until` go with a trace")
+        if self.end is not None and millis(self.end) <= millis(self.start):
+            raise ValueError("`until` is later than `from`")
+        return self
+
+
+class Limit(_Model):
+    """What a figure may be at most."""
+
+    figure: str
+    priority: int | None = None  #: of pods of this priority or a higher one
+    most: int | Time
+
+    @property
+    def amount(self) -> int:
+        """Times in milliseconds, as the figures are."""
+        return millis(self.most) if isinstance(self.most, str) else self.most
+
+
+class Goal(_Model):
+    """A figure that is to be small."""
+
+    figure: str
+    priority: int | None = None
+
+    @property
+    def words(self) -> str:
+        return named(self.figure, self.priority)
+
+
+class Assumed(_Model):
+    """Options of the simulations, as `policy simulate` has them."""
+
+    restart: Literal["whole", "remaining"] = "whole"
+    come_back: Time = Field("0s", alias="comeBack")
+    cycle_time: Time = Field("5ms", alias="cycleTime")
+
+    def options(self) -> Options:
+        back = millis(self.come_back)
+        return Options(
+            restart=Restart(self.restart),
+            return_ms=back,
+            bare_return_ms=back,
+            cycle_ms=max(1, millis(self.cycle_time)),
+        )
+
+
+class Tuning(_Model):
+    """A whole tuning file."""
+
+    api_version: Literal["policy/v1"] = Field(alias="apiVersion")
+    kind: Literal["Tuning"]
+    metadata: Metadata
+    base: str
+    vary: Vary
+    training: list[Source] = Field(min_length=1)
+    judging: list[Source] = Field(default_factory=list)
+    seeds: int = Field(1, ge=1, le=100)
+    minimise: list[str | Goal] = Field(min_length=1, max_length=4)
+    limits: list[Limit] = Field(default_factory=list)
+    trials: int = Field(40, ge=1, le=100_000)
+    together: int = Field(4, ge=1, le=1000)
+    seed: int = 0
+    simulation: Assumed = Assumed.model_validate({})
+
+    @property
+    def goals(self) -> list[Goal]:
+        return [Goal(figure=g) if isinstance(g, str) else g for g in self.minimise]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A tuning file with everything that it names read."""
+
+    spec: Tuning
+    folder: Path  #: of the file; names of rule files and traces count from here
+    training: Sequence[Any]  #: functions from a seed to a trace
+    judging: Sequence[Any]
+
+    @property
+    def name(self) -> str:
+        return self.spec.metadata.name
+
+    def digest(self, base: str) -> str:
+        """Of everything that a trial depends on; base: digest of the base rule set.
+
+        How many trials there are is no part of it: a study can be gone on with.
+        """
+        told = self.spec.model_dump(mode="json", exclude={"trials", "judging"})
+        traces = [source(0).digest for source in self.training]
+        return canonical.digest([told, base, traces])
+
+
+def named(figure: str, priority: int | None) -> str:
+    """`wait p95, priority >= 1000`"""
+    return figure if priority is None else f"{figure}, priority >= {priority}"
+
+
+def read_study(path: str | Path) -> Study:
+    """Read a tuning file and its traces. Raises RulesError, TraceError with the place."""
+    path = Path(path)
+    try:
+        text = path.read_text("utf-8")
+    except OSError as exc:
+        raise TraceError(f"{path}: {explained(exc).message}") from exc
+    except UnicodeDecodeError as exc:
+        raise TraceError(f"{path}: not UTF-8 text") from exc
+    problems: list[Problem] = []
+    shape = Shape(
+        root=parse(text, str(path), problems),
+        model=Tuning,
+        words=lambda kind, path, found: None,  # the usual ones
+        missing={"training": "the traces to search on: `training: [{trace: FOLDER}]`"},
+        problems=problems,
+    )
+    spec = shape.validate()
+    if spec is None or problems:
+        raise RulesError(problems)
+    for figure in [one.figure for one in spec.goals] + [one.figure for one in spec.limits]:
+        if figure not in FIGURES:
+            raise TraceError(
+                f"{path}: unknown figure `{figure}`", help=f"one of {', '.join(FIGURES)}"
+            )
+    return Study(
+        spec=spec,
+        folder=path.parent,
+        training=[_source(s, path.parent) for s in spec.training],
+        judging=[_source(s, path.parent) for s in spec.judging],
+    )
+
+
+def _amount(value: int | str) -> int:
+    return value if isinstance(value, int) else millis(value) // 1000
+
+
+def _source(source: Source, folder: Path) -> Any:
+    if source.workload is not None:
+        return Generated(read_workload(folder / source.workload), ())
+    assert source.trace is not None  # checked by the model
+    nodes = None if source.nodes is None else folder / source.nodes
+    found = read_trace(folder / source.trace, cluster=nodes)
+    if source.start == "0s" and source.end is None:
+        return Always(found)
+    end = None if source.end is None else millis(source.end)
+    return Always(part(found, millis(source.start), end))
+
+
+def part(trace: Trace, start_ms: int, end_ms: int | None) -> Trace:
+    """The trace between two instants after its start, as a trace of its own.
+
+    Pods that came before are left out, unless the part begins where the trace does.
+    """
+    first = trace.start_ms + start_ms
+    last = trace.end_ms if end_ms is None else min(trace.end_ms, trace.start_ms + end_ms)
+    if first >= last:
+        raise TraceError(f"{trace.name}: the trace ends before that part of it begins")
+    if start_ms == 0:
+        return _replaced(trace, trace.objects, trace.tasks, first, last)
+    objects = {_key(o): o for o in trace.objects}
+    for event in trace.events:
+        if event.at_ms < first:
+            kind, key, obj = event.change
+            objects.pop((kind, key), None)
+            if obj is not None:
+                objects[kind, key] = obj
+    tasks = [t for t in trace.tasks if t.arrives_ms >= first]
+    return _replaced(trace, list(objects.values()), tasks, first, last)
+
+
+def _replaced(trace: Trace, objects: Any, tasks: Any, first: int, last: int) -> Trace:
+    left = len(trace.tasks) - len(tasks)
+    said = f"{left} pods that came before this part of the trace are left out"
+    return replace(
+        trace,
+        start_ms=first,
+        end_ms=last,
+        objects=objects,
+        tasks=[t for t in tasks if t.arrives_ms < last],
+        events=[e for e in trace.events if first <= e.at_ms < last],
+        notes=[*trace.notes, *([said] if left else [])],
+    )
+
+
+def _key(obj: ClusterObject) -> tuple[str, str]:
+    return kind_of(obj), key_of(obj)
