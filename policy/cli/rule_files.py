@@ -76,7 +76,7 @@ def rules_of_any_kind(source: str, *, db: str | None = None) -> RuleSet | BatchR
 
         batch = json.loads(_stored(source, None, db)).get("kind") == BATCH_RULES
     else:
-        batch = is_of_kind(source, BATCH_RULES)
+        batch = is_of_kind(source, BATCH_RULES, within=within())
     return batch_rules(source, db=db) if batch else rule_set(source, db=db)
 
 

@@ -1,4 +1,4 @@
-"""Fields of Volcano's objects that are read and that no session acts on."""
+"""Fields and annotations of Volcano's objects that are read and that no session acts on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from policy.cluster.objects import ClusterObject, PodGroup, Queue, key_of, kind_
 from policy.text.words import number
 
 _NAMED = 3
+_NODE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"
 
 
 def unmodelled_fields(obj: ClusterObject) -> Iterator[str]:
-    """Names of the fields that are set, as manifests write them."""
+    """Names of the fields and annotations that are set, as manifests write them."""
+    if isinstance(obj, PodGroup | Queue) and _NODE_GROUP_LIMITS in (obj.metadata.annotations or {}):
+        yield _NODE_GROUP_LIMITS
     if isinstance(obj, PodGroup):
         if obj.spec.network_topology is not None:
             yield "networkTopology"

@@ -35,6 +35,7 @@ ENVIRONMENTS: Final = "environments"
 """Folder of the shipped overlays for environments, and the first part of their names."""
 
 _KIND: Final = re.compile(r"^kind: *([A-Za-z]+)", re.MULTILINE)
+_CONFIGURATION: Final = re.compile(r"^\s*[\"']?(actions|tiers)[\"']?\s*:", re.MULTILINE)
 _LOOKS_LIKE_RULES: Final = re.compile(
     r"""^\s*["']?(apiVersion|kind|metadata|spec|extends|actions|tiers|cases)["']?\s*:""",
     re.MULTILINE,
@@ -164,7 +165,10 @@ def open_beside(file: RuleFile, named: Leaf, word: str) -> RuleFile:
 
 
 def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> bool:
-    """Is a shipped name or a file of that kind? What cannot be read is of none."""
+    """Is a shipped name or a file of that kind? What cannot be read is of none.
+
+    The configuration that a batch scheduler has of its own is of BATCH_RULES, also in a ConfigMap.
+    """
     if isinstance(source, str) and (source in shipped() or not is_path(source)):
         return source in _of_kind(kind)
     try:
@@ -172,7 +176,9 @@ def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> 
     except RulesError:
         return False
     found = _KIND.search(text)
-    return found is not None and found[1] == kind
+    if found is None or found[1] == "ConfigMap":
+        return kind == BATCH_RULES and _CONFIGURATION.search(text) is not None
+    return found[1] == kind
 
 
 def file_of(source: str) -> str:

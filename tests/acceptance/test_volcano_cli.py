@@ -29,13 +29,24 @@ items:
 FIFO = """\
 - apiVersion: scheduling.volcano.sh/v1beta1
   kind: Queue
-  metadata: {name: line}
+  metadata:
+    name: line
+    annotations: {volcano.sh/nodegroup-resource-limits: "{}"}
   spec: {dequeueStrategy: fifo}
 """
 
 LARGER = """\
 {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: research},
  spec: {weight: 1, capability: {cpu: "8"}}, status: {state: Open}}
+"""
+
+TDM = """\
+actions: "allocate"
+tiers:
+- plugins:
+  - name: tdm
+    arguments: {tdm.revocable-zone.rz1: "10:00-21:00", tdm.evict.period: 1m}
+  - name: gang
 """
 
 EXTENDED = """\
@@ -93,7 +104,19 @@ def test_import_names_what_no_session_acts_on(
     assert [line for line in done.err.splitlines() if "no effect" in line] == [
         "`networkTopology` of 1 PodGroup has no effect on sessions: `ml/small`",
         "`dequeueStrategy` of 1 Queue has no effect on sessions: `line`",
+        "`volcano.sh/nodegroup-resource-limits` of 1 Queue has no effect on sessions: `line`",
     ]
+
+
+def test_a_configuration_of_its_own_is_linted_and_compared(policy: Policy, tmp_path: Path) -> None:
+    """What Volcano itself reads needs no heading of ours; what is not modelled is named."""
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text(TDM)
+    linted = policy("rules", "lint", file, "-o", "json")
+    assert [row["finding"] for row in json.loads(linted.out)] == ["no-division", "not-modelled"]
+    assert "argument `tdm.evict.period` of Volcano is left out" in linted.err
+    compared = policy("rules", "diff", "volcano", file)
+    assert "`actions`: enqueue, allocate, backfill before, now allocate" in compared.out
 
 
 def test_other_rules_and_other_objects_are_tried_without_a_trace(

@@ -97,6 +97,7 @@ NOT_MODELLED_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "predicate.GPUNumberEnable": "shared devices",
         "sra": "affinity to scarce resources",
         "proportional": "proportions of resources kept free",
+        "tdm.evict.period": "evicting at intervals: every session evicts",
         "max-queue-overcommit-factor": "overcommitting by queue",
     }
 )

@@ -34,7 +34,7 @@ _MAX_UNAVAILABLE: Final = "volcano.sh/jdb-max-unavailable"
 class Tdm(Plugin):
     name = "tdm"
     doc = "Opens revocable nodes at their hours; evicts preemptable tasks from them afterwards."
-    arguments: ClassVar = {f"{_ZONE}*": str, "tdm.evict.period": str}
+    arguments: ClassVar = {f"{_ZONE}*": str}
 
     def __init__(self, arguments: Arguments) -> None:
         self._hours = {
