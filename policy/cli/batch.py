@@ -83,8 +83,9 @@ def run(
 
     clock = session.deciding_at(now)
     totals: Counter[str] = Counter()
+    given = env.batch_given(environment, rules, db=db)
     with session.open_store(db, write=not dry_run) as store:
-        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, rules=rules)
+        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, given=given)
         batch_compare.require_division(chosen.rules, anyway=anyway)
         journal = StoreJournal(
             store,

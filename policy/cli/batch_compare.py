@@ -90,8 +90,9 @@ def compare(id: int, rules: str, environment: str, db: str, anyway: bool, form: 
 
     if not (rules or environment):
         raise options.Misused("give the other rules with `--rules` or `--env`")
+    given = env.batch_given(environment, rules, db=db)
     with session.open_store(db) as store:
-        chosen = env.chosen_batch(store, environment=environment, cluster="", rules=rules)
+        chosen = env.chosen_batch(store, environment=environment, cluster="", given=given)
         other = chosen.rules
         require_division(other, anyway=anyway)
         row = store.read.session(id).row
@@ -155,13 +156,14 @@ def what_if(
 
     if not files and not nodes:
         raise options.Misused("nothing is supposed", help="give `--file` or `--remove-node`")
-    given = options.millis(now)
+    now_ms = options.millis(now)
+    given = env.batch_given(environment, rules, db=db)
     with session.open_store(db) as store:
-        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, rules=rules)
+        chosen = env.chosen_batch(store, environment=environment, cluster=cluster, given=given)
         found = chosen.rules
         require_division(found, anyway=anyway)
         state = store.state.load(chosen.cluster)
-    snapshot = _snapshot_of(state, session.clock_ms() if given is None else given)
+    snapshot = _snapshot_of(state, session.clock_ms() if now_ms is None else now_ms)
     supposed = suppose(snapshot, Supposition(removed_nodes=nodes)).snapshot
     if files:
         supposed = with_objects(supposed, read(files, stdin=session.standard_input()).objects)

@@ -70,20 +70,26 @@ def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chose
     return Chosen(cluster=of, rules=RuleSet.from_canonical(text), environment=environment)
 
 
-def chosen_batch(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen[BatchRules]:
+def batch_given(environment: str, rules: str, *, db: str) -> BatchRules | None:
+    """What `--rules` names, read before a database is opened; None where `--env` picks."""
+    return None if environment else rule_files.batch_rules(rules, db=db)
+
+
+def chosen_batch(
+    store: Store, *, environment: str, cluster: str, given: BatchRules | None
+) -> Chosen[BatchRules]:
     """The cluster and the rules to hold sessions with. Raises RulesError, StoreError, UsageError.
 
     What a configuration asks for in vain is said.
     """
     from policy.batch.rules import BatchRules
 
-    if environment:
+    if given is None:
         of, text = _active(store, environment, batch=True)
         return Chosen(cluster=of, rules=BatchRules.from_canonical(text), environment=environment)
-    found = rule_files.batch_rules(rules, store=store)
-    for notice in found.notices:
+    for notice in given.notices:
         output.block(str(notice), err=True)
-    return Chosen(cluster=cluster, rules=found, environment="")
+    return Chosen(cluster=cluster, rules=given, environment="")
 
 
 def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:

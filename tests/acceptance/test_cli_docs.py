@@ -178,15 +178,16 @@ def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_service_serves(workplace: Path, databases: Path) -> None:
-    """Each line of the example starts a service that answers, and ends well by SIGTERM."""
+    """Each line of the example starts a service that runs, and ends well by SIGTERM."""
     shutil.copy(databases / "decided.db", workplace / "policy.db")
     made = [
         'policy env create prod; policy env activate prod environments/prod --reason "first rules"',
         *(
-            f"{line} --port 0 2>log & pid=$!\n"
-            "until grep -q 'running on' log; do kill -0 $pid; sleep 0.1; done\n"
+            f"rm -f log; {line} --port 0 2>log & pid=$!\n"
+            "until grep -qs 'running on' log; do kill -0 $pid; sleep 0.1; done\n"
             "kill $pid; wait $pid"
             for line in docs.examples(COMMANDS["policy serve"])
+            if "--follow" not in line  # needs an API server: test_follow_process
         ),
     ]
     done = shell(workplace, "\n".join(made))

@@ -51,8 +51,8 @@ def test_a_number_stands_in_its_rule_and_in_its_reason() -> None:
     number = {"name": "rest", "rule": "cooldown", "text": "15m", "from": "5m", "to": "2h"}
     space = a_space(include=["cooldown"], numbers=[number])
     rules = space.rule_set({"include cooldown": True, "rest": 5400}, "t")
-    (found,) = [r for r in rules.victims.eligible if r.id == "cooldown"]
-    shipped = next(r for r in RuleSet.load("cooldown").victims.eligible if r.id == "cooldown")
+    (found,) = [r for r in rules.victims.forbid if r.id == "cooldown"]
+    shipped = next(r for r in RuleSet.load("cooldown").victims.forbid if r.id == "cooldown")
     assert found.when is not None
     assert shipped.when is not None
     assert found.when.source == shipped.when.source.replace("15m", "90m")

@@ -15,7 +15,6 @@ from policy.store.model import SchedulerRow
 from policy.store.record import rule_sets
 from policy.store.record.environments import environment
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
-from policy.store.state.loading import cluster_id
 from policy.store.state.versions import Head, lock_head
 from policy.store.tables import CLUSTERS, ENVIRONMENTS, RULE_SETS, SCHEDULERS
 
@@ -125,7 +124,7 @@ def scheduler_rules(connection: Connection, cluster: str) -> Mapping[str, Schedu
     Of several environments of a cluster the one that said it last counts.
     """
     newest: dict[str, SchedulerRow] = {}
-    for row in _rows(connection, ENVIRONMENTS.c.cluster_id == cluster_id(connection, cluster)):
+    for row in _rows(connection, CLUSTERS.c.name == cluster):
         newest[row.profile] = row
     return {profile: row for profile, row in newest.items() if row.rule_set_digest}
 

@@ -8,6 +8,7 @@ WITH made AS (
     WHERE d.cluster_id = c.id AND d.outcome = 'preempt' AND NOT d.hypothetical
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = d.id AND x.position = -1)
+          AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
           AND +d.now_ms >= :since AND +d.now_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR d.preemptor_namespace = :namespace)

@@ -11,6 +11,7 @@ FROM (
           AND f.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = f.decision_id AND x.position = f.position)
+          AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
           AND f.now_ms >= :since AND f.now_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR f.namespace = :namespace)
