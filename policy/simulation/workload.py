@@ -20,13 +20,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from policy.cluster.objects import ClusterObject, OwnerReference, Pod
 from policy.manifests import ManifestError, from_dicts
-from policy.rules.documents import parse
-from policy.rules.problems import RulesError
-from policy.rules.shape import Shape
+from policy.simulation.files import read_model
 from policy.simulation.folder import EPOCH_MS
 from policy.simulation.trace import Task, Trace, TraceError
-from policy.text.problems import Problem
-from policy.text.system import explained
 
 _TIME: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -227,23 +223,8 @@ class Generated:
 
 def read_workload(path: str | Path) -> Workload:
     """Read a workload file. Raises RulesError with every problem and its place."""
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as exc:
-        raise TraceError(f"{path}: {explained(exc).message}") from exc
-    except UnicodeDecodeError as exc:
-        raise TraceError(f"{path}: not UTF-8 text") from exc
-    problems: list[Problem] = []
-    shape = Shape(
-        root=parse(text, str(path), problems),
-        model=Workload,
-        words=lambda kind, path, found: None,  # the usual ones
-        missing={"length": "how much time passes, such as `length: 7d`"},
-        problems=problems,
-    )
-    found = shape.validate()
-    if found is None or problems:
-        raise RulesError(problems)
+    missing = {"length": "how much time passes, such as `length: 7d`"}
+    found = read_model(path, Workload, missing=missing)
     names = [pods.name for pods in found.pods] + [nodes.name for nodes in found.nodes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -11,17 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.cluster import canonical
 from policy.cluster.objects import ClusterObject, key_of, kind_of
-from policy.rules.documents import parse
-from policy.rules.problems import RulesError
-from policy.rules.shape import Shape
+from policy.simulation.files import read_model
 from policy.simulation.folder import read_trace
 from policy.simulation.many import Always
 from policy.simulation.options import Options, Restart
 from policy.simulation.trace import Trace, TraceError
 from policy.simulation.tuning.figures import FIGURES
 from policy.simulation.workload import Generated, Time, millis, read_workload
-from policy.text.problems import Problem
-from policy.text.system import explained
 
 _MOST_ORDERS: Final = 5
 
@@ -211,23 +207,8 @@ def named(figure: str, priority: int | None) -> str:
 def read_study(path: str | Path) -> Study:
     """Read a tuning file and its traces. Raises RulesError, TraceError with the place."""
     path = Path(path)
-    try:
-        text = path.read_text("utf-8")
-    except OSError as exc:
-        raise TraceError(f"{path}: {explained(exc).message}") from exc
-    except UnicodeDecodeError as exc:
-        raise TraceError(f"{path}: not UTF-8 text") from exc
-    problems: list[Problem] = []
-    shape = Shape(
-        root=parse(text, str(path), problems),
-        model=Tuning,
-        words=lambda kind, path, found: None,  # the usual ones
-        missing={"training": "the traces to search on: `training: [{trace: FOLDER}]`"},
-        problems=problems,
-    )
-    spec = shape.validate()
-    if spec is None or problems:
-        raise RulesError(problems)
+    missing = {"training": "the traces to search on: `training: [{trace: FOLDER}]`"}
+    spec = read_model(path, Tuning, missing=missing)
     for figure in [one.figure for one in spec.goals] + [one.figure for one in spec.limits]:
         if figure not in FIGURES:
             raise TraceError(
