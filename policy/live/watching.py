@@ -212,7 +212,7 @@ class KindWatcher:
             claims.append(claim)
 
     def _read(self, raw: msgspec.Raw) -> tuple[ClusterObject | None, Claim | None]:
-        """The object, or what an event says; what cannot be read is told and left out."""
+        """The object, or what an event says; what cannot be read is reported and left out."""
         try:
             if self._decode is None:
                 return None, claim_of(msgspec.json.decode(raw))

@@ -92,9 +92,11 @@ class Pool:
 
     def _receive(self) -> None:
         """Wait until a process has done its part, failed, or is gone."""
-        busy = {worker.pipe: worker for worker in self._workers if worker.number >= 0}
-        for ready in wait(list(busy)):
-            worker = busy[ready]  # type: ignore[index]  # `wait` gives back the pipes that it got
+        busy = [worker for worker in self._workers if worker.number >= 0]
+        ready = wait([worker.pipe for worker in busy])
+        for worker in busy:
+            if worker.pipe not in ready:
+                continue
             try:
                 kind, content = worker.pipe.recv()
             except (EOFError, ConnectionResetError):

@@ -152,7 +152,7 @@ OWN_TESTS = ("policy db reader", "policy follow", "policy serve")
 
 
 def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:
-    """What follows a real cluster is typed in where there is one, and ends when it is told to."""
+    """What follows a real cluster is typed in where there is one, and ends with SIGTERM."""
     with serving(initial("single")) as server:
         config = json.loads(Path(kubeconfig(tmp_path, server.url)).read_text())
         config["contexts"][0]["name"] = "prod"

@@ -85,7 +85,7 @@ BROKEN = {
 def test_nothing_is_lost_and_nothing_is_there_twice(
     how: str, database_url: str, tmp_path: Path
 ) -> None:
-    """However connections break, and in whatever order the kinds are told."""
+    """However connections break, and in whatever order the kinds arrive."""
     name = "wave-kubelet"
     with (
         serving(initial(name), BROKEN[how]) as server,

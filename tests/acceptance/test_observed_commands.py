@@ -93,7 +93,7 @@ def test_an_unknown_one(imported: Policy) -> None:
 
 
 def test_other_rules_are_set_against_it(imported: Policy, tmp_path: Path) -> None:
-    """Rules that let nobody preempt would have spared every pod."""
+    """Rules that let no pod preempt would have spared every pod."""
     rules = tmp_path / "never.yaml"
     rules.write_text(
         "apiVersion: policy/v1\nkind: PreemptionRules\nmetadata: {name: never}\n"

@@ -118,7 +118,7 @@ class ApiServer:
             self._changed.notify_all()
 
     def bookmark(self) -> None:
-        """Every open watch is told how far it has come."""
+        """A bookmark for every open watch: how far it has come."""
         with self._changed:
             for kind in PATHS:
                 item = {"kind": kind, "metadata": {"resourceVersion": str(self.resource_version)}}
