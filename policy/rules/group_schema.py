@@ -58,7 +58,9 @@ class UnitBudgetsModel(Model):
         description="stop-at-first: a violated budget ends the counting of its unit; decrement: "
         "every budget of every pod is counted; static: none is used up",
     )
-    disruptedPods: Literal["skip", "count"] = "skip"
+    disruptedPods: Literal["skip", "count"] = Field(
+        "skip", description="pods in a budget's `disruptedPods` use up nothing, or a disruption"
+    )
 
 
 class UnitVictimsModel(Model):

@@ -239,7 +239,7 @@ def test_the_pod_is_placed_once_its_victims_are_gone(cluster: Snapshot) -> None:
 def test_the_order_of_objects_changes_nothing(cluster: Snapshot, order: Any) -> None:
     """Equal inputs give equal digests, also where equal pods share what was found."""
     decision = decided(cluster)
-    parts = [
+    parts: list[Any] = [
         *cluster.nodes.nodes,
         *(pod for _, _, pod in cluster.in_order()),
         *cluster.budgets,
