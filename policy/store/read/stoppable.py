@@ -13,6 +13,9 @@ _Result = TypeVar("_Result")
 _GRACE_SECONDS: Final = 2.0
 """What a cancelled call is given to end by itself."""
 
+_AGAIN_SECONDS: Final = 0.05
+"""How soon it is cancelled again: one that had not begun its work did not see the first."""
+
 
 class OutOfTime(Exception):  # a signal to the caller, who words it
     """The calls together took longer than they may."""
@@ -59,12 +62,15 @@ class Stoppable:
         self._calls.put(None)
 
     def _give_up(self) -> None:
-        self._cancel()
-        try:
-            self._results.get(timeout=_GRACE_SECONDS)
-        except Empty:
+        until = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < until:
+            self._cancel()
+            try:
+                self._results.get(timeout=_AGAIN_SECONDS)
+            except Empty:
+                continue
+            self.running = False
             return
-        self.running = False
 
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:
