@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.audit.compare import Comparison, Leaving, Result, change_of
+from policy.audit.compare import Comparison, DecisionResult, Leaving, change_of
 from policy.audit.group_replay import GroupReplayer
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.recorded import Skipped
@@ -25,7 +25,7 @@ PREFIX: Final = "group:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult(Result):
+class GroupResult(DecisionResult):
     """What a group's cycle came to, without how."""
 
     bound: tuple[tuple[str, str], ...]  #: (member, node)

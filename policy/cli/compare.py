@@ -13,7 +13,7 @@ from policy.cli import env, options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.compare import Comparison, Group, Losses, Result, Summary
+    from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group, Losses
     from policy.audit.recorded import Skipped
     from policy.rules import RuleSet
     from policy.store import SessionRow, Store
@@ -133,14 +133,14 @@ def _print(
     rules: RuleSet,
     cluster: str,
     recorded_rules: Sequence[str],
-    summary: Summary,
+    summary: ComparisonSummary,
     compared: Sequence[Comparison],
     skipped: Sequence[Skipped],
     form: str,
 ) -> None:
-    from policy.audit.compare import Change
+    from policy.audit.compare import DecisionChange
 
-    changed = [c for c in compared if c.change is not Change.SAME]
+    changed = [c for c in compared if c.change is not DecisionChange.SAME]
     if form == "html":
         from policy.audit.compare_page import About, page
 
@@ -171,7 +171,7 @@ def _print(
         _print_tables(summary, changed)
 
 
-def _document(summary: Summary) -> dict[str, Any]:
+def _document(summary: ComparisonSummary) -> dict[str, Any]:
     return {
         "total": _group(summary.total),
         "changes": {change.value: count for change, count in summary.changes.items()},
@@ -216,7 +216,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: DecisionResult) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {**asdict(result), "outcome": result.outcome.value}
@@ -225,7 +225,7 @@ def _result(result: Result) -> dict[str, Any]:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
+def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> None:
     changes = [
         {"change": change.value, "decisions": count, "meaning": change.meaning}
         for change, count in summary.changes.items()
@@ -294,7 +294,7 @@ def _changed(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _where(result: Result) -> str:
+def _where(result: DecisionResult) -> str:
     return f"{result.outcome.value} {result.node}" if result.node else result.outcome.value
 
 
@@ -335,7 +335,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     return Exit.OK
 
 
-def _sides(before: Result, after: Result) -> list[tuple[str, str, str]]:
+def _sides(before: DecisionResult, after: DecisionResult) -> list[tuple[str, str, str]]:
     """Lines of the table: what, before, after."""
     lines = [
         ("outcome", before.outcome.value, after.outcome.value),

@@ -11,7 +11,7 @@ import numpy as np
 from policy.cluster.objects import Pod, SchedulingPodGroup
 from policy.cluster.pod_groups import GROUP_MODE, KIND, disruption_mode, group_key
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, Column, Pools, terminated
+from policy.cluster.tables import NOWHERE, PodColumn, Pools, terminated
 
 
 def _group_id(pod: Pod, pools: Pools) -> int:
@@ -19,7 +19,7 @@ def _group_id(pod: Pod, pools: Pools) -> int:
     return pools.named("pod groups").intern(key, key) if key else -1
 
 
-GROUP: Final = Column(
+GROUP: Final = PodColumn(
     "pod group",
     np.int32,
     _group_id,

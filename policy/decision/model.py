@@ -511,7 +511,7 @@ class TraceFields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace(TraceFields):
+class DecisionTrace(TraceFields):
     """How the decision came about."""
 
     filter_statuses: NodeStatuses
@@ -567,7 +567,7 @@ class Decision(DecisionFields):
     """The result of `decide`: a pure function of snapshot, rule set, preemptor and seed."""
 
     candidates: Candidates
-    trace: Trace
+    trace: DecisionTrace
 
     @cached_property
     def canonical(self) -> bytes:

@@ -33,7 +33,7 @@ from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
 from policy.preemption import messages
 from policy.preemption.columns import owner_of, run_seconds
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
@@ -71,7 +71,7 @@ NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 """The result where no search was made."""
 
 
-def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
+def search(context: DecisionContext, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
     consult: the rule set's extenders are queried, too.
@@ -126,7 +126,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
 
 
 def best_of(
-    context: Context,
+    context: DecisionContext,
     filtered: Filtered,
     found: DryRun,
     *,
@@ -171,7 +171,7 @@ def best_of(
     )
 
 
-def _checks(context: Context, node: int, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
+def _checks(context: DecisionContext, node: int, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     snapshot, keys = context.snapshot, context.snapshot.keys
     violating = {a.row: a.violating for a in told}
     rows = np.array([a.row for a in told], dtype=np.int64)
@@ -212,7 +212,7 @@ def _checks(context: Context, node: int, told: Sequence[Attempt]) -> tuple[PodCh
     )
 
 
-def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
+def _sample(context: DecisionContext, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     """Dry-run potential nodes, one by one in cyclic name order, until enough is found.
 
     Enough: the wanted number of candidates, at least one of them without PDB violation.
@@ -237,7 +237,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     return found, examined, sampling
 
 
-def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]:
+def _walked(context: DecisionContext, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]:
     """What is found on the nodes of the walk up to the last one that is needed; these nodes."""
     size = walk.size
     parts: list[DryRun] = []
@@ -263,7 +263,7 @@ def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]
     return joined(parts).only(looked_at), examined
 
 
-def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
+def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
     failed = context.pipeline.judge(found.failed_load, found.failed)
     statuses = list(failed.statuses)
@@ -296,7 +296,7 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     return context.statuses(nodes[by_name], judged, positions=np.arange(nodes.size))
 
 
-def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
+def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
     counts = _decided(context, nodes)
@@ -335,7 +335,7 @@ def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
     return tuple(told)
 
 
-def _decided(context: Context, nodes: Rows) -> list[int]:
+def _decided(context: DecisionContext, nodes: Rows) -> list[int]:
     """Pods on the nodes for which no victim rule decided, then those that each one decided."""
     if context.shared_victims is not None:
         return context.shared_victims.decided(nodes)
@@ -350,7 +350,7 @@ def _decided(context: Context, nodes: Rows) -> list[int]:
     return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
 
 
-def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, ...]:
+def forbidding_rules(context: DecisionContext, held: Sequence[int]) -> tuple[RuleFired, ...]:
     """How many potential victims each rule of `victims.forbid` held back."""
     return tuple(
         RuleFired(
@@ -365,7 +365,7 @@ def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, 
     )
 
 
-def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
+def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Candidates:
     snapshot = context.snapshot
     behind = np.array(
         [*(criterion.id for criterion in context.rules.ranking), ""], dtype=np.object_
@@ -400,7 +400,9 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
     )
 
 
-def _violations(context: Context, found: DryRun, ranked: Ranked) -> tuple[BudgetViolation, ...]:
+def _violations(
+    context: DecisionContext, found: DryRun, ranked: Ranked
+) -> tuple[BudgetViolation, ...]:
     """The budgets that victims of candidates would break, by the order of the candidates."""
     if not found.violating.any():
         return ()

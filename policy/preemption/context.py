@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
 from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
-from policy.filters.pipeline import Judged, Pipeline, Use
+from policy.filters.pipeline import ConfiguredFilter, Judged, Pipeline
 from policy.filters.registry import FILTERS
 from policy.preemption.columns import FrozenHistory, pod_variables
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
     DryRun,
-    Potential,
+    PotentialVictims,
     allowed_victims,
     budget_violations,
     dry_run,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from policy.preemption.classes import PodClass
 
 
-class Context:
+class DecisionContext:
     """One question to the rule set: this pod, on this snapshot, with this seed."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Context:
         seed: int,
         importance: Callable[..., Importance],
         consultation: Consultation | None = None,
-        class_of: Callable[[Context], PodClass | None] = lambda context: None,
+        class_of: Callable[[DecisionContext], PodClass | None] = lambda context: None,
     ) -> None:
         """class_of: what is known of nodes for equal pods (`classes`); by default nothing.
 
@@ -62,7 +62,9 @@ class Context:
         self.seed = seed
         self.consultation = consultation
         self._class_of = class_of
-        self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
+        self.uses = [
+            ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters
+        ]
         self.history = FrozenHistory(self.snapshot.history or {})
         self.variables = pod_variables(incoming)
         self.importance = importance(
@@ -114,7 +116,7 @@ class Context:
         return WholeGroups.of(self)
 
     @cached_property
-    def order(self) -> NodeOrder:
+    def order(self) -> PodsByNode:
         """Pods of each node from the most important down."""
         return self.importance.order()
 
@@ -154,16 +156,16 @@ class Context:
                 ),
             )
 
-    def potential_victims(self, nodes: Rows) -> Potential:
+    def potential_victims(self, nodes: Rows) -> PotentialVictims:
         """What may be evicted from the nodes (ascending): pods, or whole groups."""
         found = self.potential_pods(nodes)
         return found if self.whole_groups is None else self.whole_groups.potential(found)
 
-    def potential_pods(self, nodes: Rows) -> Potential:
+    def potential_pods(self, nodes: Rows) -> PotentialVictims:
         """Pods that may be evicted from the nodes (ascending), each by itself."""
         rules, allowed, violating = self.rules.victims, self.allowed.pods, self.violating
 
-        def build() -> Potential:
+        def build() -> PotentialVictims:
             return potential_victims(
                 rules=rules,
                 snapshot=self.snapshot,

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.occupancy import NodeOrder, snapshot_order
+from policy.cluster.occupancy import PodsByNode, snapshot_order
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import Bools, Column
+from policy.cluster.tables import Bools, PodColumn
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -26,21 +26,21 @@ from policy.preemption.candidates import (
     forbidding_rules,
     victim_rules,
 )
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.segments import segment_sums
-from policy.preemption.victims import DryRun, Potential
+from policy.preemption.victims import DryRun, PotentialVictims
 from policy.preemption.whole_groups import kept_because
 from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
 
-_UID: Final = Column("uid", np.object_, lambda pod, _: uid_of(pod))
+_UID: Final = PodColumn("uid", np.object_, lambda pod, _: uid_of(pod))
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
-def judge(context: Context, filtered: Filtered, offer: Offer) -> SearchResult:
+def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchResult:
     """The best of the offered candidates that the rules allow."""
     snapshot = context.snapshot
     order, uids = snapshot_order(snapshot), snapshot.column(_UID)
@@ -90,7 +90,7 @@ class _Offered:
 
 
 def _located(
-    snapshot: Snapshot, order: NodeOrder, uids: NDArray[np.object_], one: OfferedNode
+    snapshot: Snapshot, order: PodsByNode, uids: NDArray[np.object_], one: OfferedNode
 ) -> _Offered | str:
     """Index of the node and rows of the victims, or why they cannot be judged."""
     node = snapshot.nodes.index.get(one.node)
@@ -111,7 +111,7 @@ def _located(
 
 
 def _refusals(
-    context: Context, potential: Potential, offered: Sequence[_Offered]
+    context: DecisionContext, potential: PotentialVictims, offered: Sequence[_Offered]
 ) -> dict[int, str]:
     """Why the rules refuse some of the candidates, by node."""
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
@@ -145,7 +145,7 @@ def _flat(offered: Sequence[_Offered]) -> tuple[Rows, Rows]:
     return rows, np.array([len(one.victims) for one in offered], dtype=np.int64)
 
 
-def _denial(context: Context, row: int) -> str:
+def _denial(context: DecisionContext, row: int) -> str:
     """Why the rules deny that the pod is evicted."""
     rules = context.rules.victims.eligible
     if context.kept_together[row]:
@@ -156,14 +156,14 @@ def _denial(context: Context, row: int) -> str:
     return messages.DENIED.format(rule=rules[decided].id)
 
 
-def _split(context: Context, victims: Sequence[int]) -> str:
+def _split(context: DecisionContext, victims: Sequence[int]) -> str:
     """The group of which only some of the pods that leave together are offered, "" for none."""
     if context.whole_groups is None:
         return ""
     return next(context.whole_groups.split(np.array(victims, dtype=np.int64)), "")
 
 
-def _promised(context: Context, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
+def _promised(context: DecisionContext, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
     rows: victims, candidate by candidate; counts: (nodes,) of each. Shape (nodes,).
@@ -196,7 +196,9 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(context: Context, potential: Potential, allowed: Sequence[_Offered]) -> DryRun:
+def _as_dry_run(
+    context: DecisionContext, potential: PotentialVictims, allowed: Sequence[_Offered]
+) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
     victims, counts = _flat(allowed)
     violating = context.violating[victims]

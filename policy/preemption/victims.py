@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.budgets import BudgetUse, violations
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Pipeline
@@ -99,7 +99,7 @@ def _allowed_victims(
 
 
 def budget_violations(
-    rules: BudgetRules, snapshot: Snapshot, order: NodeOrder, allowed: Bools
+    rules: BudgetRules, snapshot: Snapshot, order: PodsByNode, allowed: Bools
 ) -> Bools:
     """Which of the allowed pods would break a budget if all of a node left; shape (pods,)."""
     use = BudgetUse.of(snapshot, order, skip_disrupted=rules.skip_disrupted)
@@ -147,7 +147,7 @@ class Companions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Potential:
+class PotentialVictims:
     """Potential victims of some nodes, in importance order within each node."""
 
     rows: Rows  #: pods
@@ -172,7 +172,7 @@ class Potential:
         place = int(np.searchsorted(self.nodes, node))
         return place < self.nodes.size and int(self.nodes[place]) == node
 
-    def none_on(self, node: int) -> Potential:
+    def none_on(self, node: int) -> PotentialVictims:
         """No potential victims, on another node."""
         nothing = np.zeros(0, dtype=np.int64)
         return replace(
@@ -198,7 +198,7 @@ class Potential:
             return pipeline.demand(self.reprieved, self.on)
         return self.companions.demand(pipeline, self.on, self.reprieve_order)
 
-    def at(self, node: int) -> Potential:
+    def at(self, node: int) -> PotentialVictims:
         """Those of one of the nodes."""
         place = int(np.searchsorted(self.nodes, node))
         start = int(self.counts[:place].sum())
@@ -224,7 +224,7 @@ class DryRun:
     """
 
     #: on all nodes that were looked at, each on one of them; empty where equal pods share findings
-    potentials: tuple[Potential, ...]
+    potentials: tuple[PotentialVictims, ...]
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
@@ -245,7 +245,7 @@ class DryRun:
         """Pods that each rule of `victims.forbid` held back, the first of them."""
         return tuple(map(sum, zip(*(p.held for p in self.potentials), strict=True)))
 
-    def potential_on(self, node: int) -> Potential:
+    def potential_on(self, node: int) -> PotentialVictims:
         """Potential victims of a node; none where an extender named one that was not looked at."""
         for potential in self.potentials:
             if potential.has(node):
@@ -318,13 +318,13 @@ def potential_victims(
     *,
     rules: VictimRules,
     snapshot: Snapshot,
-    order: NodeOrder,
+    order: PodsByNode,
     allowed: Bools,
     violating: Bools,
     nodes: Rows,
     variables: Lazy,
     history: History,
-) -> Potential:
+) -> PotentialVictims:
     """Allowed pods of the nodes; forbidden ones are left out.
 
     allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
@@ -353,7 +353,7 @@ def potential_victims(
     counts = np.bincount(group, minlength=nodes.size)
     broken = violating.take(rows)
     reprieve_order = in_reprieve_order(group, counts, broken, rules.reprieve)
-    return Potential(
+    return PotentialVictims(
         rows=rows,
         group=group,
         nodes=nodes,
@@ -388,7 +388,7 @@ def in_reprieve_order(
 
 
 def dry_run(
-    pipeline: Pipeline, potential: Potential, rules: VictimRules, importance: Importance
+    pipeline: Pipeline, potential: PotentialVictims, rules: VictimRules, importance: Importance
 ) -> DryRun:
     """Victims on each of `potential.nodes`."""
     # In five phases, each on all nodes at once:
@@ -474,7 +474,7 @@ def _reprieve(
 
 
 def _listed(
-    potential: Potential,
+    potential: PotentialVictims,
     rules: VictimRules,
     load: Ints,
     *,
@@ -537,7 +537,7 @@ class Attempt:
     reasons: tuple[str, ...]
 
 
-def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[Attempt]:
+def attempts(pipeline: Pipeline, potential: PotentialVictims, victims: Rows) -> list[Attempt]:
     """The reprieve on one node told step by step.
 
     potential: of that node alone; victims: rows of the pods that the dry run evicts there. What
@@ -574,7 +574,7 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
     return _of_every_pod(potential, told[::-1])
 
 
-def _of_every_pod(potential: Potential, told: list[Attempt]) -> list[Attempt]:
+def _of_every_pod(potential: PotentialVictims, told: list[Attempt]) -> list[Attempt]:
     """The steps for each pod, where some leave together. told: in the order of the reprieve."""
     companions = potential.companions
     if companions is None:

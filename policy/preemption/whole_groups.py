@@ -36,14 +36,14 @@ from policy.preemption.victims import (
     Allowed,
     Companions,
     DryRun,
-    Potential,
+    PotentialVictims,
     in_reprieve_order,
 )
 from policy.rules.group_rules import OrdinaryVictims
 from policy.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
-    from policy.preemption.context import Context
+    from policy.preemption.context import DecisionContext
 
 
 UNITS: Final = "groups.units"
@@ -94,7 +94,7 @@ class _Entries:
 class WholeGroups:
     """The groups of a snapshot that leave as one, for one preemptor."""
 
-    def __init__(self, context: Context, together: Together) -> None:
+    def __init__(self, context: DecisionContext, together: Together) -> None:
         self._context = context
         self._snapshot: Snapshot = context.snapshot
         self._of = together.of
@@ -106,7 +106,7 @@ class WholeGroups:
         self._offsets = together.offsets
 
     @staticmethod
-    def of(context: Context) -> WholeGroups | None:
+    def of(context: DecisionContext) -> WholeGroups | None:
         """None where every pod leaves alone."""
         groups = context.rules.groups
         if (
@@ -120,7 +120,7 @@ class WholeGroups:
 
     # --- potential victims -------------------------------------------------------------------
 
-    def potential(self, found: Potential) -> Potential:
+    def potential(self, found: PotentialVictims) -> PotentialVictims:
         """Potential victims of the same nodes, with groups as one.
 
         found: pod by pod, without those that `victims.forbid` holds back.

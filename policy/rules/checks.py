@@ -30,8 +30,8 @@ from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
 from policy.rules.shape import (
     TYPE_WORDS,
+    FileShape,
     Path,
-    Shape,
     find,
     found_in,
     show,
@@ -118,7 +118,7 @@ class Checker:
 
     def run(self) -> RuleFileModel | None:
         """All checks; the validated model where pydantic found nothing."""
-        shape = Shape(self.root, RuleFileModel, _shape_words, _MISSING)
+        shape = FileShape(self.root, RuleFileModel, _shape_words, _MISSING)
         model = shape.validate()
         self.problems += shape.problems
         for path, keys, context, expected in _EXPRESSIONS:

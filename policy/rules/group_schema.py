@@ -15,8 +15,8 @@ from policy.rules.group_rules import (
     ReprieveTest,
     Success,
     UnitBudgets,
+    UnitSearch,
     UnitStart,
-    VictimSearch,
 )
 from policy.rules.schema_parts import EligibilityModel, EligibleModel, ImportanceModel, Model, Word
 
@@ -75,8 +75,8 @@ class UnitVictimsModel(Model):
         description="when a unit may stay: a new `pass` succeeds, or every member still fits on "
         "the node that it was given (`fixed-nodes`)",
     )
-    search: Annotated[VictimSearch, Word] = Field(
-        VictimSearch.GREEDY,
+    search: Annotated[UnitSearch, Word] = Field(
+        UnitSearch.GREEDY,
         description="`fewer`: after the reprieve, exchanges are tried that evict fewer pods",
     )
     searchPasses: Annotated[int, Field(ge=0, le=100_000)] = Field(
