@@ -12,10 +12,10 @@ from policy.cluster.objects import Pod, Volume
 from policy.cluster.snapshot import NodeIndex, Rows, Snapshot
 from policy.cluster.tables import Bools
 from policy.filters.base import SUCCESS, Incoming
-from policy.filters.pipeline import Pipeline, Use, narrowing
+from policy.filters.pipeline import ConfiguredFilter, Pipeline, narrowing
 
 
-def fits_elsewhere(snapshot: Snapshot, uses: Sequence[Use]) -> Bools:
+def fits_elsewhere(snapshot: Snapshot, uses: Sequence[ConfiguredFilter]) -> Bools:
     """Pods on nodes that would pass the filters on another node; shape (pods,).
 
     Each pod is taken off its node and placed anew as a pending pod with the same spec, while every
@@ -64,7 +64,7 @@ def _alike(snapshot: Snapshot) -> dict[bytes, Rows]:
     return {kind: np.array(rows, dtype=np.int64) for kind, rows in kinds.items()}
 
 
-def _passing(snapshot: Snapshot, uses: Sequence[Use], row: int) -> tuple[Bools, bool]:
+def _passing(snapshot: Snapshot, uses: Sequence[ConfiguredFilter], row: int) -> tuple[Bools, bool]:
     """Nodes that the pod of a row passes once it has left its own; shape (nodes,).
 
     And: where the pod was is of no account on the other nodes.

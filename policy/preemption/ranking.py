@@ -15,15 +15,15 @@ from policy.cluster.tables import PRIORITY, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
+    ColumnSource,
     FrozenHistory,
     Lazy,
-    Source,
     node_variables,
     preemptor_variables,
     run_seconds,
     starts_or_now,
 )
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums
@@ -168,7 +168,7 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
 }
 
 
-def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
+def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[ColumnSource, ColumnSource]:
     """candidate.* and node.*, one row per candidate."""
     nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
     return (_CANDIDATE, _Victims(snapshot, field)), nodes
@@ -357,7 +357,7 @@ def rank_recorded(
                 raise KeyError(key)
             victims.append(victim)
     incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
-    context = Context(incoming=incoming, rules=rules, seed=0, importance=Importance)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
     np.cumsum([len(candidates[n][0]) for n in ordered], out=offsets[1:])
     field = Field(

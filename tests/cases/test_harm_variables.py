@@ -10,7 +10,7 @@ import pytest
 from policy.cluster.objects import PodAffinityTerm
 from policy.filters.base import Incoming
 from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.decide import decide
 from policy.preemption.importance import Importance
 from policy.rules import RuleSet
@@ -148,7 +148,7 @@ def test_figures_that_are_missing_leave_no_value() -> None:
     assert row is not None
     assert pod is not None
     incoming = Incoming(snapshot=cluster, pod=pod, key="default/high", row=row)
-    context = Context(incoming=incoming, rules=rules, seed=0, importance=Importance)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     expression = compile_expression(
         "victim.budgetLastEvictedSeconds < 5", context=Place.VICTIMS, expected=CONDITION
     )
