@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from policy.audit.observed.deciding import LAG_REVISIONS, StateAt
+from policy.audit.observed.views import LAG_REVISIONS, StateAt
 from policy.audit.past import Past
 from policy.cluster.snapshot import Snapshot
 from policy.store import Store
