@@ -13,10 +13,7 @@ from policy.live.resources import ApiResource, watched
 from policy.live.watching import PAGE
 from policy.manifests import Limits, ManifestSet, read_dicts
 
-_API_VERSIONS = {
-    "Event": "events.k8s.io/v1",
-    "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
-}
+_API_VERSIONS = {"Event": "events.k8s.io/v1"}
 _KINDS = {"SchedulingPodGroup": "PodGroup"}
 
 
@@ -58,9 +55,10 @@ def _items(connection: Connection, resource: ApiResource) -> Iterator[dict[str, 
         try:
             page = msgspec.json.decode(connection.get(resource.path, params))
         except NotServed:
-            if not resource.older:
+            older = resource.where_older()
+            if older is None:
                 raise
-            resource = replace(resource, path=resource.older, older="")
+            resource = older
             continue
         except msgspec.MsgspecError as exc:
             raise Interrupted(f"{resource.path}: no list: {exc}") from exc

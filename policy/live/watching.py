@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -145,8 +145,9 @@ class KindWatcher:
                 self._trouble(str(exc))
                 self._stop.wait(self._backoff.next())
             except NotServed as exc:
-                if self._resource.older:
-                    self._resource = replace(self._resource, path=self._resource.older, older="")
+                older = self._resource.where_older()
+                if older is not None:
+                    self._resource = older
                     continue
                 self._tell(Trouble(kind=self._resource.kind, message=str(exc), not_served=True))
                 return

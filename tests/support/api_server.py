@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -35,7 +36,7 @@ PATHS = {
     "ReplicationController": "/api/v1/replicationcontrollers",
     "Event": "/apis/events.k8s.io/v1/events",
 }
-KINDS = {path: kind for kind, path in PATHS.items()}
+"""Kinds that every server has."""
 
 Object = dict[str, Any]
 
@@ -56,14 +57,23 @@ class Faults:
 class ApiServer:
     """Objects by kind, and all that happened to them."""
 
-    def __init__(self, *, version: str = "v1.35.6", page_life: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        *,
+        version: str = "v1.35.6",
+        page_life: int = 1 << 30,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """more: paths of kinds that only some servers have."""
         self.version = version
+        self.paths = {**PATHS, **more}
+        self.kinds = {path: kind for kind, path in self.paths.items()}
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
         self.token = ""  #: that a request must carry; "" for none
         self.absent: set[str] = set()  #: kinds that are not served
         self._page_life = page_life
-        self._objects: dict[str, dict[str, Object]] = {kind: {} for kind in PATHS}
+        self._objects: dict[str, dict[str, Object]] = {kind: {} for kind in self.paths}
         self._log: list[tuple[int, str, str, Object]] = []  # version, kind, type, object
         self._in_order: dict[str, tuple[int, list[Object]]] = {}
         self._compacted = 0
@@ -120,7 +130,7 @@ class ApiServer:
     def bookmark(self) -> None:
         """A bookmark for every open watch: how far it has come."""
         with self._changed:
-            for kind in PATHS:
+            for kind in self.paths:
                 item = {"kind": kind, "metadata": {"resourceVersion": str(self.resource_version)}}
                 self._log.append((self.resource_version, kind, "BOOKMARK", item))
             self._changed.notify_all()
@@ -236,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/version":
             self._json(200, {"gitVersion": api.version})
             return
-        kind = KINDS.get(url.path)
+        kind = api.kinds.get(url.path)
         if kind is None or kind in api.absent:
             self._json(404, _status(404, "NotFound", "the server could not find the resource"))
             return
