@@ -29,7 +29,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlacementTrial:
     """One attempt to find a place for a task, as far as one node is concerned."""
 
     action: str
@@ -98,7 +98,7 @@ def compared(
 
 def trials(
     snapshot: Snapshot, rules: BatchRules, *, node: str, tasks: Iterable[str]
-) -> tuple[Trial, ...]:
+) -> tuple[PlacementTrial, ...]:
     """Every attempt of a session to place one of the tasks (namespace/name), in order.
 
     Raises KeyError for a node that is not in the session.

@@ -29,7 +29,7 @@ def untested(
     if suite is None:
         if source not in shipped():
             yield lint.LintWarning(
-                finding=lint.Finding.UNTESTED,
+                finding=lint.WarningKind.UNTESTED,
                 place=source,
                 rule="",
                 message="there are no cases beside these rules",
@@ -54,7 +54,7 @@ def untested(
         place = rules.origins.get(name, "")
         if name not in touched and place.rpartition(":")[0] == file:
             yield lint.LintWarning(
-                finding=lint.Finding.UNTESTED,
+                finding=lint.WarningKind.UNTESTED,
                 place=place,
                 rule=name,
                 message=f"no case touches `{name}`",

@@ -22,7 +22,7 @@ from policy.cli import (
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cases import Case, Mismatch, Suite
+    from policy.cases import Case, CaseMismatch, Suite
     from policy.cases.sessions import BatchCase
     from policy.rules.lint import LintWarning
 
@@ -174,7 +174,7 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     """
     from policy.cases.untested import untested
     from policy.rules import RuleSet
-    from policy.rules.lint import Finding
+    from policy.rules.lint import WarningKind
     from policy.rules.lint import lint as run
 
     source = _source(rules, environment, db)
@@ -188,7 +188,7 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     found = list(run(rule_set))
     if source.startswith(rule_files.DIGEST):
         # What is stored is what decides: without reasons, and without cases beside it.
-        found = [warning for warning in found if warning.finding is not Finding.NO_WHY]
+        found = [warning for warning in found if warning.finding is not WarningKind.NO_WHY]
     else:
         found += untested(source, rule_set, within=rule_files.within())
     return _print_findings(found, form)
@@ -258,7 +258,7 @@ def test(targets: tuple[str, ...], form: str) -> int:
     return Exit.ERROR if failures else Exit.OK
 
 
-def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | None]]:
+def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, CaseMismatch | None]]:
     """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
     from policy.cases import run
     from policy.rules import RuleSet

@@ -15,7 +15,7 @@ from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
 
 from policy.live import kubeconfig
-from policy.live.credentials import Program, ProgramAuth
+from policy.live.credentials import CredentialProgram, ProgramAuth
 
 _CONNECT_SECONDS: Final = 10.0
 _LIST_SECONDS: Final = 120.0
@@ -46,7 +46,7 @@ class NotServed(Exception):
     """The API server does not know the resource (404), or cannot select of it what is wanted."""
 
 
-class Refused(LiveError):
+class AccessRefused(LiveError):
     """The API server does not let this user do it (401, 403)."""
 
 
@@ -57,7 +57,7 @@ class _Status(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ClusterAddress:
     """Which cluster, and how it was named."""
 
     config: SingleConfig
@@ -71,7 +71,7 @@ class Place:
 
 def place(
     *, kubeconfig: str | None = None, context: str | None = None, in_cluster: bool = False
-) -> Place:
+) -> ClusterAddress:
     """The cluster that is meant: as kubectl finds it, or that of the pod it runs in.
 
     kubeconfig: a file; else those of `KUBECONFIG`, merged, else `~/.kube/config`.
@@ -86,7 +86,7 @@ def place(
         raise LiveError(str(exc), help=advice) from exc
 
 
-def _in_cluster() -> Place:
+def _in_cluster() -> ClusterAddress:
     advice = "leave out `--in-cluster` to use a kubeconfig"
     try:
         config = KubeConfig.from_service_account().get()
@@ -95,10 +95,10 @@ def _in_cluster() -> Place:
     except (ConfigError, OSError, ValueError) as exc:
         raise LiveError(f"not in a cluster: {exc}", help=advice) from exc
     assert config is not None
-    return Place(config=config, name="in-cluster", server=config.cluster.server)
+    return ClusterAddress(config=config, name="in-cluster", server=config.cluster.server)
 
 
-def _of_kubeconfig(named: str | None, context: str | None) -> Place:
+def _of_kubeconfig(named: str | None, context: str | None) -> ClusterAddress:
     """Raises ConfigError, OSError, ValueError."""
     content = kubeconfig.read(named)
     name = kubeconfig.current(content, context)
@@ -112,11 +112,13 @@ def _of_kubeconfig(named: str | None, context: str | None) -> Place:
         cluster=msgspec.convert(cluster, Cluster),
         user=msgspec.convert(user, User),
     )
-    return Place(
+    return ClusterAddress(
         config=config,
         name=name,
         server=config.cluster.server,
-        program=ProgramAuth(msgspec.convert(program, Program), cluster) if program else None,
+        program=ProgramAuth(msgspec.convert(program, CredentialProgram), cluster)
+        if program
+        else None,
         proxy=cluster.get("proxy-url"),
         tls_server_name=cluster.get("tls-server-name") or "",
         headers=_impersonating(user),
@@ -134,7 +136,7 @@ def _impersonating(user: Mapping[str, Any]) -> dict[str, str]:
 class Connection:
     """One cluster's API server; safe to use from several threads."""
 
-    def __init__(self, at: Place) -> None:
+    def __init__(self, at: ClusterAddress) -> None:
         self.place = at
         self.source = at.server
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_LIST_SECONDS)
@@ -153,7 +155,7 @@ class Connection:
         self._client.close()
 
     def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """The body of an answer. Raises Interrupted, Expired, NotServed, Refused."""
+        """The body of an answer. Raises Interrupted, Expired, NotServed, AccessRefused."""
         try:
             answer = self._client.get(path, params=dict(params), extensions=dict(self._extensions))
         except (httpx2.HTTPError, OSError, ConfigError) as exc:
@@ -234,7 +236,7 @@ def refusal(path: str, code: int, body: bytes) -> Exception:
     if code == 401:
         return Interrupted(f"{path}: the credentials were refused (401): {said}")
     if code == 403:
-        return Refused(
+        return AccessRefused(
             f"{path}: {said}",
             help="apply deploy/rbac.yaml, or ask for the rights to list and watch it",
         )

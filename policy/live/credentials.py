@@ -36,7 +36,7 @@ class _Variable(msgspec.Struct):
     value: str
 
 
-class Program(msgspec.Struct, rename="camel"):
+class CredentialProgram(msgspec.Struct, rename="camel"):
     """`exec` of a user."""
 
     command: str
@@ -60,7 +60,7 @@ class _Answer(msgspec.Struct):
 class ProgramAuth(httpx2.Auth):
     """Runs the program when a token is needed; one run serves all threads."""
 
-    def __init__(self, program: Program, cluster: Mapping[str, Any]) -> None:
+    def __init__(self, program: CredentialProgram, cluster: Mapping[str, Any]) -> None:
         """cluster: of the kubeconfig, for programs that want it. Raises CredentialError."""
         if program.api_version not in _VERSIONS:
             known = ", ".join(_VERSIONS)

@@ -12,7 +12,7 @@ import msgspec
 from policy.live.backoff import Backoff
 from policy.live.connection import Connection, LiveError, NotServed
 from policy.live.paging import pages
-from policy.live.resources import Resource, watched
+from policy.live.resources import ApiResource, watched
 from policy.manifests import Limits, ManifestSet, read_dicts
 
 _API_VERSIONS = {
@@ -50,7 +50,7 @@ def listed(
     return replace(read, sources=(connection.source,)), frozenset(served)
 
 
-def _items(connection: Connection, resource: Resource) -> list[dict[str, Any]]:
+def _items(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
     try:
         found = _list(connection, resource)
     except NotServed:
@@ -63,7 +63,7 @@ def _items(connection: Connection, resource: Resource) -> list[dict[str, Any]]:
     return [{**item, "kind": kind, "apiVersion": version} for item in found]
 
 
-def _list(connection: Connection, resource: Resource) -> list[dict[str, Any]]:
+def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
     backoff = Backoff()
     tries = 0
 

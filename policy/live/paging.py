@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from policy.live.connection import Connection, Expired, Interrupted
-from policy.live.resources import Resource
+from policy.live.resources import ApiResource
 from policy.observing.events import version_of
 
 PAGE: Final = 500
@@ -42,12 +42,12 @@ class Page:
 
 
 def pages(
-    connection: Connection, resource: Resource, *, again: Callable[[str], bool]
+    connection: Connection, resource: ApiResource, *, again: Callable[[str], bool]
 ) -> Iterator[Page]:
     """One list in pages; a page that fails is requested again.
 
     again: gets what went wrong, waits, and says whether to go on; the list ends where it does not.
-    Raises NotServed, Refused.
+    Raises NotServed, AccessRefused.
     """
     token, version, tries = "", 0, 1
     while True:
@@ -70,13 +70,13 @@ def pages(
             return
 
 
-def newest_version(connection: Connection, resource: Resource) -> int:
+def newest_version(connection: Connection, resource: ApiResource) -> int:
     """The resourceVersion at which the server is. Raises as `Connection.get` does."""
     body = _read(resource, connection.get(resource.path, {"limit": "1"}))
     return version_of(body.metadata.resource_version)
 
 
-def _body(connection: Connection, resource: Resource, token: str, *, whole: bool) -> _Body:
+def _body(connection: Connection, resource: ApiResource, token: str, *, whole: bool) -> _Body:
     params = {} if whole else {"limit": str(PAGE)}
     if resource.field_selector:
         params["fieldSelector"] = resource.field_selector
@@ -85,7 +85,7 @@ def _body(connection: Connection, resource: Resource, token: str, *, whole: bool
     return _read(resource, connection.get(resource.path, params))
 
 
-def _read(resource: Resource, text: bytes) -> _Body:
+def _read(resource: ApiResource, text: bytes) -> _Body:
     try:
         body = msgspec.json.decode(text, type=_Body)
     except msgspec.MsgspecError as exc:

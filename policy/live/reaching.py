@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from policy.live.connection import Busy, Connection, Interrupted, LiveError, NotServed, Refused
+from policy.live.connection import (
+    AccessRefused,
+    Busy,
+    Connection,
+    Interrupted,
+    LiveError,
+    NotServed,
+)
 from policy.live.paging import newest_version
-from policy.live.resources import Resource
+from policy.live.resources import ApiResource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +28,12 @@ class Server:
 
 
 def reach(
-    connection: Connection, resources: Sequence[Resource], *, again: Callable[[str], bool]
+    connection: Connection, resources: Sequence[ApiResource], *, again: Callable[[str], bool]
 ) -> Server | None:
     """The server, once it answers; None where `again` gives up.
 
     again: gets what a busy server said, waits, and says whether to go on. Raises LiveError for a
-    server that cannot be read, Refused with all the kinds that this user may not list.
+    server that cannot be read, AccessRefused with all the kinds that this user may not list.
     """
     while True:
         try:
@@ -41,25 +48,25 @@ def reach(
             ) from exc
 
 
-def _look(connection: Connection, resources: Sequence[Resource]) -> Server:
+def _look(connection: Connection, resources: Sequence[ApiResource]) -> Server:
     newest, refused, closed = 0, [], {}
     for resource in resources:
         try:
             newest = max(newest, newest_version(connection, resource))
         except NotServed:
             continue  # it may have it elsewhere; its watcher finds out
-        except Refused as exc:
+        except AccessRefused as exc:
             if resource.required:
                 refused.append(exc)
             else:
                 closed[resource.kind] = str(exc)
     if refused:
-        raise Refused("; ".join(map(str, refused)), help=refused[0].help)
+        raise AccessRefused("; ".join(map(str, refused)), help=refused[0].help)
     return Server(version=_version(connection), newest=newest, closed=closed)
 
 
 def _version(connection: Connection) -> str:
     try:
         return connection.version()
-    except (NotServed, Refused):
+    except (NotServed, AccessRefused):
         return ""  # the kubelets say it as well

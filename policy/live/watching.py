@@ -17,15 +17,15 @@ import msgspec
 from policy.cluster.objects import KINDS, NAMESPACED, ClusterObject, key_of
 from policy.live.backoff import Backoff
 from policy.live.connection import (
+    AccessRefused,
     Connection,
     Expired,
     Interrupted,
     NotServed,
-    Refused,
     refusal,
 )
 from policy.live.paging import newest_version, pages
-from policy.live.resources import EVENT, Resource
+from policy.live.resources import EVENT, ApiResource
 from policy.observing.events import Claim, EventError, claim_of, version_of
 
 WATCH_SECONDS: Final = 300
@@ -101,7 +101,7 @@ class KindWatcher:
     def __init__(
         self,
         connection: Connection,
-        resource: Resource,
+        resource: ApiResource,
         tell: Callable[[News], None],
         *,
         stop: threading.Event,
@@ -138,17 +138,17 @@ class KindWatcher:
                 self._stop.wait(self._backoff.next())
             except Interrupted as exc:
                 self._again(str(exc))
-            except (NotServed, Refused) as exc:
+            except (NotServed, AccessRefused) as exc:
                 if not self._bears(exc):
                     return
 
-    def _bears(self, refused: NotServed | Refused) -> bool:
+    def _bears(self, refused: NotServed | AccessRefused) -> bool:
         """Whether to go on after a refusal: where it was granted before, it may be again."""
         kind = self._resource.kind
         if self._known:
             # A server that has just started refuses what it does not know yet.
             return self._again(str(refused))
-        if isinstance(refused, Refused):
+        if isinstance(refused, AccessRefused):
             self._tell(Trouble(kind=kind, message=str(refused), fatal=refused))
             return False
         if self._resource.older:

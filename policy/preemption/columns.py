@@ -26,7 +26,7 @@ from policy.cluster.tables import (
     PRIORITY,
     START,
     TERMINATING,
-    Column,
+    PodColumn,
     Pool,
     Pools,
 )
@@ -46,7 +46,7 @@ from policy.rules.expressions.variables import EMPTY_NODE
 Provider = Callable[[], Values]
 
 
-Source: TypeAlias = tuple[Mapping[str, Callable[[Any], Values]], Any]
+ColumnSource: TypeAlias = tuple[Mapping[str, Callable[[Any], Values]], Any]
 """How variables are computed, by name, and what from. The functions are made once: a decision that
 reads five of a hundred variables would spend more on making the others ready than on computing.
 """
@@ -57,7 +57,7 @@ class Lazy(RowByRow):
 
     def __init__(
         self,
-        *sources: Source,
+        *sources: ColumnSource,
         at_rows: tuple[Mapping[str, Callable[[Any, Rows], Values]], Any] = ({}, None),
         providers: Mapping[str, Provider] = MappingProxyType({}),
     ) -> None:
@@ -158,40 +158,40 @@ _MAPS: Final[Mapping[str, Callable[[Pod], Mapping[str, Any]]]] = {
 }
 
 
-def _text_column(field: str) -> Column:
+def _text_column(field: str) -> PodColumn:
     of = _TEXTS[field]
 
     def code(pod: Pod, pools: Pools) -> int:
         text = of(pod)
         return pools.named(field).intern(text, text)
 
-    return Column(f"text:{field}", np.int64, code)
+    return PodColumn(f"text:{field}", np.int64, code)
 
 
-def _map_column(field: str) -> Column:
+def _map_column(field: str) -> PodColumn:
     of = _MAPS[field]
 
     def code(pod: Pod, pools: Pools) -> int:
         found = of(pod)
         return pools.named(field).intern(tuple(sorted(found.items())), dict(found))
 
-    return Column(f"map:{field}", np.int64, code)
+    return PodColumn(f"map:{field}", np.int64, code)
 
 
-_CREATED: Final = Column(
+_CREATED: Final = PodColumn(
     "created",
     np.int64,
     lambda p, _: times.parse_optional(p.metadata.creation_timestamp),
     gone=times.MISSING,
 )
-_LEAVING_SINCE: Final = Column(
+_LEAVING_SINCE: Final = PodColumn(
     "leaving-since", np.int64, lambda p, _: leaving_since_ms(p), gone=times.MISSING
 )
 _TEXT_COLUMNS: Final = {field: _text_column(field) for field in _TEXTS}
 _MAP_COLUMNS: Final = {field: _map_column(field) for field in _MAPS}
 
 
-def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
+def _codes(snapshot: Snapshot, column: PodColumn) -> NDArray[np.intp]:
     """Codes of an interned column; a removed pod has any: no rule is asked about it."""
     codes = snapshot.column(column)
     return snapshot.remembered(
@@ -199,7 +199,7 @@ def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
     )
 
 
-def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
+def _interned(snapshot: Snapshot, column: PodColumn, pool: Pool) -> Values:
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
@@ -209,7 +209,7 @@ def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
 # --- variables that are the same for all rows --------------------------------------------------
 
 
-def preemptor_variables(incoming: Incoming) -> Source:
+def preemptor_variables(incoming: Incoming) -> ColumnSource:
     """preemptor.*, cluster.nodeCount and now."""
     return _PREEMPTOR, incoming
 
@@ -295,7 +295,7 @@ def leaving_seconds(snapshot: Snapshot) -> NDArray[np.int64]:
     return np.asarray(np.maximum(0, seconds))
 
 
-def victim_variables(snapshot: Snapshot) -> tuple[Source, Source]:
+def victim_variables(snapshot: Snapshot) -> tuple[ColumnSource, ColumnSource]:
     """victim.* and node.* (the node that the pod is on), one row per pod of the snapshot."""
     nodes = cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
     return (_VICTIM, snapshot), node_variables(snapshot, nodes)
@@ -336,7 +336,7 @@ def _class_notes(snapshot: Snapshot) -> Values:
     return InternedColumn(codes, [class_annotations(snapshot, n) for n in names] or [{}])
 
 
-def _interned_of(field: str, column: Column, snapshot: Snapshot) -> Values:
+def _interned_of(field: str, column: PodColumn, snapshot: Snapshot) -> Values:
     return _interned(snapshot, column, snapshot.pools.named(field))
 
 
@@ -409,7 +409,7 @@ def lasting_columns(name: str) -> Callable[[Snapshot], list[object]] | None:
     return _LASTING.get(field) if group == "victim" else None
 
 
-def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
+def _backed(*columns: PodColumn) -> Callable[[Snapshot], list[object]]:
     return lambda snapshot: [snapshot.column(column) for column in columns]
 
 
@@ -438,7 +438,7 @@ class _NodeRows:
     nodes: Callable[[], NDArray[np.intp]]
 
 
-def node_variables(snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]) -> Source:
+def node_variables(snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]) -> ColumnSource:
     """node.*, row i about node nodes()[i]."""
     return _NODE, _NodeRows(snapshot, nodes)
 

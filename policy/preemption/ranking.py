@@ -15,9 +15,9 @@ from policy.cluster.tables import PRIORITY, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
+    ColumnSource,
     FrozenHistory,
     Lazy,
-    Source,
     node_variables,
     preemptor_variables,
     run_seconds,
@@ -157,7 +157,7 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
 }
 
 
-def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
+def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[ColumnSource, ColumnSource]:
     """candidate.* and node.*, one row per candidate."""
     nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
     return (_CANDIDATE, _Victims(snapshot, field)), nodes

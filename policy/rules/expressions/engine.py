@@ -118,7 +118,7 @@ def _history_functions(history: History) -> list[cel.Function]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RowFailure:
     """A row without a value."""
 
     why: NoValue
@@ -178,7 +178,7 @@ class Program:
         return cls(serialized, kind, variables, uses_history, compiled)
 
     def run(self, data: Mapping[str, Any], functions: Sequence[Any] | None) -> Any:
-        """The value for one binding of the variables, or a `Failure`."""
+        """The value for one binding of the variables, or a `RowFailure`."""
         # A variable without a value is left out: using it is then an error that && can absorb.
         bound = {name: value for name, value in data.items() if value is not None}
         try:
@@ -186,19 +186,19 @@ class Program:
             plain = result.plain_value()
         except (RuntimeError, LookupError) as exc:
             # Some errors are values, others (too many steps, a key twice) end the evaluation.
-            return Failure(no_value(str(exc)))
+            return RowFailure(no_value(str(exc)))
         # The plain value of an error is its message, a string like any other.
         if self.kind is ValueType.STRING and result.type() == cel.Type.ERROR:
             plain = None
         value = _convert_result(plain, self.kind)
-        return Failure(no_value(str(result.value()))) if value is None else value
+        return RowFailure(no_value(str(result.value()))) if value is None else value
 
     def functions(self, history: History) -> list[cel.Function] | None:
         """The `history.*` functions over these figures, where the expression uses any."""
         return _history_functions(history) if self.uses_history else None
 
     def run_rows(self, columns: Columns) -> list[Any]:
-        """Values and `Failure`s, one per row; a single one where there are no variables."""
+        """Values and `RowFailure`s, one per row; a single one where there are no variables."""
         functions = self.functions(columns.history)
         if not self.variables:
             return [self.run({}, functions)]
@@ -292,13 +292,13 @@ def _milliseconds(function: str, text: str) -> int | None:
 
 
 def constant_value(serialized: bytes) -> Any:
-    """The value of a part without variables, or a `Failure`."""
+    """The value of a part without variables, or a `RowFailure`."""
     try:
         result = _runtime().deserialize(serialized).eval(data={})
         value = result.plain_value()
     except RuntimeError as exc:
-        return Failure(no_value(str(exc)))
-    return Failure(no_value(str(value))) if result.type() == cel.Type.ERROR else value
+        return RowFailure(no_value(str(exc)))
+    return RowFailure(no_value(str(value))) if result.type() == cel.Type.ERROR else value
 
 
 def failure_of(source: str) -> str | None:
@@ -309,7 +309,7 @@ def failure_of(source: str) -> str | None:
 
 def split_failures(values: list[Any], placeholder: Any) -> tuple[list[Any], BoolArray | None]:
     """Replace failures by a placeholder and mark them."""
-    errors = np.fromiter((type(v) is Failure for v in values), np.bool_, len(values))
+    errors = np.fromiter((type(v) is RowFailure for v in values), np.bool_, len(values))
     if not errors.any():
         return values, None
-    return [placeholder if type(v) is Failure else v for v in values], errors
+    return [placeholder if type(v) is RowFailure else v for v in values], errors
