@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, TypeVar
 
 from policy.audit.observed.moments import Moments
@@ -195,6 +196,7 @@ class Follower:
         self.figures.revision = state.revision
         for obj in state.objects:
             self._objects.setdefault(kind_of(obj), {})[key_of(obj)] = obj
+        self._moments.begin(state.objects, revision=state.revision, state_digest=state.state_digest)
         if not self._positions:
             return
         pods = [pod for pod in self._objects.get("Pod", {}).values() if type(pod) is Pod]
@@ -452,7 +454,16 @@ class Follower:
         self.figures.kinds = positions
         self.figures.revision = done.revision
         self.figures.revisions += len(done.written)
-        self.figures.changes += sum(len(changes) for _, changes in done.written)
+        self.figures.changes += sum(len(one.changes) for one in done.written)
+        if self._moments.begun:
+            self._moments.advance(done.written)
+        elif len(done.written) == done.revision == 1:
+            self._moments.begin(
+                self._everything(), revision=done.revision, state_digest=done.state_digest
+            )
+
+    def _everything(self) -> Iterator[ClusterObject]:
+        return chain.from_iterable(known.values() for known in self._objects.values())
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
         """What a call of the store returns; while the database is away it is made again.

@@ -50,7 +50,7 @@ def _child(url: str, config: str, dies: When, until: str) -> None:
             _die()
 
     event.listen(Engine, "commit", commit)
-    event.listen(Pool, "checkin", returned)
+    event.listen(Pool, "reset", returned)
     with Store.open(url) as store:
         follower = Follower(
             store,
