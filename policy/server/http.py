@@ -26,7 +26,7 @@ EXTENDER_BYTES: Final = 128 << 20
 BODY_BYTES: Final = 1 << 20
 CLIENT_GONE: Final = 499
 """Counted where a client closes the connection before its body is whole; it gets no answer."""
-_HEAD_BYTES: Final = 32 << 10
+HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 
 _PROBLEMS: Final = "/api/v1/problems/"
@@ -207,8 +207,10 @@ def _ambiguous(scope: Scope) -> str:
         return "`Content-Length` and `Transfer-Encoding` are both given"
     if names.count(b"host") > 1:
         return "`Host` is given twice"
-    if sum(len(name) + len(value) for name, value in scope["headers"]) > _HEAD_BYTES:
-        return f"the head is larger than {_HEAD_BYTES} bytes"
+    if b"host" not in names and scope["http_version"] == "1.1":
+        return "`Host` is missing"
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
+        return f"the head is larger than {HEAD_BYTES} bytes"
     return ""
 
 
