@@ -16,7 +16,7 @@ import numpy as np
 
 from policy.cluster.occupancy import snapshot_order
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import NOWHERE, Bools, Column, Ints
+from policy.cluster.tables import NOWHERE, Bools, Ints, PodColumn
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -26,21 +26,22 @@ from policy.preemption.candidates import (
     forbidding_rules,
     victim_rules,
 )
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.segments import segment_sums
-from policy.preemption.victims import DryRun, Potential
+from policy.preemption.victims import DryRun, PotentialVictims
+from policy.preemption.whole_groups import kept_because
 from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
 
-_UID: Final = Column("uid", np.object_, lambda pod, _: uid_of(pod))
+_UID: Final = PodColumn("uid", np.object_, lambda pod, _: uid_of(pod))
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
-def judge(context: Context, filtered: Filtered, offer: Offer) -> SearchResult:
+def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchResult:
     """The best of the offered candidates that the rules allow."""
     found, left_out = _located(context.snapshot, offer)
     nodes = found.nodes
@@ -162,25 +163,32 @@ def _rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     return rows
 
 
-def _refusals(context: Context, potential: Potential, offered: _Offered) -> dict[int, str]:
+def _refusals(
+    context: DecisionContext, potential: PotentialVictims, offered: _Offered
+) -> dict[int, str]:
     """Why the rules refuse some of the candidates, by their place."""
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
     # protected its pod in `allowed` already.
     rows, counts = offered.victims, offered.counts
     held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
-    held[potential.rows] = False
+    held[potential.pods] = False
     limit = context.rules.victims.max_victims
     denied = ~context.allowed.pods[rows]
     some_denied = segment_sums(denied, counts) > 0
     forbidden = segment_sums(held[rows], counts) > 0
     too_many = counts > (_NO_LIMIT if limit is None else limit)
     promised = _promised(context, offered)
+    splits = _splits(context, offered)
+    refused = some_denied | forbidden | too_many | promised
+    refused[list(splits)] = True
     found: dict[int, str] = {}
-    for i in np.flatnonzero(some_denied | forbidden | too_many | promised).tolist():
+    for i in np.flatnonzero(refused).tolist():
         if some_denied[i]:
             start = int(counts[:i].sum())
             first = start + int(denied[start : start + counts[i]].argmax())
             found[i] = _denial(context, int(rows[first]))
+        elif i in splits:
+            found[i] = messages.SPLIT.format(group=splits[i])
         elif forbidden[i]:
             found[i] = messages.FORBIDDEN
         elif too_many[i]:
@@ -190,16 +198,29 @@ def _refusals(context: Context, potential: Potential, offered: _Offered) -> dict
     return found
 
 
-def _denial(context: Context, row: int) -> str:
+def _denial(context: DecisionContext, row: int) -> str:
     """Why the rules deny that the pod is evicted."""
     rules = context.rules.victims.eligible
+    if context.kept_together[row]:
+        return messages.KEPT.format(reason=kept_because(context.rules))
     decided = int(context.allowed.rule[row])
     if decided < 0 or rules[decided].verdict is Verdict.ALLOW:
         return messages.UNMENTIONED
     return messages.DENIED.format(rule=rules[decided].id)
 
 
-def _promised(context: Context, offered: _Offered) -> Bools:
+def _splits(context: DecisionContext, offered: _Offered) -> dict[int, str]:
+    """By candidate, the group of which only some of the pods that leave together are offered."""
+    if context.whole_groups is None:
+        return {}
+    ends = np.cumsum(offered.counts)[:-1]
+    found = (
+        next(context.whole_groups.split(victims), "") for victims in np.split(offered.victims, ends)
+    )
+    return {i: group for i, group in enumerate(found) if group}
+
+
+def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
     Shape (candidates,). That the pod fits otherwise is for the scheduler to say, which knows more
@@ -231,7 +252,7 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(context: Context, potential: Potential, allowed: _Offered) -> DryRun:
+def _as_dry_run(context: DecisionContext, potential: PotentialVictims, allowed: _Offered) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
     victims, counts = allowed.victims, allowed.counts
     violating = context.violating[victims]

@@ -18,7 +18,7 @@ from policy.server.app import build
 from policy.server.config import Config
 from policy.server.protocol import Protocol
 from policy.server.security.access import Access
-from policy.server.service import Service
+from policy.server.service import PolicyService
 
 _CONNECTIONS: Final = 500
 _GRACE_SECONDS: Final = 9
@@ -48,7 +48,7 @@ def server_of(config: Config) -> uvicorn.Server:
 
     Raises StoreError where the database cannot be opened, TokenError for a bad file of tokens.
     """
-    service = Service(config)
+    service = PolicyService(config)
     access = Access(config, clock=service.clock)
     service.open()
     app: ASGIApp = build(service, access)

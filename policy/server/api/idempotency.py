@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from policy.server.api.result import Result
+from policy.server.api.result import ApiResult
 from policy.server.http import Failure
 from policy.server.security.access import Principal
 
@@ -30,7 +30,7 @@ _SECONDS: Final = 24 * 3600.0
 class _Answered:
     body: str  #: digest of what was sent
     until: float
-    result: Result | None  #: None while the first request is being answered
+    result: ApiResult | None  #: None while the first request is being answered
 
 
 class Answers:
@@ -45,8 +45,8 @@ class Answers:
         request: Request,
         principal: Principal,
         body: object,
-        answer: Callable[[], Awaitable[Result]],
-    ) -> Result:
+        answer: Callable[[], Awaitable[ApiResult]],
+    ) -> ApiResult:
         """The answer, made now or before. body: as it was validated, of JSON types.
 
         Raises Failure for a key that was sent with another body, or is being answered.
@@ -70,7 +70,7 @@ class Answers:
         self._keep(place, sent, made)
         return made
 
-    def _keep(self, place: tuple[str, str, str], sent: str, result: Result | None) -> None:
+    def _keep(self, place: tuple[str, str, str], sent: str, result: ApiResult | None) -> None:
         until = self._monotonic() + _SECONDS
         self._known[place] = _Answered(body=sent, until=until, result=result)
         self._known.move_to_end(place)
@@ -79,7 +79,7 @@ class Answers:
             del self._known[key]
 
 
-def _again(known: _Answered, sent: str) -> Result:
+def _again(known: _Answered, sent: str) -> ApiResult:
     if known.body != sent:
         raise Failure(422, "conflict", f"this `{HEADER}` was sent with another body before")
     if known.result is None:

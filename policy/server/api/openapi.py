@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from policy import __version__
 from policy.server.api.idempotency import HEADER
-from policy.server.api.operations import BASE, Operation, Stream
+from policy.server.api.operations import BASE, ApiOperation, Stream
 from policy.server.security.tokens import Role
 
 _PROBLEM: Final = {
@@ -42,7 +42,7 @@ _WORDS: Final = {
 _KEY: Final = "The same key with the same body is done once, and answered alike for a day."
 
 
-def document(operations: Iterable[Operation], streams: Iterable[Stream]) -> dict[str, Any]:
+def document(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
@@ -66,7 +66,7 @@ def document(operations: Iterable[Operation], streams: Iterable[Stream]) -> dict
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: ApiOperation) -> dict[str, Any]:
     statuses = [400, 401, 403, 404, 421, 503, *operation.problems]
     told: dict[str, Any] = {
         "operationId": operation.name,

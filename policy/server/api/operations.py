@@ -16,22 +16,22 @@ from starlette.routing import Route
 
 from policy.server.api.idempotency import Answers
 from policy.server.api.models import NoParameters
-from policy.server.api.result import Result
+from policy.server.api.result import ApiResult
 from policy.server.http import Failure, body_of, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
-from policy.server.service import Service
+from policy.server.service import PolicyService
 
 BASE: Final = "/api/v1"
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ApiRequest:
     """What an operation is called with; values are validated."""
 
-    service: Service
+    service: PolicyService
     principal: Principal
     path: Mapping[str, str]
     query: Any
@@ -39,14 +39,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class ApiOperation:
     """One method of one path."""
 
     method: str
     path: str  #: below the base, `{name}` for parameters
     name: str
     summary: str
-    call: Callable[[Asked], Result]
+    call: Callable[[ApiRequest], ApiResult]
     role: Role = Role.VIEWER
     limited: bool = False  #: also for tokens that are limited to namespaces
     query: type[BaseModel] = NoParameters
@@ -67,7 +67,7 @@ class Stream:
     headers: Mapping[str, str] = field(default_factory=dict)  #: that it reads, with their meaning
 
 
-def route(operation: Operation, service: Service, access: Access) -> Route:
+def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
     answers = Answers()
 
     async def endpoint(request: Request) -> Response:
@@ -78,7 +78,7 @@ def route(operation: Operation, service: Service, access: Access) -> Route:
             )
         query = query_of(operation, request)
         body = await _body(operation, request)
-        asked = Asked(
+        asked = ApiRequest(
             service=service,
             principal=principal,
             path=request.path_params,
@@ -86,7 +86,7 @@ def route(operation: Operation, service: Service, access: Access) -> Route:
             body=body,
         )
 
-        async def answer() -> Result:
+        async def answer() -> ApiResult:
             return await in_thread(operation.call, asked)
 
         if operation.writes and body is not None:
@@ -98,7 +98,7 @@ def route(operation: Operation, service: Service, access: Access) -> Route:
     return Route(BASE + operation.path, endpoint, methods=[operation.method], name=operation.name)
 
 
-def query_of(operation: Operation | Stream, request: Request) -> BaseModel:
+def query_of(operation: ApiOperation | Stream, request: Request) -> BaseModel:
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name in given:
@@ -107,7 +107,7 @@ def query_of(operation: Operation | Stream, request: Request) -> BaseModel:
     return _validated(operation.query, given, "query")
 
 
-async def _body(operation: Operation, request: Request) -> BaseModel | None:
+async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     if operation.body is None:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
@@ -134,7 +134,7 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         raise Failure(400, "invalid", told, errors=errors) from exc
 
 
-def _response(request: Request, operation: Operation, result: Result) -> Response:
+def _response(request: Request, operation: ApiOperation, result: ApiResult) -> Response:
     content = msgspec.json.encode(result.document)
     headers = {}
     if operation.method == "GET":

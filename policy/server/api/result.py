@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ApiResult:
     """A document, and how it is answered."""
 
     document: Any

@@ -8,14 +8,14 @@ from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.simulation.keeping import result_of
 from policy.simulation.page import page
 
 _LARGEST: Final = 2**62
 
 
-def simulation(service: Service, number: int) -> Response:
+def simulation(service: PolicyService, number: int) -> Response:
     """Raises NotFound."""
     found = result_of(*service.store.read.simulation_document(min(number, _LARGEST)))
     text = page([found], ())
