@@ -141,6 +141,7 @@ def best_of(
         victims=found.victims,
         offsets=found.offsets,
         pdb_violations=found.pdb_violations,
+        breaking=context.breaking,
     )
     ranked = rank(
         criteria=context.rules.ranking,

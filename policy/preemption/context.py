@@ -12,13 +12,12 @@ import numpy as np
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, Bools, distinct
+from policy.cluster.tables import NOWHERE, Bools, Ints, distinct
 from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
-from policy.filters.pipeline import ConfiguredFilter, Judged, Pipeline
-from policy.filters.registry import FILTERS
-from policy.preemption.columns import FrozenHistory, pod_variables
+from policy.filters.pipeline import Judged, Pipeline
+from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
@@ -62,11 +61,9 @@ class DecisionContext:
         self.seed = seed
         self.consultation = consultation
         self._class_of = class_of
-        self.uses = [
-            ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters
-        ]
+        self.uses = uses_of(rules)
         self.history = FrozenHistory(self.snapshot.history or {})
-        self.variables = pod_variables(incoming)
+        self.variables = pod_variables(incoming, self.uses)
         self.importance = importance(
             self.snapshot, rules.victims.importance, self.variables, self.history
         )
@@ -182,6 +179,13 @@ class DecisionContext:
             return build()
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
+
+    def breaking(self, nodes: Rows) -> Ints:
+        """Pods that may be evicted from each of the nodes and would break a budget; (nodes,)."""
+        ascending, place = np.unique(nodes, return_inverse=True)
+        potential = self.potential_victims(ascending)
+        counts = np.bincount(potential.group[potential.violating], minlength=ascending.size)
+        return counts[place].astype(np.int64)
 
     def judge_every_node(self) -> Judged:
         """Status of every node with all its pods in place."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
-from policy.preemption.columns import FrozenHistory, pod_variables
+from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
 from policy.preemption.importance import Importance
 from policy.preemption.victims import Allowed, allowed_victims, budget_violations
 from policy.preemption.whole_groups import UNITS, kept_because, kept_together
@@ -65,7 +65,7 @@ def judged(snapshot: Snapshot, rules: RuleSet, preemptor: str) -> tuple[Allowed,
     """
     incoming = _incoming(snapshot, rules, preemptor)
     history = FrozenHistory(snapshot.history or {})
-    variables = pod_variables(incoming)
+    variables = pod_variables(incoming, uses_of(rules))
     victims = rules.victims
     allowed = allowed_victims(victims.eligible, snapshot, variables, history)
     importance = Importance(snapshot, victims.importance, variables, history)
