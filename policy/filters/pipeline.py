@@ -137,7 +137,7 @@ class Pipeline:
         added = np.zeros_like(self.base)
         nodes = snapshot.nominated[rows].astype(np.int64)
         np.add.at(added, nodes, self.demand(rows, nodes))
-        for _, built, columns in self._filters:
+        for _, built, columns in self._filters if unknown.size else ():
             if isinstance(built, CountsPods):
                 np.add.at(
                     added[:, columns.start + built.pod_column], snapshot.nominated[unknown], 1

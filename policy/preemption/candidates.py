@@ -140,6 +140,7 @@ def best_of(
         victims=found.victims,
         offsets=found.offsets,
         pdb_violations=found.pdb_violations,
+        values=found.values,
     )
     ranked = rank(
         criteria=context.rules.ranking,
@@ -263,7 +264,7 @@ def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]
 
 def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
-    failed = context.pipeline.judge(found.failed_load, found.failed)
+    failed = context.why_failed(found)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
     refused = [(found.without_victims, messages.NO_VICTIMS)]

@@ -34,12 +34,15 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from policy.cluster import times
 from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import Bools, Ints, taken
+from policy.cluster.tables import START, Bools, Ints, taken
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.context import Context
 from policy.preemption.importance import Importance
+from policy.preemption.ranking import Field, lasting_criteria, lasting_values
+from policy.preemption.segments import segment_sums
 from policy.preemption.victims import Allowed, DryRun, dry_run
 
 _KEPT: Final = 32
@@ -157,6 +160,9 @@ class _Findings:
     first: Ints  #: where its victims begin
     count: Ints  #: of its victims, also where these are too many
     load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
+    failure: Ints  #: index into `failures`, of `_NO_CANDIDATE`
+    values: Ints  #: (criteria, nodes) sort keys of `_CANDIDATE` by `lasting_criteria`
+    started: Bools  #: `values` hold: every victim has started
     decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
@@ -174,6 +180,9 @@ class _Findings:
             first=self.first.copy(),
             count=self.count.copy(),
             load=self.load.copy(order="K"),
+            failure=self.failure.copy(),
+            values=self.values.copy(),
+            started=self.started.copy(),
             decided=self.decided.copy(),
             victims=self.victims,
             violating=self.violating,
@@ -189,6 +198,8 @@ class PodClass:
     _made_from: tuple[Allowed, Bools] | None  #: allowed pods, and those that violate a budget
     deltas: int  #: up to which the findings follow the cluster
     _statuses: _Statuses
+    _failures: _Statuses
+    _criteria: tuple[str, ...]
 
     @staticmethod
     def empty(context: Context, *, deltas: int) -> PodClass:
@@ -197,6 +208,7 @@ class PodClass:
         def integers(*shape: int) -> Ints:
             return np.zeros(shape, dtype=np.int64)
 
+        criteria = lasting_criteria(context.rules.ranking)
         findings = _Findings(
             judged=np.zeros(nodes, dtype=np.bool_),
             status=integers(nodes),
@@ -207,6 +219,9 @@ class PodClass:
             first=integers(nodes),
             count=integers(nodes),
             load=integers(width, nodes).T,
+            failure=integers(nodes),
+            values=integers(len(criteria), nodes),
+            started=np.zeros(nodes, dtype=np.bool_),
             decided=integers(nodes, len(context.rules.victims.eligible) + 1),
             victims=integers(0),
             violating=np.zeros(0, dtype=np.bool_),
@@ -217,6 +232,8 @@ class PodClass:
             _made_from=None,
             deltas=deltas,
             _statuses=_Statuses(),
+            _failures=_Statuses(),
+            _criteria=criteria,
         )
 
     def serves(self, context: Context) -> bool:
@@ -237,6 +254,8 @@ class PodClass:
             _made_from=self._made_from,
             deltas=self.deltas + len(touched),
             _statuses=self._statuses,
+            _failures=self._failures,
+            _criteria=self._criteria,
         )
 
     def with_victims(self, context: Context) -> PodClass | None:
@@ -267,10 +286,11 @@ class PodClass:
         unknown = np.flatnonzero(~found.judged)
         if unknown.size:
             judged = pipeline.judge(taken(pipeline.base, unknown), unknown)
-            ids = np.array([self._statuses.id_of(s) for s in judged.statuses], dtype=np.int64)
-            found.status[unknown] = ids[judged.index]
+            found.status[unknown] = self._statuses.ids_of(judged)
             found.judged[unknown] = True
-        return self._statuses.ordered(found.status, pipeline)
+        every = np.arange(found.status.size)
+        nominated = np.flatnonzero(pipeline.has_nominated)[:1]
+        return self._statuses.ordered(found.status, every, pipeline.base, pipeline, nominated)
 
     # --- the dry run -----------------------------------------------------------------------------
 
@@ -319,11 +339,25 @@ class PodClass:
             violating=found.violating[flat],
             pdb_violations=found.pdb_violations[candidates],
             failed=failed,
-            failed_load=taken(found.load, failed),
+            failed_load=found.load[:0],
             without_victims=nodes[kind == _WITHOUT_VICTIMS],
             over_limit=over_limit,
             needed=found.count[over_limit],
             needless=nodes[kind == _NEEDLESS],
+            values=self._values(candidates),
+        )
+
+    def _values(self, candidates: Rows) -> dict[str, Ints]:
+        found = self._findings
+        if not found.started[candidates].all():
+            return {}
+        return dict(zip(self._criteria, found.values[:, candidates], strict=True))
+
+    def why_failed(self, context: Context, nodes: Rows) -> Judged:
+        """`Pipeline.judge` of nodes that the dry run made no candidates."""
+        found = self._findings
+        return self._failures.ordered(
+            found.failure[nodes], nodes, found.load, context.pipeline, nodes[:0]
         )
 
     def decided(self, nodes: Rows) -> list[int]:
@@ -348,6 +382,10 @@ class PodClass:
         ):
             found.kind[of_kind] = kind
         found.load[new.failed] = new.failed_load
+        if new.failed.size:
+            judged = context.pipeline.judge(new.failed_load, new.failed)
+            found.failure[new.failed] = self._failures.ids_of(judged)
+        self._rank(context, new)
         found.pdb_violations[new.nodes] = new.pdb_violations
         self._add_victims(new)
         found.count[new.over_limit] = new.needed
@@ -357,6 +395,22 @@ class PodClass:
         counts = np.bincount(numbers, minlength=nodes.size * width)
         found.decided[nodes] = counts.reshape(nodes.size, width)
         found.ran[nodes] = found.once[nodes] = True
+
+    def _rank(self, context: Context, new: DryRun) -> None:
+        if not new.nodes.size:
+            return
+        found, snapshot = self._findings, context.snapshot
+        field = Field(
+            nodes=new.nodes,
+            victims=new.victims,
+            offsets=new.offsets,
+            pdb_violations=new.pdb_violations,
+        )
+        values = lasting_values(context.rules.ranking, snapshot, field)
+        for row, of_criterion in zip(found.values, values, strict=True):
+            row[new.nodes] = of_criterion
+        waiting = snapshot.column(START)[new.victims] == times.MISSING
+        found.started[new.nodes] = segment_sums(waiting, np.diff(new.offsets)) == 0
 
     def _add_victims(self, new: DryRun) -> None:
         """Behind those that there are; victims of nodes found anew are left out at times."""
@@ -387,21 +441,30 @@ class _Statuses:
         self._ids: dict[tuple[int, str, tuple[str, ...]], int] = {}
         self._orders: dict[tuple[bool, bytes], Judged] = {}
 
-    def id_of(self, status: tuple[int, str, tuple[str, ...]]) -> int:
-        return self._ids.setdefault(status, len(self._ids))
+    def ids_of(self, judged: Judged) -> Ints:
+        """The id of each node's status."""
+        ids = [self._ids.setdefault(status, len(self._ids)) for status in judged.statuses]
+        return np.array(ids, dtype=np.int64)[judged.index]
 
-    def ordered(self, status: Ints, pipeline: Pipeline) -> Judged:
-        """What the filters would say of every node at once; status: (nodes,) ids."""
-        nominated = np.flatnonzero(pipeline.has_nominated)[:1]
+    def ordered(
+        self, status: Ints, nodes: Rows, load: Ints, pipeline: Pipeline, nominated: Rows
+    ) -> Judged:
+        """What the filters would say of some nodes at once.
+
+        status: (n,) ids of the nodes; load: (all nodes, width); nominated: one more node, that has
+        nominated pods, where there are any and some of the nodes pass.
+        """
+        if not nodes.size:
+            return pipeline.judge(load[:0], nodes)
         there = np.flatnonzero(np.bincount(status, minlength=len(self._ids)))
         key = (bool(nominated.size), there.tobytes())
         order = self._orders.get(key)
         if order is None:
             # One node of each status, and one with a nominated pod where there are any, are
             # judged together: the order of statuses does not depend on how many nodes have them.
-            first = np.array([int(np.argmax(status == i)) for i in there.tolist()], dtype=np.int64)
+            first = nodes[[int(np.argmax(status == i)) for i in there.tolist()]]
             some = np.concatenate([first, nominated])
-            judged = pipeline.judge(taken(pipeline.base, some), some)
+            judged = pipeline.judge(taken(load, some), some)
             places = np.zeros(len(self._ids), dtype=np.int64)
             places[there] = judged.index[: there.size]
             codes = np.zeros(len(self._ids), dtype=np.int8)

@@ -171,6 +171,12 @@ class Context:
         potential = self.potential_victims(nodes)
         return dry_run(self.pipeline, potential, self.rules.victims, self.importance)
 
+    def why_failed(self, found: DryRun) -> Judged:
+        """Status of each of the nodes that the dry run made no candidates."""
+        if self.shared_victims is not None:
+            return self.shared_victims.why_failed(self, found.failed)
+        return self.pipeline.judge(found.failed_load, found.failed)
+
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""
         used, index = distinct(judged.index[positions], below=len(judged.statuses))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -34,6 +35,7 @@ from policy.rules.expressions import (
     InternedColumn,
     Scalar,
     TimestampColumn,
+    ValueType,
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
@@ -63,6 +65,8 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
+    #: (candidates,) sort keys by criterion, of those that are known (`lasting_values`)
+    values: Mapping[str, Ints] = field(default_factory=dict)
 
     def only(self, candidates: Rows) -> Field:
         """Some of them, ascending."""
@@ -157,6 +161,38 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
 }
 
 
+_LASTING: Final = frozenset(_CANDIDATE) - {"candidate.node", "candidate.victimSeconds"}
+"""What these read stays as it is for as long as the victims do, where all of them have started."""
+
+
+def lasting_criteria(criteria: Sequence[RankingCriterion]) -> tuple[str, ...]:
+    """The criteria of which every candidate has a value that depends on its victims alone."""
+    return tuple(criterion.id for criterion, _ in _lasting(criteria))
+
+
+def lasting_values(
+    criteria: Sequence[RankingCriterion], snapshot: Snapshot, field: Field
+) -> list[Ints]:
+    """Sort keys of the candidates by each of `lasting_criteria`."""
+    variables = Lazy(*candidate_variables(snapshot, field))
+    columns = Columns(field.nodes.size, variables, FrozenHistory({}))
+    return [
+        expression.evaluate(columns).broadcast(columns.size).order_keys(errors_as=0)
+        for _, expression in _lasting(criteria)
+    ]
+
+
+def _lasting(
+    criteria: Sequence[RankingCriterion],
+) -> Iterator[tuple[RankingCriterion, Expression]]:
+    for criterion in criteria:
+        found = criterion.expression
+        if found is None or not found.total or found.type is ValueType.STRING:
+            continue  # texts sort by their places among those that there are
+        if set(found.variables) <= _LASTING:
+            yield criterion, found
+
+
 def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
     """candidate.* and node.*, one row per candidate."""
     nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
@@ -207,6 +243,7 @@ class _Measure:
     expression: Expression
     lowest: bool
     columns: Columns
+    known: Ints | None  #: of every candidate, where that was found before
 
     @property
     def total(self) -> bool:
@@ -216,12 +253,12 @@ class _Measure:
     @cached_property
     def values(self) -> tuple[Ints, Bools | None]:
         """Of every candidate, and who has none."""
-        return self._over(self.columns)
+        return self._over(self.columns) if self.known is None else (self.known, None)
 
     def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
         """Of some candidates; columns: of these alone."""
         # Missing values are reported of every candidate.
-        if 2 * alive.size > self.columns.size or not self.total:
+        if self.known is not None or 2 * alive.size > self.columns.size or not self.total:
             values, missing = self.values
             return values[alive], None if missing is None else missing[alive]
         return self._over(columns())
@@ -269,7 +306,12 @@ def rank(
         else:
             assert criterion.expression is not None
             lowest = criterion.direction is Direction.MINIMIZE
-            measure = _Measure(expression=criterion.expression, lowest=lowest, columns=columns)
+            measure = _Measure(
+                expression=criterion.expression,
+                lowest=lowest,
+                columns=columns,
+                known=field.values.get(criterion.id),
+            )
             measures.append(measure)
             without_value.extend(_without_value(criterion.id, measure, field, snapshot))
             if before > 1:
