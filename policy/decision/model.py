@@ -614,13 +614,19 @@ def _written(value: Any) -> Any:
         return {**_statuses(value), "nodes": _written(value.nodes)}
     if kind is Texts:
         return value.canonical()
-    return {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    if isinstance(value, Deferred):
+        return value.values()
+    written = {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    if kind is Candidates:
+        written["values"] = [_written(column) for column in value.values]
+    return written
 
 
 @cache
 def _has_parts(kind: type) -> bool:
     """Is there something in values of the type that the encoder would write in another way?"""
-    return issubclass(kind, NodeStatuses | DecisionFields | TraceFields | Candidates | Texts)
+    parts = (NodeStatuses, DecisionFields, TraceFields, Candidates, Texts, Deferred)
+    return issubclass(kind, parts)
 
 
 def _statuses(found: NodeStatuses) -> dict[str, Any]:

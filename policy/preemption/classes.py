@@ -34,15 +34,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from policy.cluster import times
 from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import START, Bools, Ints, taken
+from policy.cluster.tables import Bools, Ints, taken
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.context import Context
 from policy.preemption.importance import Importance
 from policy.preemption.ranking import Field, lasting_criteria, lasting_values
-from policy.preemption.segments import segment_sums
 from policy.preemption.victims import Allowed, DryRun, dry_run
 
 _KEPT: Final = 32
@@ -162,7 +160,7 @@ class _Findings:
     load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
     failure: Ints  #: index into `failures`, of `_NO_CANDIDATE`
     values: Ints  #: (criteria, nodes) sort keys of `_CANDIDATE` by `lasting_criteria`
-    started: Bools  #: `values` hold: every victim has started
+    lasting: Bools  #: `values` hold at every instant
     decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
@@ -182,7 +180,7 @@ class _Findings:
             load=self.load.copy(order="K"),
             failure=self.failure.copy(),
             values=self.values.copy(),
-            started=self.started.copy(),
+            lasting=self.lasting.copy(),
             decided=self.decided.copy(),
             victims=self.victims,
             violating=self.violating,
@@ -221,7 +219,7 @@ class PodClass:
             load=integers(width, nodes).T,
             failure=integers(nodes),
             values=integers(len(criteria), nodes),
-            started=np.zeros(nodes, dtype=np.bool_),
+            lasting=np.zeros(nodes, dtype=np.bool_),
             decided=integers(nodes, len(context.rules.victims.eligible) + 1),
             victims=integers(0),
             violating=np.zeros(0, dtype=np.bool_),
@@ -289,8 +287,9 @@ class PodClass:
             found.status[unknown] = self._statuses.ids_of(judged)
             found.judged[unknown] = True
         every = np.arange(found.status.size)
-        nominated = np.flatnonzero(pipeline.has_nominated)[:1]
-        return self._statuses.ordered(found.status, every, pipeline.base, pipeline, nominated)
+        return self._statuses.ordered(
+            found.status, every, pipeline.base, pipeline, pipeline.with_nominated()
+        )
 
     # --- the dry run -----------------------------------------------------------------------------
 
@@ -349,7 +348,7 @@ class PodClass:
 
     def _values(self, candidates: Rows) -> dict[str, Ints]:
         found = self._findings
-        if not found.started[candidates].all():
+        if not found.lasting[candidates].all():
             return {}
         return dict(zip(self._criteria, found.values[:, candidates], strict=True))
 
@@ -399,18 +398,17 @@ class PodClass:
     def _rank(self, context: Context, new: DryRun) -> None:
         if not new.nodes.size:
             return
-        found, snapshot = self._findings, context.snapshot
+        found = self._findings
         field = Field(
             nodes=new.nodes,
             victims=new.victims,
             offsets=new.offsets,
             pdb_violations=new.pdb_violations,
         )
-        values = lasting_values(context.rules.ranking, snapshot, field)
+        values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
         for row, of_criterion in zip(found.values, values, strict=True):
             row[new.nodes] = of_criterion
-        waiting = snapshot.column(START)[new.victims] == times.MISSING
-        found.started[new.nodes] = segment_sums(waiting, np.diff(new.offsets)) == 0
+        found.lasting[new.nodes] = lasting
 
     def _add_victims(self, new: DryRun) -> None:
         """Behind those that there are; victims of nodes found anew are left out at times."""

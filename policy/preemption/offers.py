@@ -160,7 +160,7 @@ def _promised(context: Context, nodes: Sequence[int], rows: Rows, counts: Rows) 
     pipeline = context.pipeline
     every = np.array(nodes, dtype=np.int64)
     promised = np.zeros(every.size, dtype=np.bool_)
-    nominated = pipeline.has_nominated[every]
+    nominated = pipeline.has_nominated(every)
     if not nominated.any():
         return promised
     where = every[nominated]

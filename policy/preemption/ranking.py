@@ -11,8 +11,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from policy.cluster import times
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import PRIORITY, Bools, Ints
+from policy.cluster.tables import PRIORITY, START, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
@@ -25,7 +26,7 @@ from policy.preemption.columns import (
     starts_or_now,
 )
 from policy.preemption.no_value import criterion_without_value
-from policy.preemption.segments import gathered, saturated_sums
+from policy.preemption.segments import gathered, saturated_sums, segment_sums
 from policy.rules.expressions import (
     BoolColumn,
     Column,
@@ -123,7 +124,7 @@ class _Victims:
         if self.firsts.size:
             start = starts_or_now(self.snapshot, self.field.victims)
             below = self.priorities < np.repeat(self.highest, self.counts)
-            start = np.where(below, np.iinfo(np.int64).max, start)
+            start = np.where(below, _INT64.max, start)
             found[self.some] = np.minimum.reduceat(start, self.firsts)
         return TimestampColumn(found)
 
@@ -162,7 +163,7 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
 
 
 _LASTING: Final = frozenset(_CANDIDATE) - {"candidate.node", "candidate.victimSeconds"}
-"""What these read stays as it is for as long as the victims do, where all of them have started."""
+"""These stay as they are for as long as the victims do, where all victims have started."""
 
 
 def lasting_criteria(criteria: Sequence[RankingCriterion]) -> tuple[str, ...]:
@@ -172,14 +173,19 @@ def lasting_criteria(criteria: Sequence[RankingCriterion]) -> tuple[str, ...]:
 
 def lasting_values(
     criteria: Sequence[RankingCriterion], snapshot: Snapshot, field: Field
-) -> list[Ints]:
-    """Sort keys of the candidates by each of `lasting_criteria`."""
+) -> tuple[list[Ints], Bools]:
+    """Sort keys of the candidates by each of `lasting_criteria`, and of whom they are lasting."""
     variables = Lazy(*candidate_variables(snapshot, field))
     columns = Columns(field.nodes.size, variables, FrozenHistory({}))
-    return [
-        expression.evaluate(columns).broadcast(columns.size).order_keys(errors_as=0)
-        for _, expression in _lasting(criteria)
-    ]
+    waiting = snapshot.column(START)[field.victims] == times.MISSING
+    lasting = segment_sums(waiting, np.diff(field.offsets)) == 0
+    values = []
+    for _, expression in _lasting(criteria):
+        found = expression.evaluate(columns).broadcast(columns.size)
+        values.append(found.order_keys(errors_as=0))
+        if found.errors is not None:  # an instant that no timestamp holds
+            lasting &= ~found.errors
+    return values, lasting
 
 
 def _lasting(
