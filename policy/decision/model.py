@@ -595,6 +595,7 @@ def _names(kind: type) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, names, strict=True))
 
 
+@cache
 def camel_case(name: str) -> str:
     """`decided_by` as `decidedBy`"""
     first, *others = name.split("_")
