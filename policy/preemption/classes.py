@@ -161,7 +161,7 @@ class _Findings:
     failure: Ints  #: index into `failures`, of `_NO_CANDIDATE`
     values: Ints  #: (criteria, nodes) sort keys of `_CANDIDATE` by `lasting_criteria`
     lasting: Bools  #: `values` hold at every instant
-    decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
+    decided: Ints  #: (rules + 1, nodes) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
 
@@ -220,7 +220,7 @@ class PodClass:
             failure=integers(nodes),
             values=integers(len(criteria), nodes),
             lasting=np.zeros(nodes, dtype=np.bool_),
-            decided=integers(nodes, len(context.rules.victims.eligible) + 1),
+            decided=integers(len(context.rules.victims.eligible) + 1, nodes),
             victims=integers(0),
             violating=np.zeros(0, dtype=np.bool_),
         )
@@ -350,7 +350,7 @@ class PodClass:
         found = self._findings
         if not found.lasting[candidates].all():
             return {}
-        return dict(zip(self._criteria, found.values[:, candidates], strict=True))
+        return dict(zip(self._criteria, found.values.take(candidates, axis=1), strict=True))
 
     def why_failed(self, context: Context, nodes: Rows) -> Judged:
         """`Pipeline.judge` of nodes that the dry run made no candidates."""
@@ -361,7 +361,7 @@ class PodClass:
 
     def decided(self, nodes: Rows) -> list[int]:
         """Pods on nodes that were dry-run for which no victim rule decided, then each of them."""
-        found: list[int] = self._findings.decided[nodes].sum(axis=0).tolist()
+        found: list[int] = self._findings.decided.take(nodes, axis=1).sum(axis=1).tolist()
         return found
 
     def _run(self, context: Context, nodes: Rows) -> None:
@@ -389,10 +389,10 @@ class PodClass:
         self._add_victims(new)
         found.count[new.over_limit] = new.needed
         rows, group = context.order.on(nodes)
-        width = found.decided.shape[1]
-        numbers = group * width + context.allowed.rule[rows] + 1
-        counts = np.bincount(numbers, minlength=nodes.size * width)
-        found.decided[nodes] = counts.reshape(nodes.size, width)
+        rules = found.decided.shape[0]
+        numbers = (context.allowed.rule[rows].astype(np.int64) + 1) * nodes.size + group
+        counts = np.bincount(numbers, minlength=rules * nodes.size)
+        found.decided[:, nodes] = counts.reshape(rules, nodes.size)
         found.ran[nodes] = found.once[nodes] = True
 
     def _rank(self, context: Context, new: DryRun) -> None:
