@@ -612,7 +612,8 @@ def _written(value: Any) -> Any:
     if not _has_parts(kind):
         return value
     if kind is NodeStatuses:
-        return {**_statuses(value), "nodes": _written(value.nodes)}
+        found = _statuses(value)
+        return {**found, "nodes": _written(value.nodes), "index": _written(value.index)}
     if kind is Texts:
         return value.canonical()
     if isinstance(value, Deferred):
@@ -643,7 +644,9 @@ def document_of(value: Any) -> Any:
         case Deferred():
             return document_of(value.values())
         case NodeStatuses():
-            return {**_statuses(value), "nodes": document_of(value.nodes)}
+            statuses = _statuses(value)
+            names, index = document_of(value.nodes), document_of(value.index)
+            return {**statuses, "nodes": names, "index": index}
         case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):

@@ -14,7 +14,7 @@ from policy.cluster.members import leaving_together
 from policy.cluster.occupancy import NodeOrder
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, distinct
-from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
+from policy.decision.model import BudgetCount, Code, Deferred, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline, Use
@@ -182,7 +182,7 @@ class Context:
         used, index = distinct(judged.index[positions], below=len(judged.statuses))
         return NodeStatuses(
             nodes=self.names_of(nodes),
-            index=index.tolist(),
+            index=Deferred(index.size, index.tolist),
             _totals=np.bincount(index, minlength=used.size).tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)
