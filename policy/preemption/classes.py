@@ -12,7 +12,7 @@ and `--paranoid` never do. A pod goes the full path where findings would depend 
 node and the class (`_shared`, `_shared_victims`): a filter that looks beyond the node (topology
 spread, pod affinity, volumes), extenders, a nomination of the pod itself; and the dry run does
 where there are rules of `victims.forbid`, conditions or keys without a value, an order of
-importance that depends on the instant.
+importance that depends on the instant, groups that leave as one from several nodes.
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
@@ -38,7 +38,7 @@ from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import Bools, Ints, taken
 from policy.filters.pipeline import Judged, Pipeline
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.ranking import Field, lasting_criteria, lasting_values
 from policy.preemption.victims import Allowed, DryRun, dry_run
@@ -92,7 +92,7 @@ def _touched(before: Snapshot, after: Snapshot, delta: Delta) -> Rows:
     return np.array(sorted(node for node in nodes if node >= 0), dtype=np.int64)
 
 
-def class_of(context: Context) -> PodClass | None:
+def class_of(context: DecisionContext) -> PodClass | None:
     """The class of the pod, None where it takes the full path."""
     if not _shared(context):
         return None
@@ -107,7 +107,7 @@ def class_of(context: Context) -> PodClass | None:
     return found
 
 
-def _shared(context: Context) -> bool:
+def _shared(context: DecisionContext) -> bool:
     """Does what the filters find about a node depend on the node and the class alone?"""
     pod = context.incoming.pod
     return (
@@ -118,11 +118,12 @@ def _shared(context: Context) -> bool:
     )
 
 
-def _shared_victims(context: Context) -> bool:
+def _shared_victims(context: DecisionContext) -> bool:
     """And what the dry run finds?"""
     victims = context.rules.victims
     return (
         not victims.forbid
+        and context.whole_groups is None
         and all(key.expression.total for key in victims.importance)
         and type(context.importance) is Importance
         and context.importance.lasting
@@ -130,7 +131,7 @@ def _shared_victims(context: Context) -> bool:
     )
 
 
-def _key(context: Context) -> bytes:
+def _key(context: DecisionContext) -> bytes:
     """Everything of the pod and the rules that a finding is computed from."""
     incoming = context.incoming
     status = incoming.pod.status
@@ -200,7 +201,7 @@ class PodClass:
     _criteria: tuple[str, ...]
 
     @staticmethod
-    def empty(context: Context, *, deltas: int) -> PodClass:
+    def empty(context: DecisionContext, *, deltas: int) -> PodClass:
         nodes, width = len(context.names), context.pipeline.width
 
         def integers(*shape: int) -> Ints:
@@ -234,7 +235,7 @@ class PodClass:
             _criteria=criteria,
         )
 
-    def serves(self, context: Context) -> bool:
+    def serves(self, context: DecisionContext) -> bool:
         """Are the filters those that the findings are of?"""
         pipeline = context.pipeline
         return self._filters == pipeline.names and self._findings.load.shape[1] == pipeline.width
@@ -256,18 +257,19 @@ class PodClass:
             _criteria=self._criteria,
         )
 
-    def with_victims(self, context: Context) -> PodClass | None:
+    def with_victims(self, context: DecisionContext) -> PodClass | None:
         """The class ready for dry runs; None where these take the full path."""
         if not _shared_victims(context):
             return None
         if self._made_from is not None:
             allowed, violating = self._made_from
             self._compare(context, allowed.rule, context.allowed.rule)
+            self._compare(context, allowed.pods, context.allowed.pods)
             self._compare(context, violating, context.violating)
         self._made_from = (context.allowed, context.violating)
         return self
 
-    def _compare(self, context: Context, before: NDArray[Any], now: NDArray[Any]) -> None:
+    def _compare(self, context: DecisionContext, before: NDArray[Any], now: NDArray[Any]) -> None:
         """Forget nodes of pods of which something else is true. Both: (pods,)."""
         if before is now:
             return
@@ -278,7 +280,7 @@ class PodClass:
 
     # --- the filters -----------------------------------------------------------------------------
 
-    def judge(self, context: Context) -> Judged:
+    def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
         found, pipeline = self._findings, context.pipeline
         unknown = np.flatnonzero(~found.judged)
@@ -293,7 +295,7 @@ class PodClass:
 
     # --- the dry run -----------------------------------------------------------------------------
 
-    def examined(self, context: Context, walk: Rows, *, wanted: int) -> Rows:
+    def examined(self, context: DecisionContext, walk: Rows, *, wanted: int) -> Rows:
         """The nodes that a walk looks at until it has the wanted candidates, in its order.
 
         At least one of the candidates violates no budget; all of the walk where there are too few.
@@ -313,7 +315,7 @@ class PodClass:
                 return walk
             size = min(walk.size, size + max(missing, size // 8, 1))
 
-    def _make_known(self, context: Context, nodes: Rows) -> None:
+    def _make_known(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
         if not found.ran[nodes].all():
             # What happened elsewhere is found anew in the same go: a dry run of ten nodes takes
@@ -322,7 +324,7 @@ class PodClass:
             wanted[nodes] = ~found.ran[nodes]
             self._run(context, np.flatnonzero(wanted))
 
-    def dry_run(self, context: Context, nodes: Rows) -> DryRun:
+    def dry_run(self, context: DecisionContext, nodes: Rows) -> DryRun:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
         found = self._findings
         self._make_known(context, nodes)
@@ -352,7 +354,7 @@ class PodClass:
             return {}
         return dict(zip(self._criteria, found.values.take(candidates, axis=1), strict=True))
 
-    def why_failed(self, context: Context, nodes: Rows) -> Judged:
+    def why_failed(self, context: DecisionContext, nodes: Rows) -> Judged:
         """`Pipeline.judge` of nodes that the dry run made no candidates."""
         found = self._findings
         return self._failures.ordered(
@@ -364,7 +366,7 @@ class PodClass:
         found: list[int] = self._findings.decided.take(nodes, axis=1).sum(axis=1).tolist()
         return found
 
-    def _run(self, context: Context, nodes: Rows) -> None:
+    def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
         new = dry_run(
             context.pipeline,
@@ -395,7 +397,7 @@ class PodClass:
         found.decided[:, nodes] = counts.reshape(rules, nodes.size)
         found.ran[nodes] = found.once[nodes] = True
 
-    def _rank(self, context: Context, new: DryRun) -> None:
+    def _rank(self, context: DecisionContext, new: DryRun) -> None:
         if not new.nodes.size:
             return
         found = self._findings
@@ -404,6 +406,7 @@ class PodClass:
             victims=new.victims,
             offsets=new.offsets,
             pdb_violations=new.pdb_violations,
+            breaking=context.breaking,
         )
         values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
         for row, of_criterion in zip(found.values, values, strict=True):

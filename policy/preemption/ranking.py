@@ -17,14 +17,16 @@ from policy.cluster.tables import PRIORITY, START, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
+    ColumnSource,
     FrozenHistory,
     Lazy,
-    Source,
     node_variables,
     preemptor_variables,
     run_seconds,
     starts_or_now,
 )
+from policy.preemption.context import DecisionContext
+from policy.preemption.importance import Importance
 from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums, segment_sums
 from policy.rules.expressions import (
@@ -66,6 +68,8 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
+    #: (nodes,) -> (nodes,) pods that may be evicted there and would break a budget
+    breaking: Callable[[Rows], Ints]
     #: (candidates,) sort keys by criterion, of those that are known (`lasting_values`)
     values: Mapping[str, Ints] = field(default_factory=dict)
 
@@ -77,6 +81,7 @@ class Field:
             victims=self.victims[flat],
             offsets=offsets,
             pdb_violations=self.pdb_violations[candidates],
+            breaking=self.breaking,
         )
 
 
@@ -143,6 +148,11 @@ class _Victims:
             saturated_sums(run_seconds(self.snapshot, self.field.victims), self.counts)
         )
 
+    def reprieved_violations(self) -> IntColumn:
+        # A scheduler or an extender that offers victims may know of other budgets.
+        breaking = self.field.breaking(self.field.nodes)
+        return IntColumn(np.maximum(0, breaking - self.field.pdb_violations))
+
     def node_names(self) -> InternedColumn:
         return InternedColumn(self.field.nodes.astype(np.intp), self.snapshot.nodes.names)
 
@@ -159,15 +169,31 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
     "candidate.memoryBytes": lambda v: v.requested("memory"),
     "candidate.victimSeconds": lambda v: v.seconds(),
     "candidate.needsNoVictim": lambda v: BoolColumn(~v.some),
+    "candidate.reprievedViolations": lambda v: v.reprieved_violations(),
 }
 
 
-_LASTING: Final = frozenset(_CANDIDATE) - {"candidate.node", "candidate.victimSeconds"}
-"""These stay as they are for as long as the victims do, where all victims have started."""
+_LASTING: Final = frozenset(
+    {
+        "candidate.pdbViolations",
+        "candidate.topPriority",
+        "candidate.highestPriority",
+        "candidate.prioritySum",
+        "candidate.victimCount",
+        "candidate.earliestStartOfTopPriority",
+        "candidate.cpuMilli",
+        "candidate.memoryBytes",
+        "candidate.needsNoVictim",
+        "candidate.reprievedViolations",
+    }
+)
+"""These stay as they are for as long as the node, its pods and who of them may leave do, where all
+victims have started.
+"""
 
 
 def lasting_criteria(criteria: Sequence[RankingCriterion]) -> tuple[str, ...]:
-    """The criteria of which every candidate has a value that depends on its victims alone."""
+    """The criteria of which every candidate has a value that depends on its node alone."""
     return tuple(criterion.id for criterion, _ in _lasting(criteria))
 
 
@@ -199,7 +225,7 @@ def _lasting(
             yield criterion, found
 
 
-def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
+def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[ColumnSource, ColumnSource]:
     """candidate.* and node.*, one row per candidate."""
     nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
     return (_CANDIDATE, _Victims(snapshot, field)), nodes
@@ -393,6 +419,8 @@ def rank_recorded(
             if victim is None:
                 raise KeyError(key)
             victims.append(victim)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
     np.cumsum([len(candidates[n][0]) for n in ordered], out=offsets[1:])
     field = Field(
@@ -400,8 +428,8 @@ def rank_recorded(
         victims=np.array(victims, dtype=np.int64),
         offsets=offsets,
         pdb_violations=np.array([candidates[n][1] for n in ordered], dtype=np.int64),
+        breaking=context.breaking,
     )
-    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
     ranked = rank(
         criteria=rules.ranking,
         field=field,
