@@ -4,8 +4,9 @@ Pods of one workload differ in name, and the cluster differs by a few nodes from
 next. So what the filters and the dry run found about a node is kept for the whole class and found
 again only where something happened on the node: `decide` asks for nodes, and those whose findings
 are missing are judged and dry-run by the ordinary functions, on these nodes alone: all of them in
-one go, because a few nodes take as long as one. The walk over a sample is read off the findings;
-ranking, eligibility, effects and all texts are made for every pod anew.
+one go, because a few nodes take as long as one. The walk over a sample, why nodes failed, and what
+ranking compares are read off the findings; the ranking itself, eligibility, effects and all texts
+are made for every pod anew.
 
 When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
 and `--paranoid` never do. A pod goes the full path where findings would depend on more than the
@@ -20,7 +21,9 @@ are what makes the class. Every delta notes the nodes of the pods that it touche
 and a class that is asked for again forgets those that were noted since it was asked for last;
 a delta that touches nodes, or other kinds than pods and budgets, drops all classes. Who is allowed
 and who violates is compared pod by pod with what the findings were made from, whatever rule or
-budget it came from.
+budget it came from. Of the ranking's criteria those are kept whose variables follow from all that
+(`lasting_criteria`); where a victim has not started, its start is the instant of the decision, and
+all criteria are evaluated.
 """
 
 from __future__ import annotations
