@@ -46,20 +46,31 @@ def compare_cycles(
 
     Ascending order within a cluster is cheap.
     """
-    replayer = GroupReplayer(store)
-    for row in rows:
-        try:
-            yield _compared(store, replayer, row, rules)
-        except Incomplete as exc:
-            yield Skipped(id=f"{PREFIX}{row.id}", missing=exc.missing, detail=exc.detail)
-        except DecisionError as exc:
-            missing = (MissingInput.GROUPS,)
-            yield Skipped(id=f"{PREFIX}{row.id}", missing=missing, detail=str(exc))
+    return ComparingCycles(rules).compared(GroupReplayer(store), rows)
 
 
-def _compared(store: Store, replayer: GroupReplayer, row: SessionRow, rules: RuleSet) -> Comparison:
+@dataclass(frozen=True, slots=True)
+class ComparingCycles:
+    """The same as work for `decisions.with_each`."""
+
+    rules: RuleSet
+
+    def compared(
+        self, replayer: GroupReplayer, rows: Sequence[SessionRow]
+    ) -> Iterator[Comparison | Skipped]:
+        for row in rows:
+            try:
+                yield _compared(replayer, row, self.rules)
+            except Incomplete as exc:
+                yield Skipped(id=f"{PREFIX}{row.id}", missing=exc.missing, detail=exc.detail)
+            except DecisionError as exc:
+                missing = (MissingInput.GROUPS,)
+                yield Skipped(id=f"{PREFIX}{row.id}", missing=missing, detail=str(exc))
+
+
+def _compared(replayer: GroupReplayer, row: SessionRow, rules: RuleSet) -> Comparison:
     snapshot, _ = replayer.situation(row)
-    recorded = document_of(store.read.session(row.id))
+    recorded = document_of(replayer.store.read.session(row.id))
     known = snapshot.history or {}
     unread = {need for need in rules.history_needs if history_key(*need) not in known}
     if unread:

@@ -71,8 +71,9 @@ def command(
       policy compare --rules kube-1.20 --show 1
     """
     from policy.audit.compare import Comparison, summarise
-    from policy.audit.decisions import over
-    from policy.audit.group_compare import compare_cycles
+    from policy.audit.decisions import over, with_each
+    from policy.audit.group_compare import ComparingCycles
+    from policy.audit.group_replay import GroupReplayer
     from policy.audit.recorded import Comparing
 
     options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
@@ -95,7 +96,8 @@ def command(
                 advance(number, len(ids))
         found.sort(key=lambda result: result.id)
         cycles = _cycles(store, cluster, since)
-        found += compare_cycles(store, cycles, other)
+        work = ComparingCycles(other).compared
+        found += with_each(db, cycles, GroupReplayer, work, workers)
         names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
     compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
