@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from policy import RuleSet
-from policy.audit.decisions import SESSIONS, with_each
-from policy.audit.group_compare import ComparingCycles, compare_cycles
+from policy.audit.decisions import SESSIONS, over, with_each
+from policy.audit.group_compare import ComparingCycles
 from policy.audit.group_replay import GroupReplayer
 from policy.audit.inputs import ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
@@ -79,17 +79,16 @@ def test_processes_give_what_one_gives(store, database_url, tmp_path, kind, repl
 def test_workers_of_a_cluster_replay_and_compare(store, database_url, tmp_path):
     """Sessions, cycles, and cycles under other rules: as one process does."""
     rules = RuleSet.load("kube-1.37-groups")
-    cycles = rows_of(store, "group")
+    cycles = [row.id for row in rows_of(store, "group")]
     with dask.cluster(tmp_path, workers=2) as cluster:
         workers = Workers(dask=cluster.address)
         sessions = rows_of(store, "batch")
         work = SessionReplayer.replay_all
         found = list(with_each(database_url, sessions, SessionReplayer, work, workers))
         assert found == list(SessionReplayer(store).replay_all(sessions))
-        compared = list(
-            with_each(database_url, cycles, GroupReplayer, ComparingCycles(rules).compared, workers)
-        )
-    assert compared == list(compare_cycles(store, cycles, rules))
+        comparing = ComparingCycles(rules)
+        compared = list(over(database_url, cycles, comparing.compared, workers))
+    assert compared == list(comparing(store, cycles))
 
 
 @pytest.mark.parametrize(
