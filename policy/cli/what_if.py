@@ -182,6 +182,12 @@ def command(
         if record:
             ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     _print(steps, ids, form)
+    if supposed.lost:
+        lost = output.number(len(supposed.lost), "pod")
+        output.say(
+            f"{lost} of removed nodes left for good, such as {supposed.lost[0]}: leaving already,"
+            " or without an owner that makes another one elsewhere"
+        )
     _tell(steps, ids)
     return Exit.OK
 
