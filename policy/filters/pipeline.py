@@ -126,12 +126,7 @@ class Pipeline:
             if incoming.priority <= 0:
                 unknown = rows[flying & (rows != incoming.row)]
             rows = rows[~flying]
-        if rows.size:
-            rows = rows[
-                (rows != incoming.row)
-                & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
-                & (snapshot.column(SCHEDULER)[rows] == snapshot.column(SCHEDULER)[incoming.row])
-            ]
+        rows = self._counted(rows)
         if not rows.size and not unknown.size:
             return None
         added = np.zeros_like(self.base)
@@ -143,6 +138,31 @@ class Pipeline:
                     added[:, columns.start + built.pod_column], snapshot.nominated[unknown], 1
                 )
         return added
+
+    def _counted(self, rows: Ints) -> Ints:
+        """The nominated pods that the incoming pod has to leave room for."""
+        if not rows.size:
+            return rows
+        incoming, snapshot = self.incoming, self.incoming.snapshot
+        schedulers = snapshot.column(SCHEDULER)
+        counts: Bools = (
+            (rows != incoming.row)
+            & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
+            & (schedulers[rows] == schedulers[incoming.row])
+        )
+        return rows[counts]
+
+    def room_kept_for(self, node: int, leaving: Ints) -> Ints:
+        """The nominated pods but for which the pod would pass on a node without pods `leaving`."""
+        where = np.array([node], dtype=np.int64)
+        if not self.has_nominated[node]:
+            return where[:0]
+        gone = self.demand(leaving, np.repeat(where, leaving.size)).sum(axis=0)[None, :]
+        if not self._passes(self.without(self.base[where], gone), where).all():
+            return where[:0]
+        snapshot = self.incoming.snapshot
+        rows = nominated(snapshot)
+        return self._counted(rows[snapshot.nominated[rows] == node])
 
     @cached_property
     def has_nominated(self) -> Bools:
