@@ -37,6 +37,7 @@ class Config:
     db: str
     host: str = "127.0.0.1"
     port: int = 8787
+    reader_db: str = ""  #: connection for SQL of users; "" for that of `db`
     environment: str = ""  #: of the paths that name none; "" for none
     mode: CallMode = CallMode.SHADOW
     on_failure: OnFailure | None = None  #: None: pass-through in shadow, deny in enforce mode

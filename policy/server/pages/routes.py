@@ -19,6 +19,7 @@ from policy.server import views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
+from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
@@ -63,7 +64,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
-        shown("/sql", pages.sql),
+        shown("/sql", pages.sql, unlimited=False),
         shown("/simulations", pages.simulations),
         shown("/simulations/{id:int}", pages.simulation),
         shown("/api", pages.api, unlimited=False),
@@ -326,14 +327,14 @@ class Pages:
         name = request.query_params.get("saved", "")
         result, error = None, ""
         parameters: dict[str, Any] = {}
-        if name and not text:
+        if name and not text and not principal.limited:
             saved = saved_query(name[:80])
             text = saved.sql
             parameters = {p: DEFAULTS[p] for p in saved.parameters}
         if text.strip():
             try:
-                result = await in_thread(self._run, text, parameters)
-            except StoreError as exc:
+                result = await in_thread(self._run, principal, text, parameters)
+            except (StoreError, Failure) as exc:
                 error = exc.message
         return page(
             request,
@@ -341,14 +342,19 @@ class Pages:
             principal,
             "sql.html",
             text=text,
-            saved=list(saved_queries().values()),
+            # Saved queries read the views of the whole record.
+            saved=[] if principal.limited else list(saved_queries().values()),
+            own=TABLES if principal.limited else None,
+            newest=NEWEST,
             result=result,
             error=error,
             limit=_SQL_ROWS,
         )
 
-    def _run(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        with self._service.store.sql(text, parameters, timeout=10) as found:
+    def _run(self, principal: Principal, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if principal.limited:
+            return own_sql(self._service, principal, text, parameters, limit=_SQL_ROWS)
+        with self._service.reader.sql(text, parameters, timeout=10) as found:
             rows = list(islice(found, _SQL_ROWS + 1))
             return {
                 "columns": found.columns,
