@@ -7,19 +7,20 @@ from a statement. It is SQLite's SQL, also where the record is on Postgres.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from policy.audit.documents import instant
-from policy.server import views
+from policy.cluster import times
+from policy.decision.model import Victim
 from policy.server.http import Failure
+from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import StoreError
 from policy.store.read.copied import CopiedTable, run
 
-NEWEST: Final = 10_000
+NEWEST: Final = 5_000
 """Decisions that are copied."""
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "decisions": (
@@ -43,48 +44,43 @@ def own_sql(
     limit: int,
 ) -> dict[str, Any]:
     """Columns, rows, whether there are more, and of how many decisions. Raises Failure."""
-    lines = list(islice(views.exported(service, principal, {}), NEWEST + 1))
-    copied = lines[:NEWEST]
+    read = service.store.read
+    rows = read.decisions(limit=NEWEST + 1, namespaces=principal.namespaces)
+    left_out, rows = len(rows) > NEWEST, rows[:NEWEST]
+    victims = read.victims_of([row.id for row in rows])
     tables = {
         "decisions": CopiedTable(
             columns=TABLES["decisions"],
             rows=[
                 tuple(line["now" if name == "at" else name] for name in TABLES["decisions"])
-                for line in copied
+                for line in scope.lines(principal, rows, victims)
             ],
         ),
-        "victims": CopiedTable(
-            columns=TABLES["victims"],
-            rows=_victims(service, principal, [line["id"] for line in copied]),
-        ),
+        "victims": CopiedTable(columns=TABLES["victims"], rows=_victims(principal, victims)),
     }
     try:
-        columns, rows = run(tables, sql, parameters, limit=limit + 1, timeout=_SECONDS)
+        columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=_SECONDS)
     except StoreError as exc:
         raise Failure(400, "invalid", exc.message, help=exc.help) from exc
     return {
         "columns": columns,
-        "rows": [list(row) for row in rows[:limit]],
-        "more": len(rows) > limit,
-        "decisions": len(copied),
-        "older_left_out": len(lines) > NEWEST,
+        "rows": [list(row) for row in found[:limit]],
+        "more": len(found) > limit,
+        "decisions": len(rows),
+        "older_left_out": left_out,
     }
 
 
 def _victims(
-    service: PolicyService, principal: Principal, decisions: list[int]
-) -> list[tuple[Any, ...]]:
-    found = []
-    for decision, victims in service.store.read.victims_of(decisions).items():
-        for victim in victims:
+    principal: Principal, victims: Mapping[int, Sequence[Victim]]
+) -> Iterator[tuple[Any, ...]]:
+    for decision, some in victims.items():
+        for victim in some:
             namespace = victim.pod.partition("/")[0]
             if principal.sees(namespace):
-                found.append(
-                    (
-                        *(decision, namespace, victim.pod, victim.node, victim.priority),
-                        *(victim.priority_class, victim.owner),
-                        None if victim.start_ms is None else instant(victim.start_ms),
-                        victim.run_seconds,
-                    )
+                yield (
+                    *(decision, namespace, victim.pod, victim.node, victim.priority),
+                    *(victim.priority_class, victim.owner),
+                    None if victim.start_ms == times.MISSING else instant(victim.start_ms),
+                    victim.run_seconds,
                 )
-    return found
