@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy.cluster.objects import Pod
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
 from policy.server import views
@@ -21,6 +20,7 @@ from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
 from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
+from policy.server.pages.occupancy import WIDTH, resources
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
@@ -229,16 +229,21 @@ class Pages:
         name = request.path_params["name"]
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
-        pods: list[tuple[str, Pod]] = []
+        found = []
         for row in await in_thread(self._service.store.state.clusters):
-            _, found = await in_thread(
-                views.state, self._service, row.name, "pods", revision=None, at_ms=None
-            )
-            here = (p for p in found if isinstance(p, Pod) and p.spec.node_name == name)
-            pods += [(row.name, pod) for pod in here]
-        pods.sort(key=lambda one: -(one[1].spec.priority or 0))
+            node, pods = await in_thread(views.on_node, self._service, row.name, name)
+            if node is not None or pods:
+                bars = [] if node is None else resources(node, pods)
+                found.append({"cluster": row.name, "pods": pods, "bars": bars})
         return page(
-            request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
+            request,
+            self._access,
+            principal,
+            "node.html",
+            name=name,
+            lines=lines,
+            found=found,
+            width=WIDTH,
         )
 
     async def rules(self, request: Request, principal: Principal) -> Response:
