@@ -389,6 +389,20 @@ def test_the_head_of_every_request_has_its_time(service: Serving) -> None:
         assert sock.recv(65536) == b""
 
 
+def test_a_body_that_does_not_come_is_given_up(service: Serving) -> None:
+    """It is answered in words, and the connection is closed; others are answered meanwhile."""
+    head = b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\ntoken="
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=120) as sock:
+        sock.sendall(head)
+        assert service.get("/healthz").status_code == 200
+        found = b""
+        while part := sock.recv(65536):
+            found += part
+    assert found.startswith(b"HTTP/1.1 408 ")
+    assert b"/api/v1/problems/too-slow" in found
+
+
 def test_fields_behind_a_body_are_not_of_its_head(
     service: Serving, secrets: dict[str, str]
 ) -> None:
