@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -72,7 +73,7 @@ def command(
     """
     from policy.audit.compare import Comparison, summarise
     from policy.audit.decisions import over
-    from policy.audit.group_compare import compare_cycles
+    from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing
 
     options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
@@ -87,15 +88,17 @@ def command(
         if show is not None:
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
-        results = over(db, ids, Comparing(other).compared, workers)
+        cycles = _cycles(store, cluster, since)
+        groups = [row.id for row in cycles]
+        results = chain(
+            over(db, ids, Comparing(other).compared, workers),
+            over(db, groups, ComparingCycles(other).compared, workers),
+        )
         found = []
         with output.progress("comparing") as advance:
             for number, result in enumerate(results, start=1):
                 found.append(result)
-                advance(number, len(ids))
-        found.sort(key=lambda result: result.id)
-        cycles = _cycles(store, cluster, since)
-        found += compare_cycles(store, cycles, other)
+                advance(number, len(ids) + len(groups))
         names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
     compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
@@ -299,7 +302,7 @@ def _where(result: DecisionResult) -> str:
 
 
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
-    from policy.audit.group_compare import compare_cycles
+    from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing, Skipped
     from policy.cli import groups_view
 
@@ -308,7 +311,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     if cycle is not None:
         session_row = groups_view.cycle(store, cycle).row
         recorded_by = session_row.rule_set
-        (found,) = compare_cycles(store, [session_row], rules)
+        (found,) = ComparingCycles(rules)(store, [cycle])
     else:
         row = store.read.decision(options.decision_id(wanted)).row
         recorded_by = row.rule_set

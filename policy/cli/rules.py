@@ -165,8 +165,9 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     conditions that never hold or may have no value, orders that leave ties, ranking keys that
     decide less than they seem to, rules that take pods of higher priority, expressions that are
     slow, and rules that no case beside the file touches. Of batch rules it reports plugins that are
-    never consulted, actions that can do nothing, and what holds queues and groups together and is
-    missing. The exit status is 1 where anything was found.
+    never consulted, actions that can do nothing, what holds queues and groups together and is
+    missing, and actions that do nothing in the cases beside the file. The exit status is 1 where
+    anything was found.
 
     \b
     Example:
@@ -184,7 +185,12 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
 
         for notice in rule_set.notices:
             output.block(str(notice), err=True)
-        return _print_findings(of_sessions(rule_set, source), form)
+        warnings = list(of_sessions(rule_set, source))
+        if not source.startswith(rule_files.DIGEST):
+            from policy.cases.untested import untested_session
+
+            warnings += untested_session(source, rule_set, within=rule_files.within())
+        return _print_findings(warnings, form)
     found = list(run(rule_set))
     if source.startswith(rule_files.DIGEST):
         # What is stored is what decides: without reasons, and without cases beside it.

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
-from policy.cli.state import at_option, decision_at, revision_at
+from policy.cli.state import Made, at_option, made_at, revision_at
 from policy.cli.what_if_view import show, sum_up
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.cluster.snapshot import Snapshot
     from policy.rules import RuleSet
-    from policy.store import Store, StoredDecision
+    from policy.store import Store
 
 
 def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:
@@ -150,7 +150,7 @@ def command(
     from policy.audit.what_if import Supposition, suppose
 
     with session.open_store(db, write=record) as store:
-        made = decision_at(store, at)
+        made = made_at(store, at)
         basis = _basis(store, made, environment, cluster, rules, seed=seed, now=now)
         rule_set, cluster, seed = basis.rules, basis.cluster, basis.seed
         revision = revision_at(store, cluster, at)
@@ -197,7 +197,7 @@ class _Basis:
 
 def _basis(
     store: Store,
-    made: StoredDecision | None,
+    made: Made | None,
     environment: str,
     cluster: str,
     rules: str,
@@ -227,7 +227,7 @@ def _basis(
         seed = row.seed
     then = now_ms is None
     output.say(
-        f"as decision {row.id} was made: for {session.instant(row.now_ms if then else now_ms)},"
+        f"as {made.name} was made: for {session.instant(row.now_ms if then else now_ms)},"
         f" seed {seed}, rules {found.name}"
     )
     return _Basis(
@@ -235,7 +235,7 @@ def _basis(
         cluster=cluster,
         seed=seed,
         now_ms=row.now_ms if then else now_ms,
-        history=made.record.history if then else None,
+        history=made.history if then else None,
     )
 
 

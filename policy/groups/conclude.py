@@ -253,6 +253,7 @@ def _attempt(row: int, preempted: Preempted, position: int) -> Attempt:
     reason = (unit.blocked_message,) if unit.blocked_message else ()
     return Attempt(
         row=row,
+        lead=row,
         violating=unit.violating,
         reprieved=False,
         ahead_of=NOWHERE,

@@ -45,6 +45,7 @@ from policy.preemption.victims import (
     attempts,
     joined,
 )
+from policy.preemption.whole_groups import UNITS, kept_because
 from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
 
 
@@ -140,6 +141,7 @@ def best_of(
         victims=found.victims,
         offsets=found.offsets,
         pdb_violations=found.pdb_violations,
+        breaking=context.breaking,
     )
     ranked = rank(
         criteria=context.rules.ranking,
@@ -164,17 +166,17 @@ def best_of(
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
-        checks=_checks(context, told),
+        checks=_checks(context, node, told),
         victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
 
 
-def _checks(context: DecisionContext, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
+def _checks(context: DecisionContext, node: int, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     snapshot, keys = context.snapshot, context.snapshot.keys
     violating = {a.row: a.violating for a in told}
     rows = np.array([a.row for a in told], dtype=np.int64)
-    used = context.budget_counts(rows)
+    used = context.budget_counts(node, rows)
     budgets: dict[int, list[BudgetCount]] = {}
     for row, count in used:
         budgets.setdefault(row, []).append(count)
@@ -182,12 +184,13 @@ def _checks(context: DecisionContext, told: Sequence[Attempt]) -> tuple[PodCheck
     by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
     ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
     pairs = [
-        (a.row, a.ahead_of)
+        (a.lead, a.ahead_of)
         for a in told
         if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
     ]
     keys_of = context.importance.deciding_keys(pairs)
-    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
+    by_lead = {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
+    ahead_by |= {a.row: by_lead[a.lead] for a in told if a.lead in by_lead}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -267,6 +270,8 @@ def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
     refused = [(found.without_victims, messages.NO_VICTIMS)]
+    if found.unfit.size:
+        refused.append((found.unfit, messages.UNFIT))
     for needed in sorted(set(found.needed.tolist())):
         text = messages.TOO_MANY_VICTIMS.format(
             needed=needed, limit=context.rules.victims.max_victims
@@ -315,6 +320,17 @@ def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]
                 verdict=Verdict.DENY.value,
                 reason="",
                 inputs={"pods": counts[0]},
+            )
+        )
+    kept = int(np.isin(context.snapshot.node[context.kept_together], nodes).sum())
+    if kept:
+        told.append(
+            RuleFired(
+                section=UNITS,
+                rule="",
+                verdict=Verdict.DENY.value,
+                reason=kept_because(context.rules),
+                inputs={"pods": kept},
             )
         )
     return tuple(told)
@@ -395,12 +411,22 @@ def _violations(
     rows = found.victims[flat]
     nodes = np.repeat(found.nodes[ranked.order], np.diff(offsets))
     broken = np.flatnonzero(found.violating[flat])
-    on = dict(zip(rows[broken].tolist(), nodes[broken].tolist(), strict=True))
+    rows, nodes = rows[broken], nodes[broken]
+    if context.whole_groups is None:
+        # A pod is on one node, so all of them are counted in one go.
+        on = dict(zip(rows.tolist(), nodes.tolist(), strict=True))
+        counted = [(on[row], row, count) for row, count in context.budget_counts(NOWHERE, rows)]
+    else:
+        counted = [
+            (node, row, count)
+            for node in dict.fromkeys(nodes.tolist())
+            for row, count in context.budget_counts(node, rows[nodes == node])
+        ]
     return tuple(
         BudgetViolation(
-            **values_of(count), node=context.names[on[row]], pod=context.snapshot.keys[row]
+            **values_of(count), node=context.names[node], pod=context.snapshot.keys[row]
         )
-        for row, count in context.budget_counts(rows[broken])
+        for node, row, count in counted
         if count.allowed_after < 0
     )
 
@@ -416,7 +442,13 @@ def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
 
 
 _UNTOLD = Attempt(
-    row=NOWHERE, violating=False, reprieved=False, ahead_of=NOWHERE, filter="", reasons=()
+    row=NOWHERE,
+    lead=NOWHERE,
+    violating=False,
+    reprieved=False,
+    ahead_of=NOWHERE,
+    filter="",
+    reasons=(),
 )
 
 

@@ -12,7 +12,7 @@ and `--paranoid` never do. A pod goes the full path where findings would depend 
 node and the class (`_shared`, `_shared_victims`): a filter that looks beyond the node (topology
 spread, pod affinity, volumes), extenders, a nomination of the pod itself; and the dry run does
 where there are rules of `victims.forbid`, conditions or keys without a value, an order of
-importance that depends on the instant.
+importance that depends on the instant, groups that leave as one from several nodes.
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
@@ -122,6 +122,7 @@ def _shared_victims(context: DecisionContext) -> bool:
     victims = context.rules.victims
     return (
         not victims.forbid
+        and context.whole_groups is None
         and all(key.expression.total for key in victims.importance)
         and type(context.importance) is Importance
         and context.importance.lasting
@@ -246,6 +247,7 @@ class PodClass:
         if self._made_from is not None:
             allowed, violating = self._made_from
             self._compare(context, allowed.rule, context.allowed.rule)
+            self._compare(context, allowed.pods, context.allowed.pods)
             self._compare(context, violating, context.violating)
         self._made_from = (context.allowed, context.violating)
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -31,17 +31,22 @@ from policy.cluster.tables import (
     Pools,
 )
 from policy.filters.base import Incoming
+from policy.filters.pipeline import ConfiguredFilter
+from policy.filters.registry import FILTERS
+from policy.preemption.elsewhere import fits_elsewhere
 from policy.rules.expressions import (
     BoolColumn,
     IntColumn,
     InternedColumn,
+    NoFigures,
     RowByRow,
     Scalar,
     TimestampColumn,
     ValueTable,
 )
 from policy.rules.expressions import Column as Values
-from policy.rules.expressions.variables import EMPTY_NODE
+from policy.rules.expressions.variables import EMPTY_NODE, NEVER
+from policy.rules.ruleset import RuleSet
 
 Provider = Callable[[], Values]
 
@@ -314,6 +319,29 @@ def _pdb_matches(snapshot: Snapshot) -> Values:
     return IntColumn(BudgetIndex.of(snapshot).counts(labels) if some else labels)
 
 
+def _budget_last_evicted(snapshot: Snapshot) -> Values:
+    """By the workloads of the pods that each budget selects, as history counts evictions."""
+    figures = (snapshot.history or {}).get(history_key("secondsSinceLastPreempted", None))
+    if figures is None:
+        return NoFigures()
+    found = np.full(len(snapshot.pods), NEVER, dtype=np.int64)
+    labels = snapshot.column(LABELS)
+    there = np.flatnonzero(labels >= 0)
+    if not figures or not there.size:
+        return IntColumn(found)
+    index = BudgetIndex.of(snapshot)
+    place, budget = index.pairs(labels[there])
+    rows = there[place]
+    codes = snapshot.column(_TEXT_COLUMNS["workload"])[rows]
+    workloads, used = np.unique(codes, return_inverse=True)
+    names = snapshot.pools.named("workload").values
+    seconds = np.array([figures.get(names[w], NEVER) for w in workloads.tolist()], dtype=np.int64)
+    of_budget = np.full(len(index.budgets), NEVER, dtype=np.int64)
+    np.minimum.at(of_budget, budget, seconds[used])
+    np.minimum.at(found, rows, of_budget[budget])
+    return IntColumn(found)
+
+
 def _created_at(snapshot: Snapshot) -> Values:
     found = snapshot.column(_CREATED)
     return TimestampColumn(np.where(found == times.MISSING, snapshot.now_ms, found))
@@ -358,6 +386,7 @@ _VICTIM: Final[Mapping[str, Callable[[Snapshot], Values]]] = {
         s.column(TERMINATING) & s.column(PREEMPTED)
     ),
     "victim.pdbMatches": _pdb_matches,
+    "victim.budgetLastEvictedSeconds": _budget_last_evicted,
     **{
         f"victim.{field}": partial(_interned_of, field, column)
         for field, column in (
@@ -372,13 +401,24 @@ _VICTIM_AT_ROWS: Final[Mapping[str, Callable[[Snapshot, Rows], Values]]] = {
 }
 
 
-def pod_variables(incoming: Incoming) -> Lazy:
-    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now."""
+def uses_of(rules: RuleSet) -> list[ConfiguredFilter]:
+    """The filters of a rule set with their parameters."""
+    return [ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
+
+
+def pod_variables(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Lazy:
+    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now.
+
+    uses: the filters by which a victim fits elsewhere.
+    """
     snapshot = incoming.snapshot
     return Lazy(
         *victim_variables(snapshot),
         preemptor_variables(incoming),
         at_rows=(_VICTIM_AT_ROWS, snapshot),
+        providers={
+            "victim.fitsElsewhere": lambda: BoolColumn(fits_elsewhere(snapshot, uses)),
+        },
     )
 
 

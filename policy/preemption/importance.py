@@ -102,6 +102,13 @@ class Importance:
             if key.expression.source.strip() not in _IDENTITY
         ]
 
+    def keys(self, rows: Rows) -> list[NDArray[np.int64]]:
+        """Sort keys that leave no two pods equal, most significant first."""
+        return [
+            *(self._values(key, rows) for key in self._keys),
+            self.snapshot.rank[rows].astype(np.int64),
+        ]
+
     def deciding_keys(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
         """For each pair of pods (rows) the key that puts one ahead of the other, as expression."""
         rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -147,6 +147,7 @@ def _kept(context: DecisionContext, here: Rows) -> Iterator[tuple[ObstacleKind, 
         if rule.verdict is not Verdict.ALLOW:
             yield ObstacleKind.RULE, rule.id, here[decided == i]
     yield from _not_allowed(context, here[decided < 0])
+    yield ObstacleKind.POD_GROUP, "", here[context.kept_together[here]]
     rows = here[context.allowed.pods[here]]
     for rule, held in zip(rules.forbid, _forbidden(context, rules.forbid, rows), strict=True):
         yield ObstacleKind.RULE, rule.id, rows[held]

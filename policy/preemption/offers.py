@@ -31,6 +31,7 @@ from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.segments import segment_sums
 from policy.preemption.victims import DryRun, PotentialVictims
+from policy.preemption.whole_groups import kept_because
 from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
@@ -117,15 +118,18 @@ def _refusals(
     # protected its pod in `allowed` already.
     rows, counts = _flat(offered)
     held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
-    held[potential.rows] = False
+    held[potential.pods] = False
     limit = context.rules.victims.max_victims
     promised = _promised(context, [one.node for one in offered], rows, counts)
     found: dict[int, str] = {}
     denied = np.split(~context.allowed.pods[rows], np.cumsum(counts)[:-1])
     forbidden = segment_sums(held[rows], counts)
     for i, one in enumerate(offered):
+        split = _split(context, one.victims)
         if denied[i].any():
             found[one.node] = _denial(context, one.victims[int(denied[i].argmax())])
+        elif split:
+            found[one.node] = messages.SPLIT.format(group=split)
         elif forbidden[i]:
             found[one.node] = messages.FORBIDDEN
         elif limit is not None and counts[i] > limit:
@@ -144,10 +148,19 @@ def _flat(offered: Sequence[_Offered]) -> tuple[Rows, Rows]:
 def _denial(context: DecisionContext, row: int) -> str:
     """Why the rules deny that the pod is evicted."""
     rules = context.rules.victims.eligible
+    if context.kept_together[row]:
+        return messages.KEPT.format(reason=kept_because(context.rules))
     decided = int(context.allowed.rule[row])
     if decided < 0 or rules[decided].verdict is Verdict.ALLOW:
         return messages.UNMENTIONED
     return messages.DENIED.format(rule=rules[decided].id)
+
+
+def _split(context: DecisionContext, victims: Sequence[int]) -> str:
+    """The group of which only some of the pods that leave together are offered, "" for none."""
+    if context.whole_groups is None:
+        return ""
+    return next(context.whole_groups.split(np.array(victims, dtype=np.int64)), "")
 
 
 def _promised(context: DecisionContext, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:

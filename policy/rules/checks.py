@@ -24,6 +24,7 @@ from policy.rules.expressions import (
     ValueType,
     compile_expression,
 )
+from policy.rules.group_rules import OrdinaryVictims
 from policy.rules.overlays import implied_id
 from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
@@ -135,6 +136,7 @@ class Checker:
         self._uses(("spec", "filters"), self.filters)
         self._uses(SCORING, self.scorers)
         self._scores()
+        self._ordinary()
         return model
 
     def complain(self, place: Place, path: Path, message: str, advice: str | None = None) -> None:
@@ -258,6 +260,16 @@ class Checker:
                 "the groups must hold every potential victim exactly once",
                 "write `[pdb-violating, others]`, `[others, pdb-violating]` or `[all]`",
             )
+
+    def _ordinary(self) -> None:
+        """Extenders answer with victims of one node, so a group would not stay whole."""
+        path = ("spec", "groups", "units", "ordinary")
+        chosen, extenders = find(self.root, path), find(self.root, ("spec", "extenders"))
+        if not isinstance(chosen, Leaf) or chosen.text != OrdinaryVictims.WHOLE:
+            return
+        if isinstance(extenders, Series) and extenders.items:
+            message = "`ordinary: whole` cannot be kept where extenders change the victims"
+            self.complain(chosen.place, path, message, "write `none`, or remove the extenders")
 
     # -- filters and scorers -------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class OrdinaryVictims(StrEnum):
 
     PODS = "pods"  # single members
     NONE = "none"  # nothing, where the group has several running pods
+    WHOLE = "whole"  # all running pods, on every node, or nothing
 
 
 class UnitBudgets(StrEnum):

@@ -17,7 +17,7 @@ from policy.rules.expressions import (
     compile_expression,
 )
 from policy.rules.expressions.implication import follows, impossible, only_lower
-from policy.rules.group_rules import GroupRules
+from policy.rules.group_rules import GroupRules, OrdinaryVictims
 from policy.rules.ruleset import RankingCriterion, Rule, RuleSet, Verdict
 from policy.text.printable import printable
 
@@ -196,6 +196,15 @@ class _Linter:
                 )
         keys = [(key.id, key.expression) for key in units.importance]
         yield from self._order(keys, needs_unique=False)
+        ordinary = groups.units.ordinary
+        if not groups.units.whole_groups and ordinary is not OrdinaryVictims.PODS:
+            yield self._warn(
+                WarningKind.CANNOT_DECIDE,
+                "units",
+                f"`ordinary: {ordinary.value}` can never decide: no group leaves as a whole where "
+                "`wholeGroups` is false",
+                "remove it, or set `wholeGroups: true`",
+            )
 
     def _own_ranking(self) -> Iterator[LintWarning]:
         """Criteria of one's own that decide less than they seem to."""

@@ -296,6 +296,7 @@ class NominationRow:
     ended_revision: int | None
     ended_decision: int | None
     ended_ms: int | None
+    outcome: str  #: `not-carried-out` where a later state contradicts the decision, or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from policy.audit.compare import Comparison, DecisionChange, summarise
 from policy.audit.compare_page import About, page
-from policy.audit.group_compare import compare_cycles
+from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Comparing, Skipped
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -61,7 +61,8 @@ def decided(store: Store, rules: RuleSet = KUBE) -> None:
 
 
 def compared(store: Store, rules: RuleSet) -> Any:
-    (found,) = compare_cycles(store, store.read.sessions(kind="group"), rules)
+    ids = [row.id for row in store.read.sessions(kind="group")]
+    (found,) = ComparingCycles(rules)(store, ids)
     return found
 
 

@@ -23,6 +23,7 @@ def trial_at(session: Session, task: Task, search: Search | None, node: int) -> 
     return PlacementTrial(
         action=session.recorder.action,
         task=task.key,
+        job=task.job,
         node=nodes.names[node],
         rejected_by=tuple(name for name, rejects in answers.rejecting(task) if rejects[node]),
         room={

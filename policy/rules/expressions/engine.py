@@ -24,6 +24,7 @@ from policy.rules.expressions.columns import (
     IntArray,
     IntColumn,
     InternedColumn,
+    NoFigures,
     Scalar,
     TimestampColumn,
     ValueTable,
@@ -143,8 +144,13 @@ def _convert_result(value: Any, kind: ValueType) -> Any:
 
 
 def column_values(columns: Columns, name: str) -> Sequence[Any]:
-    """One value per row for the CEL library; None where a timestamp is out of range."""
+    """One value per row for the CEL library; None where a timestamp is out of range.
+
+    None, too, where history figures are missing.
+    """
     column = columns.get(name)
+    if isinstance(column, NoFigures):
+        return [None] * columns.size
     if isinstance(column, Scalar):
         value = column.value
         if VARIABLES[name].type is ValueType.TIMESTAMP:
@@ -207,7 +213,9 @@ class Program:
 
     def run_distinct(self, columns: Columns) -> tuple[list[Any], IntArray]:
         """Values per distinct combination of the variables, and each row's combination."""
-        varying = [name for name in self.variables if not isinstance(columns.get(name), Scalar)]
+        varying = [
+            name for name in self.variables if not isinstance(columns.get(name), Scalar | NoFigures)
+        ]
         if not varying:
             return self.run_rows(Columns(1, columns.values, columns.history)), np.zeros(1, np.intp)
         combined: IntArray = np.zeros(columns.size, np.intp)
@@ -245,7 +253,7 @@ def _codes(columns: Columns, name: str) -> tuple[IntArray, int]:
     column = columns.get(name)
     if isinstance(column, InternedColumn):
         return column.codes, len(column.values)
-    assert not isinstance(column, Scalar)
+    assert not isinstance(column, Scalar | NoFigures)
     values, codes = np.unique(column.values, return_inverse=True)
     return codes, len(values)
 
