@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 from policy.cli.state import Made, at_option, made_at, revision_at
-from policy.cli.what_if_view import show, sum_up
 
 if TYPE_CHECKING:
     from policy.audit.cascade import CascadeStep
@@ -148,6 +147,7 @@ def command(
     """
     from policy.audit.cascade import foresee, with_members
     from policy.audit.what_if import Supposition, suppose
+    from policy.cli.what_if_view import show, sum_up
 
     with session.open_store(db, write=record) as store:
         made = made_at(store, at)
