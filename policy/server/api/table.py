@@ -6,11 +6,12 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.audit.documents import instant
-from policy.audit.recorded import Comparing, Skipped
+from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
-from policy.server import supposing, views
+from policy.server import cycles, supposing, views
 from policy.server.api import models
-from policy.server.api.operations import ApiOperation, ApiRequest, ApiResult
+from policy.server.api.operations import ApiOperation, ApiRequest, Stream
+from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.security.tokens import Role
 from policy.store import StoreError
@@ -55,6 +56,17 @@ def _decision(asked: ApiRequest) -> ApiResult:
 def _why_not(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(document=views.why_not(asked.service, stored, asked.query.node))
+
+
+def _cycles(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    rows = cycles.cycles(asked.service, query.cluster, limit=query.limit, after=query.after)
+    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    return ApiResult(document={"groups": [cycles.line(row) for row in rows]}, next=following)
+
+
+def _cycle(asked: ApiRequest) -> ApiResult:
+    return ApiResult(document=cycles.cycle(asked.service, asked.path["id"]))
 
 
 def _environments(asked: ApiRequest) -> ApiResult:
@@ -167,19 +179,11 @@ def _what_if(asked: ApiRequest) -> ApiResult:
 
 def _compare(asked: ApiRequest) -> ApiResult:
     rules = views.rule_set(asked.service, asked.body.rules)
-    told: list[dict[str, Any]] = []
-    for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
-        if isinstance(found, Skipped):
-            told.append({"id": found.id, "skipped": [item.value for item in found.missing]})
-        else:
-            told.append(
-                {
-                    "id": found.id,
-                    "change": found.change.value,
-                    "before": {"outcome": found.before.outcome.value, "node": found.before.node},
-                    "after": {"outcome": found.after.outcome.value, "node": found.after.node},
-                }
-            )
+    found = [
+        *Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))),
+        *cycles.compared(asked.service, asked.body.groups, rules),
+    ]
+    told = [cycles.told(one) for one in found]
     return ApiResult(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
 
 
@@ -267,6 +271,21 @@ OPERATIONS: Final = (
         summary="Why a node was not chosen.",
     ),
     ApiOperation(
+        method="GET",
+        path="/groups",
+        name="listGroupCycles",
+        call=_cycles,
+        query=models.CyclesQuery,
+        summary="Recorded cycles of pod groups, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/groups/{id}",
+        name="getGroupCycle",
+        call=_cycle,
+        summary="One cycle of a pod group: members, units, passes, victims and effects.",
+    ),
+    ApiOperation(
         method="POST",
         path="/decide",
         name="decide",
@@ -313,7 +332,8 @@ OPERATIONS: Final = (
         call=_activate,
         role=Role.OPERATOR,
         body=models.Activation,
-        problems=(409,),
+        problems=(409, 422),
+        writes=True,
         summary="Make a rule set decide from the next decision on.",
     ),
     ApiOperation(
@@ -323,7 +343,8 @@ OPERATIONS: Final = (
         call=_roll_back,
         role=Role.OPERATOR,
         body=models.Rollback,
-        problems=(409,),
+        problems=(409, 422),
+        writes=True,
         summary="Go back to the rule set that was active before.",
     ),
     ApiOperation(
@@ -400,3 +421,19 @@ OPERATIONS: Final = (
         summary="What a kind of problem means.",
     ),
 )
+
+EXPORT: Final = Stream(
+    path="/export/decisions",
+    name="exportDecisions",
+    media_type="application/x-ndjson",
+    query=models.DecisionsQuery,
+    summary="All decisions of a list as lines of JSON, newest first.",
+)
+EVENTS: Final = Stream(
+    path="/events",
+    name="streamDecisions",
+    media_type="text/event-stream",
+    headers={"Last-Event-ID": "Id of the last decision that was seen; those after it follow."},
+    summary="New decisions as they are recorded (server-sent events), until the client leaves.",
+)
+STREAMS: Final = (EXPORT, EVENTS)
