@@ -152,9 +152,12 @@ def _nominated_variables(
     node = context.nominated
 
     def status() -> str:
-        if node == NOWHERE or name not in filtered.statuses:
+        found = filtered.statuses
+        if node == NOWHERE:
             return ""
-        return filtered.statuses[name].code.label
+        if len(found) == len(context.names) and found.nodes[node] == name:
+            return found.statuses[found.index[node]].code.label
+        return found[name].code.label if name in found else ""
 
     values: dict[str, Callable[[], str | int | bool]] = {
         "nominated.node": lambda: name,

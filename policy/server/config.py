@@ -57,13 +57,3 @@ class Config:
             return self.on_failure
         shadow = self.mode is CallMode.SHADOW
         return OnFailure.PASS_THROUGH if shadow else OnFailure.DENY
-
-    @property
-    def loopback(self) -> bool:
-        """Does it listen on the machine itself only?"""
-        return self.host in LOOPBACK
-
-    @property
-    def secure(self) -> bool:
-        """Is every connection encrypted?"""
-        return self.tls_cert is not None

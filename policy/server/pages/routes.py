@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
-from policy.server import views
+from policy.server import cycles, views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
@@ -54,6 +54,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/", pages.overview, unlimited=False),
         shown("/decisions", pages.decisions, unlimited=False),
         shown("/decisions/{id}", pages.decision, unlimited=False),
+        shown("/groups", pages.cycles),
+        shown("/groups/{id}", pages.cycle),
         shown("/workloads/{namespace}/{name}", pages.workload, unlimited=False),
         shown("/nodes/{name}", pages.node),
         shown("/rules", pages.rules),
@@ -208,6 +210,23 @@ class Pages:
         except NotFound:
             return frozenset()
 
+    async def cycles(self, request: Request, principal: Principal) -> Response:
+        after = request.query_params.get("after", "")
+        before = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
+        rows = await in_thread(cycles.cycles, self._service, None, limit=_PAGE, after=before)
+        return page(
+            request,
+            self._access,
+            principal,
+            "groups.html",
+            lines=[cycles.line(row) for row in rows],
+            older=f"/groups?after={rows[-1].id}" if len(rows) == _PAGE else "",
+        )
+
+    async def cycle(self, request: Request, principal: Principal) -> Response:
+        told = await in_thread(cycles.cycle, self._service, request.path_params["id"])
+        return page(request, self._access, principal, "group.html", told=told)
+
     async def workload(self, request: Request, principal: Principal) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         if not principal.sees(namespace):
@@ -280,7 +299,10 @@ class Pages:
             chosen = await in_thread(views.rule_set, self._service, rules[:253])
             rows = await in_thread(self._service.store.read.decisions, limit=200)
             ids = sorted(row.id for row in rows)
+            groups = await in_thread(cycles.cycles, self._service, None, limit=200, after=None)
+            numbers = [row.id for row in groups]
             judged = await in_thread(lambda: list(Comparing(chosen)(self._service.store, ids)))
+            judged += await in_thread(cycles.compared, self._service, numbers, chosen)
             found = [one for one in judged if not isinstance(one, Skipped)]
             skipped = len(judged) - len(found)
         changed = [one for one in reversed(found) if one.change.value != "same"]
