@@ -6,13 +6,14 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.audit.documents import instant
-from policy.audit.recorded import Comparing, Skipped
+from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
-from policy.server import supposing, views
+from policy.server import cycles, supposing, views
 from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
+from policy.server.own_sql import own_sql
 from policy.server.security.tokens import Role
 from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
@@ -56,6 +57,17 @@ def _decision(asked: ApiRequest) -> ApiResult:
 def _why_not(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(document=views.why_not(asked.service, stored, asked.query.node))
+
+
+def _cycles(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    rows = cycles.cycles(asked.service, query.cluster, limit=query.limit, after=query.after)
+    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    return ApiResult(document={"groups": [cycles.line(row) for row in rows]}, next=following)
+
+
+def _cycle(asked: ApiRequest) -> ApiResult:
+    return ApiResult(document=cycles.cycle(asked.service, asked.path["id"]))
 
 
 def _environments(asked: ApiRequest) -> ApiResult:
@@ -168,19 +180,11 @@ def _what_if(asked: ApiRequest) -> ApiResult:
 
 def _compare(asked: ApiRequest) -> ApiResult:
     rules = views.rule_set(asked.service, asked.body.rules)
-    told: list[dict[str, Any]] = []
-    for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
-        if isinstance(found, Skipped):
-            told.append({"id": found.id, "skipped": [item.value for item in found.missing]})
-        else:
-            told.append(
-                {
-                    "id": found.id,
-                    "change": found.change.value,
-                    "before": {"outcome": found.before.outcome.value, "node": found.before.node},
-                    "after": {"outcome": found.after.outcome.value, "node": found.after.node},
-                }
-            )
+    found = [
+        *Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))),
+        *cycles.compared(asked.service, asked.body.groups, rules),
+    ]
+    told = [cycles.told(one) for one in found]
     return ApiResult(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
 
 
@@ -225,8 +229,10 @@ def run_sql(
     asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
 ) -> dict[str, Any]:
     """Columns, rows, and whether there are more."""
+    if asked.principal.limited:
+        return own_sql(asked.service, asked.principal, sql, parameters, limit=limit)
     try:
-        with asked.service.store.sql(sql, parameters, timeout=10) as found:
+        with asked.service.reader.sql(sql, parameters, timeout=10) as found:
             rows = [list(row) for row in islice(found, limit + 1)]
             columns = found.columns
     except StoreError as exc:
@@ -266,6 +272,21 @@ OPERATIONS: Final = (
         call=_why_not,
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/groups",
+        name="listGroupCycles",
+        call=_cycles,
+        query=models.CyclesQuery,
+        summary="Recorded cycles of pod groups, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/groups/{id}",
+        name="getGroupCycle",
+        call=_cycle,
+        summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
     ApiOperation(
         method="POST",
@@ -392,7 +413,9 @@ OPERATIONS: Final = (
         name="runSql",
         call=_sql,
         body=models.Query,
-        summary="One statement that reads; ends after 10 seconds.",
+        limited=True,
+        summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
+        " namespaces on a copy of what it may see: the tables `decisions` and `victims`.",
     ),
     ApiOperation(
         method="GET",
