@@ -233,3 +233,13 @@ def test_a_verb_that_is_unknown_is_explained(service: Serving, path: str) -> Non
     """The text is what a pod's condition shows."""
     answer = service.post(path, "{}")
     assert (answer.status_code, "the verbs `filter`" in answer.json()["help"]) == (404, True)
+
+
+def test_the_page_of_a_node_shows_what_its_pods_hold(service: Serving) -> None:
+    """A bar for each resource, in words as well; a node that is not there is said to be none."""
+    page = service.get("/nodes/n0").text
+    assert "cpu: 1 of 1 requested, 0 free" in page
+    assert "memory: 0 GiB of 1 GiB requested, 1 GiB free" in page
+    assert "pods: 1 of 10 requested, 9 free" in page
+    assert "<title>shop/low-0: 1</title>" in page
+    assert "has no node of this name" in service.get("/nodes/nowhere").text

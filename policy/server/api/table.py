@@ -13,6 +13,7 @@ from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
+from policy.server.own_sql import own_sql
 from policy.server.security.tokens import Role
 from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
@@ -228,8 +229,10 @@ def run_sql(
     asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
 ) -> dict[str, Any]:
     """Columns, rows, and whether there are more."""
+    if asked.principal.limited:
+        return own_sql(asked.service, asked.principal, sql, parameters, limit=limit)
     try:
-        with asked.service.store.sql(sql, parameters, timeout=10) as found:
+        with asked.service.reader.sql(sql, parameters, timeout=10) as found:
             rows = [list(row) for row in islice(found, limit + 1)]
             columns = found.columns
     except StoreError as exc:
@@ -410,7 +413,9 @@ OPERATIONS: Final = (
         name="runSql",
         call=_sql,
         body=models.Query,
-        summary="One statement that reads; ends after 10 seconds.",
+        limited=True,
+        summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
+        " namespaces on a copy of what it may see: the tables `decisions` and `victims`.",
     ),
     ApiOperation(
         method="GET",

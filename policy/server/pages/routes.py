@@ -12,14 +12,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy.cluster.objects import Pod
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
 from policy.server import cycles, views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
+from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
+from policy.server.pages.occupancy import WIDTH, resources
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
@@ -65,7 +66,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
-        shown("/sql", pages.sql),
+        shown("/sql", pages.sql, unlimited=False),
         shown("/simulations", pages.simulations),
         shown("/simulations/{id:int}", pages.simulation),
         shown("/api", pages.api, unlimited=False),
@@ -247,16 +248,21 @@ class Pages:
         name = request.path_params["name"]
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
-        pods: list[tuple[str, Pod]] = []
+        found = []
         for row in await in_thread(self._service.store.state.clusters):
-            _, found = await in_thread(
-                views.state, self._service, row.name, "pods", revision=None, at_ms=None
-            )
-            here = (p for p in found if isinstance(p, Pod) and p.spec.node_name == name)
-            pods += [(row.name, pod) for pod in here]
-        pods.sort(key=lambda one: -(one[1].spec.priority or 0))
+            node, pods = await in_thread(views.on_node, self._service, row.name, name)
+            if node is not None or pods:
+                bars = [] if node is None else resources(node, pods)
+                found.append({"cluster": row.name, "pods": pods, "bars": bars})
         return page(
-            request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
+            request,
+            self._access,
+            principal,
+            "node.html",
+            name=name,
+            lines=lines,
+            found=found,
+            width=WIDTH,
         )
 
     async def rules(self, request: Request, principal: Principal) -> Response:
@@ -348,14 +354,14 @@ class Pages:
         name = request.query_params.get("saved", "")
         result, error = None, ""
         parameters: dict[str, Any] = {}
-        if name and not text:
+        if name and not text and not principal.limited:
             saved = saved_query(name[:80])
             text = saved.sql
             parameters = {p: DEFAULTS[p] for p in saved.parameters}
         if text.strip():
             try:
-                result = await in_thread(self._run, text, parameters)
-            except StoreError as exc:
+                result = await in_thread(self._run, principal, text, parameters)
+            except (StoreError, Failure) as exc:
                 error = exc.message
         return page(
             request,
@@ -363,14 +369,19 @@ class Pages:
             principal,
             "sql.html",
             text=text,
-            saved=list(saved_queries().values()),
+            # Saved queries read the views of the whole record.
+            saved=[] if principal.limited else list(saved_queries().values()),
+            own=TABLES if principal.limited else None,
+            newest=NEWEST,
             result=result,
             error=error,
             limit=_SQL_ROWS,
         )
 
-    def _run(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        with self._service.store.sql(text, parameters, timeout=10) as found:
+    def _run(self, principal: Principal, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if principal.limited:
+            return own_sql(self._service, principal, text, parameters, limit=_SQL_ROWS)
+        with self._service.reader.sql(text, parameters, timeout=10) as found:
             rows = list(islice(found, _SQL_ROWS + 1))
             return {
                 "columns": found.columns,
