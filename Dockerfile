@@ -2,7 +2,7 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
-RUN python -m venv /opt/policy && /opt/policy/bin/pip install --no-cache-dir '.[server]'
+RUN python -m venv /opt/policy && /opt/policy/bin/pip install --no-cache-dir '.[server,live,otel]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/policy /opt/policy

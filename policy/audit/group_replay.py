@@ -20,7 +20,7 @@ class GroupReplayer:
     """Decides the cycles of one store again; ascending order within a cluster is cheap."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._inputs = Inputs(store, RuleSet.from_canonical, engine=ENGINE_VERSION)
 
     def replay_all(self, rows: Sequence[SessionRow]) -> Iterator[Replayed[SessionRow]]:
@@ -40,7 +40,7 @@ class GroupReplayer:
         if decision.digest == row.digest:
             return Replayed(row=row, verdict=ReplayVerdict.EQUAL, digest=decision.digest)
         self._inputs.check(row)
-        recorded = document_of(self._store.read.session(row.id))
+        recorded = document_of(self.store.read.session(row.id))
         found = first_of_documents(recorded, canonical.parse(decision.canonical.decode()))
         if found is None:
             found = Difference(path=ONLY_DIGEST, recorded=row.digest, replayed=decision.digest)
@@ -58,7 +58,7 @@ class GroupReplayer:
         return self._inputs.situation(row, lambda: self._snapshot(row))
 
     def _snapshot(self, row: SessionRow) -> Snapshot:
-        history = document_of(self._store.read.session(row.id)).get("history")
+        history = document_of(self.store.read.session(row.id)).get("history")
         snapshot = self._inputs.state(row, history=history)
         if snapshot.digest != row.snapshot_digest:
             raise Incomplete((MissingInput.SNAPSHOT,))

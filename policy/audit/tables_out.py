@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
 from policy.store import Store
-from policy.store.read.tables import ColumnInfo, tables
+from policy.store.read.tables import ColumnInfo, has_days, tables
 from policy.text.csv_cells import csv_cell
 from policy.text.system import explained
+
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+
+_NO_DAY: Final = "day=__HIVE_DEFAULT_PARTITION__"
+"""What readers of Hive's partitions take for no value."""
+
+_DAY_FILES: Final = frozenset({"rows.csv", "rows.parquet"})
 
 
 class ExportError(Exception):  # told to people in the words of its message
@@ -22,13 +34,20 @@ class ExportError(Exception):  # told to people in the words of its message
 
 
 def export(
-    store: Store, names: Sequence[str], folder: Path, form: str, *, raw: bool = False
-) -> Iterator[tuple[str, int]]:
+    store: Store,
+    names: Sequence[str],
+    folder: Path,
+    form: str,
+    *,
+    raw: bool = False,
+    by_day: bool = False,
+) -> Iterator[tuple[Path, int]]:
     """Write whole tables into a folder, one file each, all as they are at one instant.
 
     form: `csv` or `parquet`; raw: CSV without marks before what a spreadsheet would take for
-    formulas (see `csv_cell`). Yields each table with its number of rows once it is written; a file
-    appears under its name only when it is complete. Raises ExportError.
+    formulas (see `csv_cell`). by_day: tables whose rows have a day become folders with a file for
+    each day (see `has_days`). Yields each table's file or folder with the number of its rows once
+    it is written; neither appears under its name before it is complete. Raises ExportError.
     """
     known = tables()
     unknown = [name for name in names if name not in known]
@@ -40,18 +59,74 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
         with store.reading() as rooms:
             for name in names:
-                target = folder / f"{name}.{form}"
-                unfinished = target.with_suffix(f".{form}.part")
-                found = rooms.read.rows(name)
-                if form == "csv":
-                    count = _write_csv(unfinished, known[name], found, raw=raw)
+                write = partial(_write, known[name], form=form, raw=raw)
+                if by_day and has_days(name):
+                    target = folder / name
+                    count = _write_days(target, rooms.read.rows_by_day(name), form, write)
                 else:
-                    count = _write_parquet(unfinished, known[name], found)
-                unfinished.replace(target)
-                yield name, count
+                    target = folder / f"{name}.{form}"
+                    unfinished = target.with_suffix(f".{form}.part")
+                    count = write(unfinished, rooms.read.rows(name))
+                    unfinished.replace(target)
+                yield target, count
     except OSError as exc:
         said = explained(exc)
         raise ExportError(f"{exc.filename or folder}: {said.message}", help=said.help) from exc
+
+
+def _write_days(
+    target: Path,
+    batches: Iterable[tuple[int, Sequence[tuple[Any, ...]]]],
+    form: str,
+    write: Callable[[Path, Iterable[Sequence[tuple[Any, ...]]]], int],
+) -> int:
+    """One folder for each day, named as Hive names partitions; what was there before is replaced.
+
+    A table without rows has one file without rows, of no day: readers find its columns there.
+    """
+    _require_days(target)
+    unfinished = target.with_name(f"{target.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    count = 0
+    for day, of_day in groupby(batches, key=itemgetter(0)):
+        place = unfinished / f"day={date.fromordinal(_EPOCH + day).isoformat()}"
+        place.mkdir(parents=True)
+        count += write(place / f"rows.{form}", (batch for _, batch in of_day))
+    if not count:
+        (unfinished / _NO_DAY).mkdir(parents=True)
+        write(unfinished / _NO_DAY / f"rows.{form}", ())
+    if target.exists():
+        shutil.rmtree(target)
+    unfinished.rename(target)
+    return count
+
+
+def _require_days(target: Path) -> None:
+    """Raises ExportError where the folder holds anything that no export by days has written."""
+    if not target.exists():
+        return
+    ours = target.is_dir() and all(
+        path.name.startswith("day=") and {f.name for f in path.iterdir()} <= _DAY_FILES
+        for path in target.iterdir()
+    )
+    if not ours:
+        raise ExportError(
+            f"{target}: holds something else than days of this table",
+            help="choose another folder, or remove it",
+        )
+
+
+def _write(
+    columns: Sequence[ColumnInfo],
+    path: Path,
+    batches: Iterable[Sequence[tuple[Any, ...]]],
+    *,
+    form: str,
+    raw: bool,
+) -> int:
+    if form == "csv":
+        return _write_csv(path, columns, batches, raw=raw)
+    return _write_parquet(path, columns, batches)
 
 
 def _write_csv(

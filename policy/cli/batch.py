@@ -15,6 +15,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cli.batch_view import Shown
+    from policy.parts import Workers
     from policy.store import SessionRow, Store
 
 PREFIX: Final = "session:"
@@ -249,8 +250,17 @@ _STEP_COLUMNS: Final = (
     help="Whose sessions `--all` means.",
 )
 @click.option("--all", "everything", is_flag=True, help="All sessions of the cluster.")
+@options.jobs_option
 @options.output_option
-def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: str) -> int:
+def replay(
+    ids: tuple[int, ...],
+    db: str,
+    cluster: str,
+    everything: bool,
+    jobs: int,
+    dask: str,
+    form: str,
+) -> int:
     """Run recorded sessions again and compare them with the record.
 
     The state and the rules are rebuilt as they were. Printed are the sessions that differ, with
@@ -261,29 +271,30 @@ def replay(ids: tuple[int, ...], db: str, cluster: str, everything: bool, form: 
     Example:
       policy batch run
       policy batch replay 1
-      policy batch replay --all --output json
+      policy batch replay --all --jobs 2 --output json
     """
     if bool(ids) == everything:
         raise options.Misused("give sessions or `--all`, and only one of them")
     options.refuse_beside("the numbers of sessions", ids, "cluster")
-    return replayed(db, ids, cluster=cluster, form=form)
+    return replayed(db, ids, options.workers(jobs, dask), cluster=cluster, form=form)
 
 
-def replayed(db: str, ids: Sequence[int], *, cluster: str, form: str) -> int:
+def replayed(db: str, ids: Sequence[int], workers: Workers, *, cluster: str, form: str) -> int:
     """Replay the named sessions, or all of the cluster where none is named."""
+    from policy.audit.decisions import with_each
     from policy.audit.session_replay import SessionReplayer
     from policy.cli import replay_view
 
     with session.open_store(db) as store:
         chosen = _rows(store, ids, cluster)
-        return replay_view.printed(
-            SessionReplayer(store).replay_all(chosen),
-            len(chosen),
-            noun="session",
-            shown=("id",),
-            named=bool(ids),
-            form=form,
-        )
+    return replay_view.printed(
+        with_each(db, chosen, SessionReplayer, SessionReplayer.replay_all, workers),
+        len(chosen),
+        noun="session",
+        shown=("id",),
+        named=bool(ids),
+        form=form,
+    )
 
 
 def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:

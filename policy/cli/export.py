@@ -32,16 +32,27 @@ from policy.cli.exits import Exit
     show_default=True,
     help="Parquet needs the extra `parquet`.",
 )
+@click.option(
+    "--by-day",
+    is_flag=True,
+    help="Write a folder for each table whose rows have a day, with a file for each day.",
+)
 @options.raw_option("--format csv", lambda values: values["form"] == "csv")
-def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
+def command(db: str, names: tuple[str, ...], folder: Path, form: str, by_day: bool) -> int:
     """Write whole tables to files, one file per table, all as they are at one instant.
 
     Columns and units are those of the tables. A file appears only when it is complete.
+
+    With --by-day a table whose rows have a day (UTC) becomes a folder with a file for each day,
+    `TABLE/day=2026-05-04/rows.parquet`, which DuckDB, Polars and Spark read as one table with a
+    column `day`. The day is that of `now_ms` or `at_ms`; what belongs to a decision, a session or
+    an observation is of its day. Other tables stay one file. An export of before is replaced.
 
     \b
     Example:
       policy export --output tables
       policy export --table decisions --table victims --output tables --format parquet
+      policy export --output tables --format parquet --by-day
     """
     from policy.audit.tables_out import export
     from policy.store.read.tables import tables
@@ -49,9 +60,9 @@ def command(db: str, names: tuple[str, ...], folder: Path, form: str) -> int:
     wanted = tuple(dict.fromkeys(names)) or tuple(tables())
     with session.open_store(db) as store, output.progress("exporting") as advance:
         total = 0
-        made = export(store, wanted, folder, form, raw=options.raw_wanted())
-        for number, (name, count) in enumerate(made, start=1):
-            output.line(str(folder / f"{name}.{form}"))
+        made = export(store, wanted, folder, form, raw=options.raw_wanted(), by_day=by_day)
+        for number, (path, count) in enumerate(made, start=1):
+            output.line(str(path))
             advance(number, len(wanted))
             total += count
     output.say(f"{output.number(len(wanted), 'table')}, {output.number(total, 'row')}")

@@ -19,6 +19,7 @@ from policy.cluster.objects import (
 from policy.manifests import ManifestSet, default_classes, resolve
 from policy.manifests.collected import StreamEntry
 from policy.manifests.filled import filled_in
+from policy.manifests.not_modelled import not_modelled
 from policy.manifests.problems import shown
 from policy.observing.model import Preemption
 from policy.store import ImportResult, NotFound, PruneScope, Store
@@ -51,7 +52,7 @@ def store(
         entries = _resolved(found.changes, [*listed, *known])
     else:
         listed = resolve(found.objects, known_classes=known, places=found.places)
-    for sentence in filled_in(read, listed).sentences():
+    for sentence in (*filled_in(read, listed).sentences(), *not_modelled(listed)):
         output.say(sentence)
     _warn_of_defaults(default_classes(found.objects, known))
     seen = Seen(listed=listed, entries=entries, claims=found.claims)

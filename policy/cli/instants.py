@@ -9,6 +9,11 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from policy.cluster import times
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
 ZONE_VARIABLE: Final = "POLICY_TZ"
 """Environment variable: the zone of times that are typed without one; UTC without it."""
 
@@ -56,6 +61,11 @@ def read(text: str, *, now: datetime) -> TypedInstant:
     last one, today excepted. Without a zone it is that of POLICY_TZ, else UTC.
     """
     typed = " ".join(text.split())
+    try:
+        # As an API server takes it: also `z`, and a leap second.
+        return TypedInstant(at=_EPOCH + times.parse(typed) * _MILLISECOND, zone="")
+    except times.TimeError:
+        pass  # another form, or none
     try:
         exact = datetime.fromisoformat(typed)
     except ValueError:

@@ -11,6 +11,7 @@ import click
 from policy.cli import options, period, session
 
 if TYPE_CHECKING:
+    from policy.parts import Workers
     from policy.store import SessionRow, Store
 
 
@@ -62,21 +63,22 @@ def command(
         raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
     from policy.cli import groups_view
 
+    workers = options.workers(jobs, dask)
     cycles = [n for text in decisions if (n := groups_view.group_id(text)) is not None]
     if cycles:
         if len(cycles) < len(decisions):
             raise options.Misused("give decisions or cycles of pod groups, not both at once")
-        options.refuse_beside("cycles of pod groups", cycles, "cluster", "jobs", "dask")
+        options.refuse_beside("cycles of pod groups", cycles, "cluster")
         with session.open_store(db) as store:
-            return _groups(store, [store.read.session(n).row for n in sorted(set(cycles))], form)
+            rows = [store.read.session(n).row for n in sorted(set(cycles))]
+        return _groups(db, rows, workers, form)
     held = [number for text in decisions if (number := batch.session_id(text)) is not None]
     if held:
         if len(held) < len(decisions):
             raise options.Misused("give decisions or sessions, not both at once")
-        options.refuse_beside("sessions", held, "cluster", "jobs", "dask")
-        return batch.replayed(db, held, cluster=cluster, form=form)
+        options.refuse_beside("sessions", held, "cluster")
+        return batch.replayed(db, held, workers, cluster=cluster, form=form)
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
-    workers = options.workers(jobs, dask)
     with session.open_store(db) as store:
         ids = _ids(store, decisions, cluster, since)
         done = replay_view.printed(
@@ -96,16 +98,19 @@ def command(
         if not rows:
             return done
         rows.sort(key=lambda row: row.id)
-        return max(done, _groups(store, rows, form, named=False))
+        return max(done, _groups(db, rows, workers, form, named=False))
 
 
-def _groups(store: Store, rows: Sequence[SessionRow], form: str, *, named: bool = True) -> int:
+def _groups(
+    db: str, rows: Sequence[SessionRow], workers: Workers, form: str, *, named: bool = True
+) -> int:
     """Replay cycles of pod groups."""
+    from policy.audit.decisions import with_each
     from policy.audit.group_replay import GroupReplayer
     from policy.cli import replay_view
 
     return replay_view.printed(
-        GroupReplayer(store).replay_all(rows),
+        with_each(db, rows, GroupReplayer, GroupReplayer.replay_all, workers),
         len(rows),
         noun="cycle",
         shown=("id", "subject"),

@@ -25,6 +25,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Whose active rules answer where the path names no environment.",
 )
 @click.option(
+    "--reader-url",
+    "reader",
+    metavar="URL",
+    envvar="POLICY_READER_DB",
+    default="",
+    show_envvar=True,
+    help="Run SQL of users over this connection, that of a role which `policy db reader create`"
+    " made. Postgres needs it where --db may do more than read.",
+)
+@click.option(
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
@@ -97,6 +107,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(
     db: str,
     environment: str,
+    reader: str,
     host: str,
     port: int,
     tls_cert: Path | None,
@@ -154,6 +165,7 @@ def command(
         )
     config = Config(
         db=db,
+        reader_db=reader,
         host=host,
         port=port,
         environment=environment,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -16,17 +16,13 @@ from policy.cli.exits import Exit
 from policy.cli.state import Made, at_option, made_at, revision_at
 
 if TYPE_CHECKING:
+    from policy.audit.cascade import CascadeStep
     from policy.audit.supposed_groups import GroupChange
-    from policy.audit.what_if import CascadeStep
     from policy.cluster.digest import Change, HistoryFigures
     from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.cluster.snapshot import Snapshot
-    from policy.decision.groups import GroupDecision
     from policy.rules import RuleSet
     from policy.store import Store
-
-_COLUMNS: Final = ("step", "cause", "depth", "pod", "was", "priority", "outcome", "node", "victims")
-_RIGHT: Final = ("step", "cause", "depth", "priority")
 
 
 def _values(_: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:
@@ -149,7 +145,9 @@ def command(
       policy what-if --remove-node node-1 --rules kube-1.20
       policy what-if --priority-class high=100 --at 1 --output json
     """
-    from policy.audit.what_if import Supposition, foresee, suppose, with_members
+    from policy.audit.cascade import foresee, with_members
+    from policy.audit.what_if import Supposition, suppose
+    from policy.cli.what_if_view import show, sum_up
 
     with session.open_store(db, write=record) as store:
         made = made_at(store, at)
@@ -181,8 +179,8 @@ def command(
         ids: Mapping[int, int] = {}
         if record:
             ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
-    _print(steps, ids, form)
-    _tell(steps, ids)
+    show(steps, ids, form)
+    sum_up(steps, ids)
     return Exit.OK
 
 
@@ -321,92 +319,3 @@ def _record(
         candidates_kept=rules.audit_candidates,
     )
     return {number: one.decision_id for (number, *_), one in zip(decided, recorded, strict=True)}
-
-
-def _tell(steps: Sequence[CascadeStep], ids: Mapping[int, int]) -> None:
-    from policy.decision.groups import GroupOutcome
-    from policy.decision.model import Outcome
-
-    taken = [step.decision for step in steps if step.decision is not None]
-    preempts = (Outcome.PREEMPT, GroupOutcome.PREEMPTING)
-    preempting = sum(decision.outcome in preempts for decision in taken)
-    placed = (*preempts, Outcome.BIND, GroupOutcome.SCHEDULED)
-    nowhere = sum(decision.outcome not in placed for decision in taken)
-    beyond = len(steps) - len(taken)
-    output.say(
-        f"{len(taken)} decisions: {preempting} preempt, {nowhere} find no node"
-        + (f"; {beyond} victims wait beyond --depth" if beyond else "")
-    )
-    if ids:
-        output.say(f"recorded as hypothetical decisions {min(ids.values())} to {max(ids.values())}")
-    else:
-        output.say("nothing was recorded")
-
-
-# --- output ------------------------------------------------------------------------------------
-
-
-def _print(steps: Sequence[CascadeStep], ids: Mapping[int, int], form: str) -> None:
-    from policy.audit.what_if import step_line
-
-    if form == "table":
-        for line in _tree(steps):
-            output.line(line)
-    else:
-        lines = [step_line(step, decision_id=ids.get(step.number)) for step in steps]
-        output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
-
-
-def _tree(steps: Sequence[CascadeStep]) -> Iterator[str]:
-    """Every asked pod with the victims of its victims below it."""
-    below: dict[int | None, list[CascadeStep]] = {}
-    for step in steps:
-        below.setdefault(step.cause, []).append(step)
-
-    def walk(step: CascadeStep, first: str, rest: str) -> Iterator[str]:
-        yield first + _sentence(step)
-        for move in step.budgets:
-            yield f"{rest}   budget {move.budget} then allows {move.after} (was {move.before})"
-        inner = below.get(step.number, [])
-        for i, child in enumerate(inner):
-            last = i == len(inner) - 1
-            head, tail = ("└─ ", "   ") if last else ("├─ ", "│  ")
-            yield from walk(child, rest + head, rest + tail)
-
-    for step in below.get(None, []):
-        yield from walk(step, "", "")
-
-
-def _sentence(step: CascadeStep) -> str:
-    from policy.audit import sentences
-    from policy.decision.model import Decision
-
-    if step.decision is not None and not isinstance(step.decision, Decision):
-        return _group_sentence(step, step.decision)
-    who = f"{step.pod} (priority {step.priority})"
-    if step.was:
-        who = f"{step.was} leaves; {who}"
-    if step.decision is None:
-        return f"{who} waits"
-    decision = step.decision
-    found = decision.outcome.value
-    if found == "preempt":
-        return f"{who} {sentences.preempts(decision.victims, decision.node)}"
-    if found == "bind":
-        return f"{who} fits on {decision.node}"
-    return f"{who} finds no node: {decision.trace.message or found}"
-
-
-def _group_sentence(step: CascadeStep, decision: GroupDecision) -> str:
-    who = f"pod group {step.pod} (priority {step.priority})"
-    effects = decision.effects
-    found = decision.outcome.value
-    if found == "scheduled":
-        nodes = ", ".join(f"{pod} on {node}" for pod, node in effects.bind.items())
-        return f"{who} starts: {nodes}"
-    if found == "preempting":
-        leave = ", ".join(victim.pod for victim in decision.victims) or "none"
-        return f"{who} preempts; pods that leave: {leave}"
-    if found == "not-tried":
-        return f"{who} waits: {decision.gated[0].message}"
-    return f"{who} does not start: {decision.message}"

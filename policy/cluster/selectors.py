@@ -8,7 +8,7 @@ values, a value that is no label value) compiles to a selector that matches noth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -267,5 +267,3 @@ def first_untolerated(
 
 DO_NOT_SCHEDULE: Final = frozenset({"NoSchedule", "NoExecute"})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-Predicate = Callable[[Labels], bool]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -35,7 +36,9 @@ WAITING: Final = (
 TO_COMPLETE: Final = "pod group is waiting for preemption to complete"
 FOUND: Final = "found a placement for podgroup, preempting {count} victims"
 NOT_FOR_ITSELF: Final = "preemption: not eligible due to workload aware preemption enabled"
+NO_NODES: Final = "no nodes available to schedule pods"
 _CONDITION: Final = "PodGroupScheduled"
+NO_ERRORS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +56,16 @@ def not_tried() -> Conclusion:
     return Conclusion(outcome=GroupOutcome.NOT_TRIED, code="", message="")
 
 
-def error(task: CycleInputs, text: str) -> Conclusion:
-    """The cycle failed: every member says so and loses its nomination."""
+def error(task: CycleInputs, text: str, own: Mapping[int, str] = NO_ERRORS) -> Conclusion:
+    """The cycle failed: every member says so and loses its nomination.
+
+    own: by position, the errors of members that failed by themselves; they say their own.
+    """
     members = tuple(
         _member(
             task,
             position,
-            message=text,
+            message=own.get(position, text),
             reason="SchedulerError",
             nomination="",
         )
@@ -157,7 +163,7 @@ def _pending(
         nomination = names[first.nodes[position]] if preempting else ""
     else:
         text = _fit_error(task, first, position)
-        nomination = None
+        nomination = None if names else ""
         if decision is not None and decision.effects.nomination is NominationChange.CLEAR:
             nomination = ""
     if preempting and preempted is not None and task.groups.nominations is Nominations.PLACED:
@@ -170,6 +176,8 @@ def _pending(
 def _fit_error(task: CycleInputs, first: PassResult, position: int) -> str:
     misfit = first.misfits[position]
     nodes = len(task.snapshot.nodes)
+    if not nodes:
+        return NO_NODES
     claims = task.rules.effects.claims_message
     if task.groups.gates.workload_aware_preemption:
         return misfit.message(nodes=nodes, preemption=NOT_FOR_ITSELF, claims=claims)
@@ -287,15 +295,14 @@ def _effects(
 def _change(
     task: CycleInputs, status: str, reason: str, message: str
 ) -> GroupConditionChange | None:
-    """The condition as it is written; None where it says the same, or is True already."""
+    """The condition as it is written; None where it says the same. True is never set back."""
     group = task.muster.group
     if group is None:
         return None
-    for old in group.status.conditions or ():
-        if old.type != _CONDITION:
-            continue
+    old = next((c for c in group.status.conditions or () if c.type == _CONDITION), None)
+    if old is not None:
         same = (old.status, old.reason or "", old.message or "") == (status, reason, message)
         generation = (old.observed_generation or 0) == group.metadata.generation
-        if old.status == "True" or (same and generation):
+        if (old.status == "True" and status != "True") or (same and generation):
             return None
     return GroupConditionChange(status=status, reason=reason, message=message)

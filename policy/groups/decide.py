@@ -8,6 +8,7 @@ preempt as one, what the members preempted within the pass. 5. What follows (`co
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from policy.cluster.leaving import deletion_time
 from policy.cluster.snapshot import Snapshot
@@ -21,6 +22,8 @@ from policy.groups.preemption import Preempted, preempt
 from policy.preemption.decide import DecisionError, cause_of
 from policy.rules.ruleset import RuleSet
 
+OTHER_FAILED: Final = "failed to schedule other pod from a pod group"
+GONE: Final = 'failed to get pod group object: podgroup.scheduling.k8s.io "{name}" not found'
 MakePasses = Callable[[CycleInputs], Passes]
 
 
@@ -59,22 +62,22 @@ def _run(task: CycleInputs, make: MakePasses) -> GroupDecision:
     if not found.members:
         return _decision(task, not_tried())
     wrong = mixed_schedulers(found.members)
-    if not len(task.snapshot.nodes):
-        wrong = "no nodes available to schedule pods"
     if wrong:
         return _decision(task, error(task, wrong))
-    if groups.gates.workload_aware_preemption:
+    if groups.gates.workload_aware_preemption or not len(task.snapshot.nodes):
         passes = make(task)
         first = passes.run(whole=True)
     else:
         first = PlainPasses(task).preempting()
-    failed = next((m.error for m in first.misfits.values() if m.error), "")
+    failed = {position: m.error for position, m in first.misfits.items() if m.error}
     if failed:
-        text = f"failed to schedule other pod from a pod group: {failed}"
-        return _decision(task, error(task, text))
+        text = f"{OTHER_FAILED}: {next(iter(failed.values()))}"
+        return _decision(task, error(task, text, failed))
     preempted: Preempted | None = None
     fits = first.success and not first.decisions_preempt
     if not fits and groups.gates.workload_aware_preemption:
+        if found.group is None:
+            return _decision(task, error(task, GONE.format(name=found.key.split("/", 1)[1])))
         preempted = preempt(task, lambda: passes)
     conclusion = conclude(task, first, preempted)
     _require_writable(task.snapshot, conclusion.effects)

@@ -19,7 +19,7 @@ from policy.rules.group_rules import GroupRules
 
 NO_GROUP: Final = 'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
 TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
-SCHEDULING_GATES: Final = "Pod is blocked by scheduling gates"
+SCHEDULING_GATES: Final = "waiting for scheduling gates: [{names}]"
 DELETED: Final = "skip schedule deleting pod: {pod}"
 SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, "
@@ -95,10 +95,12 @@ def muster(snapshot: Snapshot, key: str, rules: GroupRules) -> Muster:
     flying: list[int] = []
     gated: list[GatedMember] = []
     for member in pending:
-        if held is not None:
+        if member.pod.spec.scheduling_gates:
+            names = " ".join(gate.name for gate in member.pod.spec.scheduling_gates)
+            text = SCHEDULING_GATES.format(names=names)
+            gated.append(_gated(member, "SchedulingGates", text))
+        elif held is not None:
             gated.append(_gated(member, *held))
-        elif member.pod.spec.scheduling_gates:
-            gated.append(_gated(member, "SchedulingGates", SCHEDULING_GATES))
         else:
             flying.append(member.row)
             if member.pod.metadata.deletion_timestamp:

@@ -15,10 +15,7 @@ from policy.live.paging import pages
 from policy.live.resources import ApiResource, watched
 from policy.manifests import Limits, ManifestSet, read_dicts
 
-_API_VERSIONS = {
-    "Event": "events.k8s.io/v1",
-    "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
-}
+_API_VERSIONS = {"Event": "events.k8s.io/v1"}
 _KINDS = {"SchedulingPodGroup": "PodGroup"}
 
 _TRIES: Final = 5
@@ -54,10 +51,10 @@ def _items(connection: Connection, resource: ApiResource) -> list[dict[str, Any]
     try:
         found = _list(connection, resource)
     except NotServed:
-        if not resource.older:
+        older = resource.where_older()
+        if older is None:
             raise
-        resource = replace(resource, path=resource.older, older="")
-        found = _list(connection, resource)
+        return _items(connection, older)
     kind = _KINDS.get(resource.kind, resource.kind)
     version = _API_VERSIONS.get(resource.kind, _group_of(resource.path))
     return [{**item, "kind": kind, "apiVersion": version} for item in found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policy.cluster.objects import KINDS
@@ -20,7 +20,13 @@ class ApiResource:
         True  #: False: without it every decision is the same, or servers do not have it
     )
     field_selector: str = ""
-    older: str = ""  #: where older servers have it
+    older: tuple[str, ...] = ()  #: where older servers have it, the newest of them first
+
+    def where_older(self) -> ApiResource | None:
+        """Where the next older servers have it; None where they do not."""
+        if not self.older:
+            return None
+        return replace(self, path=self.older[0], older=self.older[1:])
 
 
 _ALL: Final = (
@@ -30,7 +36,7 @@ _ALL: Final = (
     ApiResource(
         kind="PodDisruptionBudget",
         path="/apis/policy/v1/poddisruptionbudgets",
-        older="/apis/policy/v1beta1/poddisruptionbudgets",
+        older=("/apis/policy/v1beta1/poddisruptionbudgets",),
     ),
     ApiResource(kind="PriorityClass", path="/apis/scheduling.k8s.io/v1/priorityclasses"),
     ApiResource(kind="PersistentVolume", path="/api/v1/persistentvolumes"),
@@ -39,7 +45,7 @@ _ALL: Final = (
     ApiResource(
         kind="CSINode",
         path="/apis/storage.k8s.io/v1/csinodes",
-        older="/apis/storage.k8s.io/v1beta1/csinodes",
+        older=("/apis/storage.k8s.io/v1beta1/csinodes",),
     ),
     ApiResource(kind="Service", path="/api/v1/services"),
     ApiResource(kind="ReplicaSet", path="/apis/apps/v1/replicasets"),
@@ -47,17 +53,26 @@ _ALL: Final = (
     ApiResource(kind="ReplicationController", path="/api/v1/replicationcontrollers"),
     ApiResource(
         kind="SchedulingPodGroup",
-        path="/apis/scheduling.k8s.io/v1alpha2/podgroups",
+        path="/apis/scheduling.k8s.io/v1alpha3/podgroups",  # 1.37, whose fields 1.36 does not have
+        older=("/apis/scheduling.k8s.io/v1alpha2/podgroups",),
         required=False,
     ),
-    ApiResource(kind="Workload", path="/apis/scheduling.k8s.io/v1alpha1/workloads", required=False),
+    ApiResource(
+        kind="Workload",
+        path="/apis/scheduling.k8s.io/v1alpha3/workloads",
+        older=(
+            "/apis/scheduling.k8s.io/v1alpha2/workloads",
+            "/apis/scheduling.k8s.io/v1alpha1/workloads",
+        ),
+        required=False,
+    ),
 )
 
 EVENTS: Final = ApiResource(
     kind=EVENT,
     path="/apis/events.k8s.io/v1/events",
     field_selector="reason=Preempted",
-    older="/api/v1/events",
+    older=("/api/v1/events",),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -151,8 +151,9 @@ class KindWatcher:
         if isinstance(refused, AccessRefused):
             self._tell(Trouble(kind=kind, message=str(refused), fatal=refused))
             return False
-        if self._resource.older:
-            self._resource = replace(self._resource, path=self._resource.older, older="")
+        older = self._resource.where_older()
+        if older is not None:
+            self._resource = older
             return True
         self._tell(Trouble(kind=kind, message=str(refused), not_served=True))
         return False

@@ -26,9 +26,6 @@ from policy.cluster import times
 PREEMPTED: Final = "Preempted"
 """`reason` of the events that a scheduler writes about its victims."""
 
-WHOLE_CLUSTER: Final = "cluster"
-"""What stands for the node where a pod group preempts on several."""
-
 _TEXT: Final = re.compile(
     r"(?:Preempted )?by (?:(?P<kind>pod|podgroup) (?P<uid>[^\s/]+)|(?P<nameless>a pod)"
     r"|(?P<namespace>[^\s/]+)/(?P<name>[^\s/]+)) on node (?P<node>\S+)\.?"
@@ -90,7 +87,7 @@ class Claim:
     preemptor: str  #: namespace/name; "" where the event names a uid only, or nothing
     preemptor_uid: str  #: "" where the event does not say it
     preemptor_kind: str  #: `Pod` or `PodGroup`
-    node: str  #: `WHOLE_CLUSTER` for a pod group
+    node: str  #: `cluster` for a pod group, which preempts on several
     scheduler: str
     at_ms: int | None  #: when it was preempted, as the event says; None where it does not
     event_uid: str  #: the event's name where it has no uid

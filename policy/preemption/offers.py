@@ -229,7 +229,7 @@ def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     pipeline = context.pipeline
     every, counts = offered.nodes, offered.counts
     promised = np.zeros(every.size, dtype=np.bool_)
-    nominated = pipeline.has_nominated[every]
+    nominated = pipeline.has_nominated(every)
     if not nominated.any():
         return promised
     where = every[nominated]

@@ -66,7 +66,7 @@ class Journal(StateJournal, Protocol):
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> GroupRecording:
+    ) -> SessionRecording:
         """Keep the cycle of a pod group and make its changes, both or neither.
 
         Raises StateMoved.
@@ -82,8 +82,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecording:
-    """Where the cycle of a pod group was kept, and the state that it led to."""
+class SessionRecording:
+    """Where a session, or the cycle of a pod group, was kept, and the state that it led to."""
 
     session_id: int
     revision: int
@@ -95,7 +95,7 @@ class GroupStep:
     """One cycle of a pod group; `recording` is None in a dry run."""
 
     decision: GroupDecision
-    recording: GroupRecording | None
+    recording: SessionRecording | None
 
 
 class Scheduler:

@@ -81,6 +81,8 @@ class QueueFeed:
 
         None where the gate of the group is closed; the pod waits until its group changes.
         """
+        if self._groups is None:
+            return QueueHead(pods=self._in_cycle)
         head = head_of(key, snapshot, self._groups)
         if key not in head.pods:
             self.queue.hold_back(key)
@@ -280,6 +282,8 @@ class QueueFeed:
             if pod is None:
                 continue
             member = self._groups is not None and group_key(pod)
+            if not (member or pod.spec.affinity or pod.spec.topology_spread_constraints):
+                continue
             if member or any(_meets(pod, one, snapshot) for one in sets):
                 found.add(key)
         return found

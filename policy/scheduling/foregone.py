@@ -1,17 +1,19 @@
-"""Cycles whose result is known before they are made, and changes nothing.
+"""Cycles whose result is known before they are made: the pod fails, and nothing else changes.
 
 A pod that failed is tried again whenever something happened that may help any pod. On a full
-cluster most of these tries fail as the one before did. Two kinds of them are certain beforehand:
+cluster most of these tries fail as the one before did, and the first try of a pod as that of the
+pods that ask for the same. Two kinds of them are certain beforehand:
 
 1. *Hopeless*: the pod has no nomination, and on every node it either fails a filter that looks at
    nothing but the node itself, or asks for more than the node would have left if every pod of lower
    priority went and those nominated to it that are not less important had come. The rules let no
-   other pod go, so neither a place nor a candidate can be found.
+   other pod go, so neither a place nor a candidate can be found. That is known of a pod that failed
+   before, and of another one with the same `spec`.
 2. *Still waiting*: the rules did not let the pod preempt, as they mostly do not while its victims
    leave. It fits on no node as they are, and nothing that the rules looked at has changed.
 
-Who only wants to know where a run leads need not make them. `tests/property/test_foregone.py` makes
-them all the same and compares.
+Who only wants to know where a run leads need not make them.
+`tests/property/test_simulation_laws.py` makes them all the same and compares.
 """
 
 from __future__ import annotations
@@ -144,6 +146,27 @@ class Foregone:
             and not self._kinds.somewhere(tried.as_it_is)
         )
 
+    def fails_like_others(self, key: str, pod: Pod) -> bool:
+        """Would the first cycle of the pod fail, as those of pods that ask for the same did?
+
+        All that it would change is the pod's own condition.
+        """
+        if self._requests is None or key in self._tried or pod.status.nominated_node_name:
+            return False
+        kind = self._kinds.known(pod)
+        if kind is None or self._kinds.somewhere(kind):
+            return False
+        self._tried[key] = _Tried(
+            uid=pod.metadata.uid,
+            outcome=Outcome.NO_CANDIDATE,
+            evicting=kind,
+            as_it_is=kind,
+            nominated="",
+            seen=self._changes,
+            local=False,
+        )
+        return True
+
     def _touch(self, pod: Pod) -> None:
         for node in (pod.spec.node_name, pod.status.nominated_node_name):
             if node:
@@ -194,14 +217,16 @@ class _Kinds:
         excluded: (nodes,) nodes that the pod fails on whatever leaves them. evicts: pods of lower
         priority may go.
         """
-        priority = pod.spec.priority or 0
-        level = (priority if evicts else _EVERYONE, priority)
-        key = (msgspec.json.encode(pod.spec), level)
+        key = _kind(pod, evicts=evicts)
         found = self._ids.get(key)
         if found is None:
             found = self._ids[key] = len(self._ids)
-            self._add(found, self._wants(pod), self._place_of(level), excluded)
+            self._add(found, self._wants(pod), self._place_of(key[1]), excluded)
         return found
+
+    def known(self, pod: Pod) -> int | None:
+        """The kind of the pod where pods of lower priority may go, None where it was not met."""
+        return self._ids.get(_kind(pod, evicts=True))
 
     def moved(self, step: Transition, key: str) -> None:
         """One pod came, went or changed: its node has more room now, or less."""
@@ -271,6 +296,11 @@ class _Kinds:
             if column is not None and amount > 0:
                 wanted[column] = amount
         return wanted
+
+
+def _kind(pod: Pod, *, evicts: bool) -> tuple[bytes, _Level]:
+    priority = pod.spec.priority or 0
+    return msgspec.json.encode(pod.spec), (priority if evicts else _EVERYONE, priority)
 
 
 def _occupied(snapshot: Snapshot, key: str) -> tuple[int, int, int, bool] | None:

@@ -56,7 +56,7 @@ class DecisionLoop(ABC):
                 self._group_decided(done)
                 yield done
                 continue
-            if self._certain_to_fail(pod):
+            if self._failed_without_cycle(pod):
                 self._feed.failed_again(pod, self._scheduler.snapshot)
                 self._passed_over(pod)
                 continue
@@ -76,8 +76,8 @@ class DecisionLoop(ABC):
         """May another pod be decided?"""
         return True
 
-    def _certain_to_fail(self, pod: str) -> bool:
-        """Need no cycle be made, because it would fail as the last one did and change nothing?"""
+    def _failed_without_cycle(self, pod: str) -> bool:
+        """Where a cycle is certain to fail: write what it would, and make none."""
         return False
 
     def _passed_over(self, pod: str) -> None:  # noqa: B027 (most make every cycle)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from policy.rules.ruleset import QueueKind, QueueRules
@@ -27,12 +27,6 @@ class _Entry:
     queued_ms: int  #: when it entered the queue, or returned to it
     attempts: int = 0
     failed_ms: int = 0  #: when its last cycle failed
-
-
-@dataclass(order=True, slots=True)
-class _Place:
-    sort_key: tuple[int, int, int]
-    entry: _Entry = field(compare=False)
 
 
 class _Timed:
@@ -57,6 +51,8 @@ class _Timed:
 
     def due(self, now_ms: int) -> list[_Entry]:
         """Those whose instant has come, no longer kept here; in the order in which they came."""
+        if not self._heap or self._heap[0][0] > now_ms:
+            return []
         found = []
         while (at := self.next()) is not None and at <= now_ms:
             _, came, entry = heapq.heappop(self._heap)
@@ -92,7 +88,7 @@ class SchedulingQueue:
         self._rules = rules
         self._sequence = count()
         self._active: dict[str, _Entry] = {}
-        self._heap: list[_Place] = []
+        self._heap: list[tuple[int, int, int, _Entry]] = []
         self._backoff = _Timed(self._backoff_ends)
         self._unschedulable = _Timed(self._timeout)
         self._gated: set[str] = set()
@@ -161,7 +157,7 @@ class SchedulingQueue:
         found = None
         while self._heap and found is None:
             place = heapq.heappop(self._heap)
-            entry = place.entry
+            entry = place[-1]
             if self._active.get(entry.pod) is not entry:
                 continue
             if entry.pod in without:
@@ -293,9 +289,10 @@ class SchedulingQueue:
 
     def _activate(self, entry: _Entry) -> None:
         by_priority = self._rules.kind is QueueKind.PRIORITY
-        key = (-entry.priority if by_priority else 0, entry.queued_ms, next(self._sequence))
+        place = -entry.priority if by_priority else 0
         self._active[entry.pod] = entry
-        heapq.heappush(self._heap, _Place(key, entry))
+        # The number is of this entry alone, so that entries are never compared.
+        heapq.heappush(self._heap, (place, entry.queued_ms, next(self._sequence), entry))
 
     def _move(self, entries: list[_Entry], now_ms: int) -> None:
         for entry in entries:

@@ -17,19 +17,11 @@ from policy.batch.run import run_session
 from policy.cluster.objects import PodGroup
 from policy.cluster.snapshot import Snapshot
 from policy.scheduling.consequences import passed
+from policy.scheduling.cycle import SessionRecording
 from policy.scheduling.state import Proposal, State, StateJournal, StateTracker
 
 SOURCE: Final = "settle"
 """Source of the revisions that are written between two sessions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecording:
-    """Where a session was kept, and the state that it led to."""
-
-    session_id: int
-    revision: int
-    state_digest: str
 
 
 class SessionJournal(StateJournal, Protocol):

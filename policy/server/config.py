@@ -37,6 +37,7 @@ class Config:
     db: str
     host: str = "127.0.0.1"
     port: int = 8787
+    reader_db: str = ""  #: connection for SQL of users; "" for that of `db`
     environment: str = ""  #: of the paths that name none; "" for none
     mode: CallMode = CallMode.SHADOW
     on_failure: OnFailure | None = None  #: None: pass-through in shadow, deny in enforce mode
@@ -56,13 +57,3 @@ class Config:
             return self.on_failure
         shadow = self.mode is CallMode.SHADOW
         return OnFailure.PASS_THROUGH if shadow else OnFailure.DENY
-
-    @property
-    def loopback(self) -> bool:
-        """Does it listen on the machine itself only?"""
-        return self.host in LOOPBACK
-
-    @property
-    def secure(self) -> bool:
-        """Is every connection encrypted?"""
-        return self.tls_cert is not None

@@ -80,6 +80,8 @@ def problem(failure: Failure) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="policy"'
     if failure.status == 503:
         headers["Retry-After"] = "1"
+    if failure.status in (408, 413):
+        headers["Connection"] = "close"  # what is left of the body is not waited for
     return Response(
         msgspec.json.encode(failure.document()),
         status_code=failure.status,

@@ -36,6 +36,7 @@ class PolicyService:
         self.spool = Spool(config.spool)
         self.tracing = tracing()
         self._store: Store | None = None
+        self._reader: Store | None = None
         self.follower: ClusterFollower | None = None
         self._desks: dict[str, Desk] = {}
         self._lock = threading.Lock()
@@ -44,6 +45,8 @@ class PolicyService:
     def open(self) -> None:
         """Raises StoreError where the database cannot be opened."""
         self._store = Store.open(self.config.db, create=False)
+        if self.config.reader_db:
+            self._reader = Store.open(self.config.reader_db, read_only=True, create=False)
         if self.config.environment:
             self._store.read.environment(self.config.environment)
             self.desk(self.config.environment)
@@ -66,14 +69,20 @@ class PolicyService:
         end = time.monotonic() + _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))
-        if self._store is not None:
-            self._store.close()
+        for store in (self._reader, self._store):
+            if store is not None:
+                store.close()
         self.tracing.close()
 
     @property
     def store(self) -> Store:
         assert self._store is not None  # requests come after `open`
         return self._store
+
+    @property
+    def reader(self) -> Store:
+        """For SQL of users."""
+        return self._reader or self.store
 
     def desk(self, environment: str) -> Desk:
         """The desk of an environment that exists."""

@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from policy.audit.cascade import foresee, step_line, with_members
 from policy.audit.documents import document
-from policy.audit.what_if import (
-    Supposition,
-    WhatIfError,
-    foresee,
-    new_class,
-    step_line,
-    suppose,
-    with_members,
-)
+from policy.audit.what_if import Supposition, WhatIfError, new_class, suppose
 from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.record import record_of

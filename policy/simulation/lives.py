@@ -69,7 +69,6 @@ class SimulatedEviction:
     priority: int
     preemptor: str
     preemptor_priority: int
-    ran_ms: int
     lost_ms: int
     cpu_milli: int
     pdb_violating: bool
@@ -139,7 +138,7 @@ class Lives:
         life = self.by_key[key]
         if life.where is not Where.RUNNING:
             return  # it was leaving before the trace began, or its run ended at this instant
-        ran, lost = self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
+        lost = self._stop(life, at_ms, keep=self._restart is Restart.REMAINING)
         life.evictions += 1
         self._go(life, Where.LEAVING, at_ms, f"evicted for {preemptor}")
         self.evictions.append(
@@ -150,7 +149,6 @@ class Lives:
                 priority=life.priority,
                 preemptor=preemptor,
                 preemptor_priority=preemptor_priority,
-                ran_ms=ran,
                 lost_ms=lost,
                 cpu_milli=life.cpu_milli,
                 pdb_violating=pdb_violating,
@@ -220,8 +218,8 @@ class Lives:
             for name, amount in life.requests.items():
                 self.used[name].add(at_ms, change * amount)
 
-    def _stop(self, life: Life, at_ms: int, *, keep: bool) -> tuple[int, int]:
-        """A run ends; how long it was, and how much of it is lost."""
+    def _stop(self, life: Life, at_ms: int, *, keep: bool) -> int:
+        """A run ends; how much of it is lost."""
         assert life.started_ms is not None
         ran = at_ms - life.started_ms
         assert ran >= 0, "time runs backwards"
@@ -230,10 +228,10 @@ class Lives:
             life.done_ms += ran
             if life.left_ms is not None:
                 life.left_ms -= ran
-            return ran, 0
+            return 0
         life.lost_ms += ran
         life.left_ms = life.task.work_ms
-        return ran, ran
+        return ran
 
 
 def _life(task: TracePod) -> Life:

@@ -51,11 +51,6 @@ class PairedDifference:
     low: float | None  #: of the 95 % confidence interval of the mean; None with fewer than 2 seeds
     high: float | None
 
-    @property
-    def certain(self) -> bool:
-        """Does the interval leave out zero?"""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
 
 def differences(results: Sequence[Result]) -> list[PairedDifference]:
     """Every rule set against the first one, paired by seed; figures that are equal left out."""

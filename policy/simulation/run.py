@@ -11,7 +11,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import ENGINE_VERSION, Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import GroupRecording, Journal, Recording, Scheduler
+from policy.scheduling.cycle import Journal, Recording, Scheduler, SessionRecording
 from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Position, State, StateDelta
 from policy.simulation import figures
@@ -157,5 +157,5 @@ class Unrecorded:
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> GroupRecording:
+    ) -> SessionRecording:
         raise AssertionError("a dry run records nothing")

@@ -23,6 +23,7 @@ from policy.preemption.columns import owner_of
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.consequences import created_anew, started
 from policy.scheduling.cycle import GroupStep, Scheduler, Step
+from policy.scheduling.effects import unschedulable
 from policy.scheduling.foregone import Foregone
 from policy.scheduling.loop import DecisionLoop
 from policy.scheduling.settle import VirtualClock
@@ -69,6 +70,7 @@ class Simulator(DecisionLoop):
         self._events: list[tuple[int, int, int, str, int]] = []
         self._others: Sequence[TraceEvent] = trace.events
         self._starting: list[tuple[str, str]] = []
+        self._changed = True  # since time passed last
         self._last_life: dict[str, Pod] = {}
         self.lives = Lives(trace, options.restart, self._end, on_event)
         self.nominations = NominationCounter()
@@ -91,11 +93,17 @@ class Simulator(DecisionLoop):
     def _goes_on(self) -> bool:
         return self._virtual.now_ms < self._end
 
-    def _certain_to_fail(self, pod: str) -> bool:
-        if self._foregone is None:
+    def _failed_without_cycle(self, pod: str) -> bool:
+        found = None if self._foregone is None else self._scheduler.snapshot.pod(pod)
+        if self._foregone is None or found is None:
             return False
-        found = self._scheduler.snapshot.pod(pod)
-        return found is not None and self._foregone.fails_again(pod, found)
+        if self._foregone.fails_again(pod, found):
+            return True
+        if not self._foregone.fails_like_others(pod, found):
+            return False
+        failed = unschedulable(found, self._virtual.now_ms)
+        self._make((("Pod", pod, failed),) if failed != found else ())
+        return True
 
     def _passed_over(self, pod: str) -> None:
         self.passed_over += 1
@@ -138,6 +146,7 @@ class Simulator(DecisionLoop):
 
     def _followed(self, step: Transition) -> None:
         super()._followed(step)
+        self._changed = True
         if self._foregone is not None:
             self._foregone.follow(step)
         self._budgets.follow(step)
@@ -189,6 +198,10 @@ class Simulator(DecisionLoop):
     def _pass_time(self) -> None:
         """Everything that has happened until now, as one change of the cluster."""
         now = self._virtual.now_ms
+        if self._nothing_happened(now):
+            self._feed.flush()
+            return
+        self._changed = False
         changes: dict[tuple[str, str], Change] = {}
         while self._events and self._events[0][0] <= now and self._events[0][0] < self._end:
             at, kind, _, key, number = heapq.heappop(self._events)
@@ -200,6 +213,11 @@ class Simulator(DecisionLoop):
         self._make(tuple(changes.values()))
         self._make(tuple(self._budgets.changes(self._scheduler.snapshot)))
         self._feed.flush()
+
+    def _nothing_happened(self, now: int) -> bool:
+        """Is the cluster what it was when time passed last, with nothing to come until now?"""
+        event = self._events[0][0] if self._events else self._end
+        return not (self._changed or self._starting) and (event > now or event >= self._end)
 
     def _make(self, changes: Sequence[Change]) -> None:
         if changes:

@@ -10,10 +10,10 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import GroupRecording, Recording
+from policy.scheduling.cycle import Recording, SessionRecording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model import Cause, ChangedState, Origin
+from policy.store.model import Cause, ChangedState, Origin, SessionRecord
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 from policy.store.record.groups import as_group_record
@@ -23,7 +23,6 @@ from policy.store.store import Store
 if TYPE_CHECKING:
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
-    from policy.scheduling.sessions import SessionRecording
 
 _KNOWN = 8
 """Rule sets that stay compiled: an environment goes back and forth between few."""
@@ -151,25 +150,9 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> GroupRecording:
-        try:
-            recorded = self._store.record.session(
-                self._cluster,
-                as_group_record(decision),
-                changes,
-                expected_revision=expected_revision,
-                rules=rules,
-                environment=self._environment,
-                actor=self._actor,
-                at_ms=self._clock(),
-            )
-        except (StaleRevision, RuleSetChanged) as stale:
-            raise StateMoved(str(stale)) from stale
-        return GroupRecording(
-            session_id=recorded.session_id,
-            revision=recorded.revision,
-            state_digest=recorded.state_digest,
-        )
+    ) -> SessionRecording:
+        record = as_group_record(decision)
+        return self._session(record, changes, expected_revision=expected_revision, rules=rules)
 
     def record_session(
         self,
@@ -180,14 +163,24 @@ class StoreJournal:
         expected_revision: int,
         rules: BatchRules,
     ) -> SessionRecording:
-        # Who decides single pods loads nothing of sessions.
-        from policy.scheduling.sessions import SessionRecording
+        record = as_record(result, queues, now_ms=now_ms)
+        return self._session(
+            record, result.changes, expected_revision=expected_revision, rules=rules
+        )
 
+    def _session(
+        self,
+        record: SessionRecord,
+        changes: Sequence[Change],
+        *,
+        expected_revision: int,
+        rules: RuleSet | BatchRules,
+    ) -> SessionRecording:
         try:
             recorded = self._store.record.session(
                 self._cluster,
-                as_record(result, queues, now_ms=now_ms),
-                result.changes,
+                record,
+                changes,
                 expected_revision=expected_revision,
                 rules=rules,
                 environment=self._environment,

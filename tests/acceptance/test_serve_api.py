@@ -310,3 +310,13 @@ def test_the_first_page_counts_observations(service: Serving) -> None:
         True,
         False,
     ]
+
+
+def test_the_page_of_a_node_shows_what_its_pods_hold(service: Serving) -> None:
+    """A bar for each resource, in words as well; a node that is not there is said to be none."""
+    page = service.get("/nodes/n0").text
+    assert "cpu: 1 of 1 requested, 0 free" in page
+    assert "memory: 0 GiB of 1 GiB requested, 1 GiB free" in page
+    assert "pods: 1 of 10 requested, 9 free" in page
+    assert "<title>shop/low-0: 1</title>" in page
+    assert "has no node of this name" in service.get("/nodes/nowhere").text

@@ -40,11 +40,10 @@ def service(
     shutil.copy(sqlite_template, db)
     started = serving.serve(serving.filled(db), folder, "--tokens", secrets["file"])
     started.ready()
-    call = preempts("b")[0]["request"]
-    assert (
-        started.post("/extender/preempt", call, headers=bearer(secrets["extender"])).status_code
-        == 200
-    )
+    # The second is by a pod of another namespace than team-a, with victims of both.
+    for call in (preempts("b")[0]["request"], preempts("b")[4]["request"]):
+        answer = started.post("/extender/preempt", call, headers=bearer(secrets["extender"]))
+        assert answer.status_code == 200
     yield started
     log = started.log.read_text()
     assert started.stop() == 0
@@ -180,6 +179,92 @@ def test_sql_only_reads(service: Serving, secrets: dict[str, str]) -> None:
         assert answer.status_code >= 400, statement
 
 
+def sql(service: Serving, secret: str, statement: str) -> httpx.Response:
+    return service.client.post(
+        f"{service.url}/api/v1/sql", json={"sql": statement}, headers=bearer(secret)
+    )
+
+
+def test_sql_of_a_limited_token_is_on_a_copy_of_its_own(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """It finds what the lists show to the token, and nothing else to read."""
+    listed = service.get("/api/v1/decisions", headers=bearer(secrets["limited"])).json()
+    found = sql(
+        service,
+        secrets["limited"],
+        "SELECT id, cluster, at AS now, outcome, node, rule_set, origin, preemptor, priority,"
+        " victims FROM decisions ORDER BY id DESC",
+    ).json()
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    assert rows == [{k: line[k] for k in found["columns"]} for line in listed["decisions"]]
+    assert (found["decisions"], found["older_left_out"]) == (len(rows), False)
+    assert rows != []
+    there = sql(service, secrets["limited"], "SELECT name FROM sqlite_master").json()["rows"]
+    assert sorted(there) == [["decisions"], ["victims"]]
+
+
+def test_sql_of_a_limited_token_names_no_other_namespace(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """Victims of others are in the record, and not in what the token's SQL finds."""
+    whole = sql(service, secrets["admin"], "SELECT DISTINCT namespace FROM victims").json()["rows"]
+    own = sql(service, secrets["limited"], "SELECT DISTINCT namespace FROM victims").json()["rows"]
+    others = [name for (name,) in whole if name != "team-a"]
+    assert others != []
+    assert own == [["team-a"]]
+    texts = [
+        sql(service, secrets["limited"], f"SELECT * FROM {table}").text
+        for table in ("decisions", "victims")
+    ]
+    assert [name for name in others for text in texts if name in text] == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM extender_calls",
+        "SELECT * FROM main.decision_traces",
+        "SELECT * FROM v_decisions",
+        "ATTACH 'policy.db' AS x",
+        "VACUUM INTO 'copy.db'",
+        "PRAGMA database_list",
+        "SELECT * FROM pragma_database_list",
+        "SELECT load_extension('x')",
+        "SELECT readfile('/etc/passwd')",
+        "INSERT INTO decisions (id) VALUES (1)",
+        "UPDATE decisions SET node = 'x'",
+        "CREATE TEMP TABLE x (y)",
+        "BEGIN",
+        "SELECT 1; DROP TABLE decisions",
+        "SELECT :missing",
+        "SELECT zeroblob(2000000000)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+        "\x00",
+        ";",
+    ],
+)
+def test_sql_of_a_limited_token_leads_nowhere(
+    service: Serving, secrets: dict[str, str], statement: str
+) -> None:
+    """Other tables, other files, changes, and what never ends: an error in words."""
+    answer = sql(service, secrets["limited"], statement)
+    assert (answer.status_code, answer.json()["type"]) == (400, "/api/v1/problems/invalid")
+
+
+def test_the_sql_page_of_a_limited_token_has_its_tables(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """No saved query, which would read the whole record; a query runs on the copy."""
+    with httpx.Client(base_url=service.url) as client:
+        client.post("/login", data={"token": secrets["limited"], "next": "/"})
+        page = client.get("/sql", params={"q": "SELECT count(*) AS mine FROM decisions"})
+        saved = client.get("/sql", params={"saved": "victims"})
+    assert (page.status_code, "<th>mine</th>" in page.text) == (200, True)
+    assert "Saved queries" not in page.text
+    assert "<table>" not in saved.text
+
+
 def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
     """With the session's cookie and without the page's own token, or from another site: 403."""
     with httpx.Client(base_url=service.url) as client:
@@ -302,6 +387,20 @@ def test_the_head_of_every_request_has_its_time(service: Serving) -> None:
             found += sock.recv(65536)
         sock.sendall(b"GET / HT")
         assert sock.recv(65536) == b""
+
+
+def test_a_body_that_does_not_come_is_given_up(service: Serving) -> None:
+    """It is answered in words, and the connection is closed; others are answered meanwhile."""
+    head = b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\ntoken="
+    host, _, port = service.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=120) as sock:
+        sock.sendall(head)
+        assert service.get("/healthz").status_code == 200
+        found = b""
+        while part := sock.recv(65536):
+            found += part
+    assert found.startswith(b"HTTP/1.1 408 ")
+    assert b"/api/v1/problems/too-slow" in found
 
 
 def test_fields_behind_a_body_are_not_of_its_head(

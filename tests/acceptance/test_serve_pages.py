@@ -31,6 +31,7 @@ PAGES = (
     "/",
     "/decisions",
     "/decisions/1",
+    "/groups",
     "/workloads/team-a/web",
     "/nodes/w-1",
     "/rules",

@@ -42,6 +42,7 @@ MUTANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_differs(mutant: str) -> None:
     """One changed rule is seen in the recordings."""

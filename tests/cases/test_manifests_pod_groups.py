@@ -15,7 +15,8 @@ from policy.cluster.objects import (
     Workload,
 )
 from policy.cluster.pod_groups import disruption_mode, group_key, min_count
-from policy.manifests import ManifestError, read_dicts
+from policy.manifests import ManifestError, from_dicts, read_dicts
+from policy.manifests.not_modelled import not_modelled
 from policy.manifests.resolve import resolve
 
 
@@ -136,3 +137,44 @@ def test_an_unknown_class_is_named_with_the_group() -> None:
 def test_a_deleted_group_of_a_watch_is_forgotten() -> None:
     events = [{"type": "ADDED", "object": group()}, {"type": "DELETED", "object": group()}]
     assert read(*events) == []
+
+
+def test_what_groups_ask_for_and_do_not_get_is_said() -> None:
+    """Topology, parents, gangs of 1.35, and the sample of nodes."""
+    spec = {"schedulingPolicy": {"basic": {}}}
+    found = from_dicts(
+        [
+            *(
+                {"kind": "Node", "apiVersion": "v1", "metadata": {"name": f"n{i}"}}
+                for i in range(100)
+            ),
+            {
+                "kind": "PodGroup",
+                "apiVersion": "scheduling.k8s.io/v1alpha3",
+                "metadata": {"name": "one"},
+                "spec": {
+                    **spec,
+                    "schedulingConstraints": {"topology": [{"key": "zone"}]},
+                    "parentCompositePodGroupName": "root",
+                },
+            },
+            {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "metadata": {"name": "old"},
+                "spec": {
+                    "containers": [{"name": "c", "image": "i"}],
+                    "workloadRef": {"name": "w", "podGroup": "g"},
+                },
+            },
+        ]
+    )
+    assert list(not_modelled(list(found))) == [
+        "pod groups with a topology key: 1; placements by topology are not modelled, they may be "
+        "placed across its values and preempt nothing",
+        "pod groups with a parent: 1; composite groups are not modelled",
+        "pods with a `workloadRef`: 1; the gangs of 1.35 are not modelled",
+        "from 100 nodes on kube-scheduler tries a group on a share of the nodes; here every node "
+        "is tried",
+    ]
+    assert list(not_modelled([])) == []

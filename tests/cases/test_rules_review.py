@@ -172,6 +172,9 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
                 a_rule("lower", when="victim.terminating && preemptor.priority > victim.priority"),
                 a_rule("far", when="preemptor.priority - victim.priority >= 100"),
                 a_rule("class", when="victim.priority < 10 && preemptor.priority >= 10"),
+                a_rule("plus", when="victim.priority + 10 <= preemptor.priority"),
+                a_rule("minus", when="preemptor.priority - 10 > victim.priority"),
+                a_rule("near", when="victim.priority < preemptor.priority + 10"),
             ),
             [
                 (
@@ -179,7 +182,7 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
                     name,
                     f"rule `{name}` allows victims of the preemptor's own priority and above",
                 )
-                for name in ("idle", "equal")
+                for name in ("idle", "equal", "near")
             ],
         ),
         (

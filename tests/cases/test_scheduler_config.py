@@ -441,3 +441,45 @@ def test_one_of_several_profiles_is_chosen() -> None:
     assert str(caught.value.problem) == (
         "f: no profile `b`\n  help: choose one with `--profile`: `a`, `default-scheduler`"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            config().replace("/v1", "/v2"),
+            "f: unknown version `v2` of KubeSchedulerConfiguration\n"
+            "  help: known: v1alpha1, v1alpha2, v1beta1, v1beta2, v1beta3, v1",
+        ),
+        (
+            config(profiles=[{"schedulerName": "a"}, {"schedulerName": "a"}]),
+            "f: profile `a` is listed twice\n  help: kube-scheduler refuses that: give each "
+            "profile a `schedulerName` of its own",
+        ),
+    ],
+)
+def test_what_kube_scheduler_would_not_read_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        chosen(profiles_of(text, "f"), "a" if "twice" in said else None, "f")
+    assert str(caught.value.problem) == said
+
+
+def test_arguments_that_kube_scheduler_refuses_are_left_out() -> None:
+    """They are named; what is printed loads."""
+    given = [
+        {
+            "name": "DefaultPreemption",
+            "args": {"minCandidateNodesPercentage": 200, "minCandidateNodesAbsolute": -3},
+        },
+        {"name": "DefaultPreemption", "args": {"minCandidateNodesAbsolute": 7}},
+    ]
+    found = translated(config(profiles=[{"schedulerName": "s", "pluginConfig": given}]))
+    assert spec(found) == {"candidates": {"minAbsolute": 7}}
+    assert found.notices == (
+        "profiles[0]: pluginConfig[0].args.minCandidateNodesPercentage: kube-scheduler refuses "
+        "`200`: a whole number from 0 to 100; left out",
+        "profiles[0]: pluginConfig[0].args.minCandidateNodesAbsolute: kube-scheduler refuses "
+        "`-3`: a whole number from 0 to 2147483647; left out",
+        "profiles[0]: pluginConfig[1]: `DefaultPreemption` is listed twice, which kube-scheduler "
+        "refuses; the last counts",
+    )

@@ -59,6 +59,25 @@ def test_a_number_stands_in_its_rule_and_in_its_reason() -> None:
     assert found.reason == f"{shipped.reason} (15m is 90m here)"
 
 
+def test_a_file_beside_the_tuning_file_is_no_shipped_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the tuning file is read from its own folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "rules.yaml").write_text(
+        "apiVersion: policy/v1\n"
+        "kind: PreemptionRules\n"
+        "metadata: {name: mine}\n"
+        "extends: kube-1.36\n"
+        "spec: {ranking: {remove: [latest-start]}}\n"
+    )
+    space = a_space(include=["./mine"])
+    rules = space.rule_set({"include ./mine": True}, "t")
+    assert "latest-start" not in [c.id for c in rules.ranking]
+    assert "latest-start" in [c.id for c in space.base.ranking]
+
+
 def test_the_unchanged_choice_is_the_base() -> None:
     """Under another name, and with no other difference."""
     space = a_space(include=["cooldown", "max-victims"], ranking=CRITERIA)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from policy.audit.cascade import foresee
 from policy.audit.supposed_groups import GroupChange
-from policy.audit.what_if import Supposition, WhatIfError, foresee, suppose
+from policy.audit.what_if import Supposition, WhatIfError, suppose
 from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import DecisionError
 from policy.rules import RuleSet

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from policy.audit.cascade import foresee
 from policy.audit.compare import DecisionChange, compare
 from policy.audit.recorded import questions
 from policy.audit.replay import Replayer
-from policy.audit.what_if import foresee
 from policy.audit.why_not import why_not_chosen
 from policy.cluster.snapshot import Snapshot
 from policy.rules import RuleSet

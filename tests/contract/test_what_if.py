@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as with_fields
 
-from policy.audit.what_if import CascadeStep, Supposition, WhatIfError, foresee, suppose
+from policy.audit.cascade import CascadeStep, foresee
+from policy.audit.what_if import Supposition, WhatIfError, suppose
 from policy.decision.model import Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.consequences import next_life

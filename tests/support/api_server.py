@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,7 +38,7 @@ PATHS = {
     "ReplicationController": "/api/v1/replicationcontrollers",
     "Event": "/apis/events.k8s.io/v1/events",
 }
-KINDS = {path: kind for kind, path in PATHS.items()} | {"/api/v1/events": "Event"}
+"""Kinds that every server has."""
 
 COMPRESSED = 128 * 1024
 """Answers that are longer come compressed, as a kube-apiserver sends them."""
@@ -64,8 +65,17 @@ class Faults:
 class ApiServer:
     """Objects by kind, and all that happened to them."""
 
-    def __init__(self, *, version: str = "v1.35.6", tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        version: str = "v1.35.6",
+        tls: ssl.SSLContext | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """more: paths of kinds that only some servers have."""
         self.version = version
+        self.paths = {**PATHS, **more}
+        self.kinds = {path: kind for kind, path in self.paths.items()} | {"/api/v1/events": "Event"}
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
         self.token = ""  #: that a request must carry; "" for none
@@ -73,7 +83,7 @@ class ApiServer:
         self.forbidden: set[str] = set()  #: kinds that this user may not list
         self.selects_events = True  #: whether `events.k8s.io` can select by reason
         self.headers: dict[str, str] = {}  #: of the newest request, names in lower case
-        self._objects: dict[str, dict[str, Object]] = {kind: {} for kind in PATHS}
+        self._objects: dict[str, dict[str, Object]] = {kind: {} for kind in self.paths}
         self._log: list[tuple[int, str, str, Object]] = []  # version, kind, type, object
         self._in_order: dict[str, tuple[int, list[Object]]] = {}
         self._compacted = 0
@@ -133,7 +143,7 @@ class ApiServer:
     def bookmark(self) -> None:
         """A bookmark for every open watch: how far it has come."""
         with self._changed:
-            for kind in PATHS:
+            for kind in self.paths:
                 item = {"kind": kind, "metadata": {"resourceVersion": str(self.resource_version)}}
                 self._log.append((self.resource_version, kind, "BOOKMARK", item))
             self._changed.notify_all()
@@ -165,7 +175,7 @@ class ApiServer:
     def restore(self, items: list[Object], version: int) -> None:
         """An older backup: these objects, and a counter that stands at an earlier version."""
         with self._changed:
-            self._objects = {kind: {} for kind in PATHS}
+            self._objects = {kind: {} for kind in self.paths}
             for item in items:
                 self._objects[item["kind"]][_uid(item)] = item
             self._log.clear()
@@ -276,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/version":
             self._json(200, {"gitVersion": api.version})
             return
-        kind = KINDS.get(url.path)
+        kind = api.kinds.get(url.path)
         if kind is None or kind in api.absent:
             self._json(404, _status(404, "NotFound", "the server could not find the resource"))
             return

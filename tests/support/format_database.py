@@ -24,7 +24,8 @@ from typing import Any, Final
 import psycopg
 from msgspec.structs import replace as with_fields
 
-from policy.audit.what_if import Supposition, foresee, suppose
+from policy.audit.cascade import foresee
+from policy.audit.what_if import Supposition, suppose
 from policy.batch import BatchRules
 from policy.batch.result import ENGINE_VERSION as BATCH_ENGINE_VERSION
 from policy.cluster.objects import (

@@ -179,11 +179,33 @@ def _lower(one: _Together) -> bool:
     ahead = one.ranges.get(_binary("_-_", _PREEMPTOR, _VICTIM))
     behind = one.ranges.get(_binary("_-_", _VICTIM, _PREEMPTOR))
     return (
-        _binary("_<_", _VICTIM, _PREEMPTOR) in one.parts
+        any(_less(part) for part in one.parts)
         or (victim is not None and preemptor is not None and victim.high < preemptor.low)
         or (ahead is not None and ahead.low > 0)
         or (behind is not None and behind.high < 0)
     )
+
+
+def _less(part: _Key) -> bool:
+    """Does it compare the two, each with or without a number added, and leave the victim behind?"""
+    match part:
+        case ("Call", ("str", "_<_" | "_<=_" as function), (left, right)):
+            (victim, more), (preemptor, plus) = _shifted(left), _shifted(right)
+            least = more - plus + (function == "_<_")
+            return (victim, preemptor) == (_VICTIM, _PREEMPTOR) and least > 0
+    return False
+
+
+def _shifted(part: _Key) -> tuple[_Key, int]:
+    """What a literal is added to, and the literal; 0 where there is none."""
+    match part:
+        case ("Call", ("str", "_+_"), (left, ("Constant", ("int", int(number))))):
+            return left, number
+        case ("Call", ("str", "_+_"), (("Constant", ("int", int(number))), right)):
+            return right, number
+        case ("Call", ("str", "_-_"), (left, ("Constant", ("int", int(number))))):
+            return left, -number
+    return part, 0
 
 
 _PLACE: Final = frozenset({"offset", "raw", "type"})

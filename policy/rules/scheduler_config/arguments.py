@@ -37,19 +37,32 @@ def read(plugin: str, args: Args, given: Given, notice: Notice) -> None:
     reader(args, given, notice)
 
 
-def _preemption(args: Args, given: Given, _: Notice) -> None:
-    for key, name in (
-        ("minCandidateNodesPercentage", "minPercentage"),
-        ("minCandidateNodesAbsolute", "minAbsolute"),
+def _preemption(args: Args, given: Given, notice: Notice) -> None:
+    for key, name, most in (
+        ("minCandidateNodesPercentage", "minPercentage", 100),
+        ("minCandidateNodesAbsolute", "minAbsolute", 2**31 - 1),
     ):
-        if type(args.get(key)) is int:
-            given.candidates[name] = args[key]
+        number = _number(args, key, notice, most=most)
+        if number is not None:
+            given.candidates[name] = number
 
 
-def _pod_affinity(args: Args, given: Given, _: Notice) -> None:
+def _number(args: Args, key: str, notice: Notice, *, most: int) -> int | None:
+    """A whole number from 0; None where there is none, or one that kube-scheduler refuses."""
+    value = args.get(key)
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value <= most:
+        return value
+    notice(key, f"kube-scheduler refuses `{value}`: a whole number from 0 to {most}; left out")
+    return None
+
+
+def _pod_affinity(args: Args, given: Given, notice: Notice) -> None:
     parameters = given.scorers.setdefault("pod-affinity", {})
-    if type(args.get("hardPodAffinityWeight")) is int:
-        parameters["requiredWeight"] = args["hardPodAffinityWeight"]
+    weight = _number(args, "hardPodAffinityWeight", notice, most=100)
+    if weight is not None:
+        parameters["requiredWeight"] = weight
     if args.get("ignorePreferredTermsOfExistingPods") is not None:
         parameters["ignoreTermsOfOthers"] = bool(args["ignorePreferredTermsOfExistingPods"])
 

@@ -18,6 +18,9 @@ from policy.text.yaml12 import YamlError
 GROUP: Final = "kubescheduler.config.k8s.io/"
 KIND: Final = "KubeSchedulerConfiguration"
 POLICY: Final = "Policy"
+VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1", "")
+"""Of the configuration's API; "" where it stands in another file, which names none."""
+
 DEFAULT_NAME: Final = "default-scheduler"
 _GROUPS: Final = (GROUP, "componentconfig/")
 _DEEPEST: Final = 5
@@ -70,6 +73,15 @@ def profiles_of(text: str, file: str) -> list[Profile]:
         raise ConfigError(
             Problem(source=file, message=f"no {KIND} in this file", help=f"it holds {there}")
         )
+    for profile in found:
+        if profile.version not in VERSIONS and not profile.is_policy:
+            raise ConfigError(
+                Problem(
+                    source=file,
+                    message=f"unknown version `{profile.version}` of {KIND}",
+                    help=f"known: {', '.join(filter(None, VERSIONS))}",
+                )
+            )
     return found
 
 
@@ -79,6 +91,10 @@ def chosen(profiles: Sequence[Profile], name: str | None, file: str) -> Profile:
     if len(wanted) > 1 and name is None:
         wanted = [p for p in profiles if p.name == DEFAULT_NAME]
     if wanted:
+        if sum(p.outer == wanted[-1].outer for p in wanted) > 1:
+            message = f"profile `{wanted[-1].name}` is listed twice"
+            advice = "kube-scheduler refuses that: give each profile a `schedulerName` of its own"
+            raise ConfigError(Problem(source=file, message=message, help=advice))
         return wanted[-1]
     names = ", ".join(f"`{p.name}`" for p in profiles)
     message = f"no profile `{name}`" if name is not None else "several profiles"

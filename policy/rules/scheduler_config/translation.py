@@ -194,11 +194,16 @@ class _Translator:
 
     def _arguments(self) -> None:
         value = self.profile.value
+        seen: set[str] = set()
         for index, entry in enumerate(value.get("pluginConfig") or ()):
             if not isinstance(entry, Mapping):
                 continue
             plugin, args = str(entry.get("name") or ""), entry.get("args")
             path = f"pluginConfig[{index}]"
+            if plugin in seen:
+                text = f"`{plugin}` is listed twice, which kube-scheduler refuses; the last counts"
+                self._notice(path, text)
+            seen.add(plugin)
 
             def notice(key: str, text: str, path: str = path) -> None:
                 self._notice(f"{path}.args.{key}" if key else path, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 NAME = Field(min_length=1, max_length=253)
 
@@ -71,6 +71,14 @@ class ObservationsQuery(_Strict):
     )
 
 
+class CyclesQuery(_Strict):
+    """Which cycles of pod groups, newest first."""
+
+    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    limit: int = Field(50, ge=1, le=500)
+    after: int | None = Field(None, ge=1, le=2**62, description="Only older ones than this.")
+
+
 class NodeQuery(_Strict):
     node: str = Field(min_length=1, max_length=253)
 
@@ -133,7 +141,18 @@ class CompareRequest(_Strict):
     """Judge recorded decisions by other rules."""
 
     rules: str = Field(min_length=1, max_length=253)
-    ids: list[int] = Field(min_length=1, max_length=200)
+    ids: list[int] = Field(
+        default_factory=list, max_length=200, description="Numbers of decisions."
+    )
+    groups: list[int] = Field(
+        default_factory=list, max_length=200, description="Numbers of cycles of pod groups."
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> CompareRequest:
+        if not self.ids and not self.groups:
+            raise ValueError("give `ids`, `groups` or both")
+        return self
 
 
 class Query(_Strict):

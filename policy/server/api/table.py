@@ -8,14 +8,15 @@ from typing import Any, Final
 from policy.audit.documents import instant
 from policy.audit.observed import documents as observed
 from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
-from policy.audit.recorded import Comparing, Skipped
+from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
 from policy.decision.model import document_of
-from policy.server import supposing, views
+from policy.server import cycles, supposing, views
 from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
 from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
+from policy.server.own_sql import own_sql
 from policy.server.security.tokens import Role
 from policy.store import StoreError
 from policy.store.read.saved_queries import saved_queries
@@ -94,6 +95,17 @@ def _observation(asked: ApiRequest) -> ApiResult:
         why = str(exc)
     told = {**observed.document(row), "decided_again": again, "undecided": why}
     return ApiResult(document=told)
+
+
+def _cycles(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    rows = cycles.cycles(asked.service, query.cluster, limit=query.limit, after=query.after)
+    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    return ApiResult(document={"groups": [cycles.line(row) for row in rows]}, next=following)
+
+
+def _cycle(asked: ApiRequest) -> ApiResult:
+    return ApiResult(document=cycles.cycle(asked.service, asked.path["id"]))
 
 
 def _environments(asked: ApiRequest) -> ApiResult:
@@ -206,19 +218,11 @@ def _what_if(asked: ApiRequest) -> ApiResult:
 
 def _compare(asked: ApiRequest) -> ApiResult:
     rules = views.rule_set(asked.service, asked.body.rules)
-    told: list[dict[str, Any]] = []
-    for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
-        if isinstance(found, Skipped):
-            told.append({"id": found.id, "skipped": [item.value for item in found.missing]})
-        else:
-            told.append(
-                {
-                    "id": found.id,
-                    "change": found.change.value,
-                    "before": {"outcome": found.before.outcome.value, "node": found.before.node},
-                    "after": {"outcome": found.after.outcome.value, "node": found.after.node},
-                }
-            )
+    found = [
+        *Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))),
+        *cycles.compared(asked.service, asked.body.groups, rules),
+    ]
+    told = [cycles.told(one) for one in found]
     return ApiResult(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
 
 
@@ -263,8 +267,10 @@ def run_sql(
     asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
 ) -> dict[str, Any]:
     """Columns, rows, and whether there are more."""
+    if asked.principal.limited:
+        return own_sql(asked.service, asked.principal, sql, parameters, limit=limit)
     try:
-        with asked.service.store.sql(sql, parameters, timeout=10) as found:
+        with asked.service.reader.sql(sql, parameters, timeout=10) as found:
             rows = [list(row) for row in islice(found, limit + 1)]
             columns = found.columns
     except StoreError as exc:
@@ -319,6 +325,21 @@ OPERATIONS: Final = (
         name="getObservation",
         call=_observation,
         summary="One of them with its evidence, its verdict, and the decision made again for it.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/groups",
+        name="listGroupCycles",
+        call=_cycles,
+        query=models.CyclesQuery,
+        summary="Recorded cycles of pod groups, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/groups/{id}",
+        name="getGroupCycle",
+        call=_cycle,
+        summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
     ApiOperation(
         method="POST",
@@ -445,7 +466,9 @@ OPERATIONS: Final = (
         name="runSql",
         call=_sql,
         body=models.Query,
-        summary="One statement that reads; ends after 10 seconds.",
+        limited=True,
+        summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
+        " namespaces on a copy of what it may see: the tables `decisions` and `victims`.",
     ),
     ApiOperation(
         method="GET",

@@ -13,6 +13,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
 from typing import Final
 
 from policy.decision.model import Decision, OfferedNode, Outcome
@@ -29,6 +31,14 @@ log = logging.getLogger("policy.server")
 
 _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
+
+_SOON: Final = 0.05
+"""Seconds between two looks at what others wrote while calls keep coming."""
+
+
+class _Signal(Enum):
+    MOVED = 1  # others may have written
+    STOP = 2
 
 
 class Overloaded(Exception):
@@ -53,7 +63,7 @@ class Desk:
         self._clock = clock
         self._spool = spool
         self._poll = poll_seconds
-        self._calls: queue.Queue[PreemptCall | None] = queue.Queue(_WAITING)
+        self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._moved = threading.Event()
         self._decider: Decider | None = None
@@ -81,7 +91,7 @@ class Desk:
         self._stopping.set()
         if self._thread.ident is None:
             return True
-        self._calls.put(None)
+        self._calls.put(_Signal.STOP)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -94,22 +104,29 @@ class Desk:
 
     def _listen(self) -> None:
         for _ in self._store.news(self._stopping, every=self._poll):
-            self._moved.set()
+            if not self._moved.is_set():
+                self._moved.set()
+                # Where calls wait, the desk looks around between them.
+                with suppress(queue.Full):
+                    self._calls.put_nowait(_Signal.MOVED)
 
     def _work(self) -> None:
         self._ready()
         while True:
             try:
-                calls = [self._calls.get(timeout=self._poll)]
+                taken = [self._calls.get(timeout=_SOON if self._moved.is_set() else self._poll)]
             except queue.Empty:
                 self._look_around()
                 continue
-            while len(calls) < LARGEST and calls[-1] is not None and not self._calls.empty():
-                calls.append(self._calls.get())
-            self._serve([call for call in calls if call is not None])
-            if calls[-1] is None:
+            while (
+                len(taken) < LARGEST and taken[-1] is not _Signal.STOP and not self._calls.empty()
+            ):
+                taken.append(self._calls.get())
+            self._serve([call for call in taken if isinstance(call, PreemptCall)])
+            if taken[-1] is _Signal.STOP:
                 return
-            if time.monotonic() - self._looked > self._poll:
+            since = time.monotonic() - self._looked
+            if since > (_SOON if self._moved.is_set() else self._poll):
                 self._look_around()
 
     def _ready(self) -> Decider | None:

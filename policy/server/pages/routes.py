@@ -12,14 +12,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy.cluster.objects import Pod
 from policy.decision.model import Outcome
 from policy.rules.criteria import instant_criteria
-from policy.server import views
+from policy.server import cycles, views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
 from policy.server.http import Failure, body_of, in_thread
+from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
+from policy.server.pages.occupancy import WIDTH, resources
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
@@ -53,6 +54,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/", pages.overview, unlimited=False),
         shown("/decisions", pages.decisions, unlimited=False),
         shown("/decisions/{id}", pages.decision, unlimited=False),
+        shown("/groups", pages.cycles),
+        shown("/groups/{id}", pages.cycle),
         shown("/workloads/{namespace}/{name}", pages.workload, unlimited=False),
         shown("/nodes/{name}", pages.node),
         shown("/rules", pages.rules),
@@ -63,7 +66,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
-        shown("/sql", pages.sql),
+        shown("/sql", pages.sql, unlimited=False),
         shown("/simulations", pages.simulations),
         shown("/simulations/{id:int}", pages.simulation),
         shown("/api", pages.api, unlimited=False),
@@ -207,6 +210,23 @@ class Pages:
         except NotFound:
             return frozenset()
 
+    async def cycles(self, request: Request, principal: Principal) -> Response:
+        after = request.query_params.get("after", "")
+        before = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
+        rows = await in_thread(cycles.cycles, self._service, None, limit=_PAGE, after=before)
+        return page(
+            request,
+            self._access,
+            principal,
+            "groups.html",
+            lines=[cycles.line(row) for row in rows],
+            older=f"/groups?after={rows[-1].id}" if len(rows) == _PAGE else "",
+        )
+
+    async def cycle(self, request: Request, principal: Principal) -> Response:
+        told = await in_thread(cycles.cycle, self._service, request.path_params["id"])
+        return page(request, self._access, principal, "group.html", told=told)
+
     async def workload(self, request: Request, principal: Principal) -> Response:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         if not principal.sees(namespace):
@@ -228,16 +248,21 @@ class Pages:
         name = request.path_params["name"]
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
-        pods: list[tuple[str, Pod]] = []
+        found = []
         for row in await in_thread(self._service.store.state.clusters):
-            _, found = await in_thread(
-                views.state, self._service, row.name, "pods", revision=None, at_ms=None
-            )
-            here = (p for p in found if isinstance(p, Pod) and p.spec.node_name == name)
-            pods += [(row.name, pod) for pod in here]
-        pods.sort(key=lambda one: -(one[1].spec.priority or 0))
+            node, pods = await in_thread(views.on_node, self._service, row.name, name)
+            if node is not None or pods:
+                bars = [] if node is None else resources(node, pods)
+                found.append({"cluster": row.name, "pods": pods, "bars": bars})
         return page(
-            request, self._access, principal, "node.html", name=name, lines=lines, pods=pods
+            request,
+            self._access,
+            principal,
+            "node.html",
+            name=name,
+            lines=lines,
+            found=found,
+            width=WIDTH,
         )
 
     async def rules(self, request: Request, principal: Principal) -> Response:
@@ -274,7 +299,10 @@ class Pages:
             chosen = await in_thread(views.rule_set, self._service, rules[:253])
             rows = await in_thread(self._service.store.read.decisions, limit=200)
             ids = sorted(row.id for row in rows)
+            groups = await in_thread(cycles.cycles, self._service, None, limit=200, after=None)
+            numbers = [row.id for row in groups]
             judged = await in_thread(lambda: list(Comparing(chosen)(self._service.store, ids)))
+            judged += await in_thread(cycles.compared, self._service, numbers, chosen)
             found = [one for one in judged if not isinstance(one, Skipped)]
             skipped = len(judged) - len(found)
         changed = [one for one in reversed(found) if one.change.value != "same"]
@@ -326,14 +354,14 @@ class Pages:
         name = request.query_params.get("saved", "")
         result, error = None, ""
         parameters: dict[str, Any] = {}
-        if name and not text:
+        if name and not text and not principal.limited:
             saved = saved_query(name[:80])
             text = saved.sql
             parameters = {p: DEFAULTS[p] for p in saved.parameters}
         if text.strip():
             try:
-                result = await in_thread(self._run, text, parameters)
-            except StoreError as exc:
+                result = await in_thread(self._run, principal, text, parameters)
+            except (StoreError, Failure) as exc:
                 error = exc.message
         return page(
             request,
@@ -341,14 +369,19 @@ class Pages:
             principal,
             "sql.html",
             text=text,
-            saved=list(saved_queries().values()),
+            # Saved queries read the views of the whole record.
+            saved=[] if principal.limited else list(saved_queries().values()),
+            own=TABLES if principal.limited else None,
+            newest=NEWEST,
             result=result,
             error=error,
             limit=_SQL_ROWS,
         )
 
-    def _run(self, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        with self._service.store.sql(text, parameters, timeout=10) as found:
+    def _run(self, principal: Principal, text: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if principal.limited:
+            return own_sql(self._service, principal, text, parameters, limit=_SQL_ROWS)
+        with self._service.reader.sql(text, parameters, timeout=10) as found:
             rows = list(islice(found, _SQL_ROWS + 1))
             return {
                 "columns": found.columns,

@@ -179,7 +179,9 @@ def _named(study: Study, name: str, folder: Path) -> str:
     """A rule set as a file in `folder` names it; files count from the tuning file's folder."""
     if name in shipped():
         return name
-    return os.path.relpath(study.folder / name, folder)
+    path = os.path.relpath(study.folder / name, folder)
+    # Without a folder it would be the name of a shipped rule set.
+    return path if os.sep in path else f"./{path}"
 
 
 def _rules_of(rules: RuleSet) -> dict[str, tuple[tuple[str, ...], Mapping[str, Any]]]:

@@ -89,18 +89,6 @@ def _judged(outcome: TuningResult, chosen: Trial, number: int, goal: Goal) -> di
     return line
 
 
-def beats_base(outcome: TuningResult, part: str) -> bool:
-    """Is the chosen trial better than the base in every figure?"""
-    if outcome.chosen is None or not outcome.chosen.of(part):
-        return False
-    pairs = zip(
-        outcome.chosen.values(outcome.spec, part),
-        outcome.base.values(outcome.spec, part),
-        strict=True,
-    )
-    return all(after < before for after, before in pairs)
-
-
 # --- the rule file -------------------------------------------------------------------------------
 
 

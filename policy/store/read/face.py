@@ -47,6 +47,7 @@ class ReadFace(Face):
     rule_sets_used = reads(reports.rule_sets_used)
     rule_uses = reads(reports.rule_uses)
     rows = streams(tables.rows)
+    rows_by_day = streams(tables.rows_by_day)
     observations = reads(observed.observations)
     observation = reads(observed.observation)
     known_events = reads(observed.known_events)

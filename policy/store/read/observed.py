@@ -128,31 +128,25 @@ def _with_victims(
 
 def known_events(connection: Connection, cluster: str, uids: Collection[str]) -> set[str]:
     """Those of the events that an observation of the cluster rests on."""
-    head = find_head(connection, cluster)
-    if head is None:
-        return set()
-    v = OBSERVED_VICTIMS.c
-    return {
-        uid
-        for some in chunks(sorted(uids), _IDS)
-        for uid in connection.execute(
-            select(v.event_uid).where(v.cluster_id == head.cluster_id, v.event_uid.in_(some))
-        ).scalars()
-    }
+    return _known(connection, OBSERVED_VICTIMS.c.event_uid, cluster, uids)
 
 
 def known_victims(connection: Connection, cluster: str, uids: Collection[str]) -> set[str]:
     """Those of the pods, by uid, that are victims of an observation of the cluster."""
+    return _known(connection, OBSERVED_VICTIMS.c.uid, cluster, uids)
+
+
+def _known(
+    connection: Connection, column: ColumnElement[str], cluster: str, uids: Collection[str]
+) -> set[str]:
     head = find_head(connection, cluster)
     if head is None:
         return set()
-    v = OBSERVED_VICTIMS.c
+    of_cluster = OBSERVED_VICTIMS.c.cluster_id == head.cluster_id
     return {
         uid
         for some in chunks(sorted(uids), _IDS)
-        for uid in connection.execute(
-            select(v.uid).where(v.cluster_id == head.cluster_id, v.uid.in_(some))
-        ).scalars()
+        for uid in connection.execute(select(column).where(of_cluster, column.in_(some))).scalars()
     }
 
 

@@ -119,7 +119,7 @@ class _Reader:
         statement = _escaped(query, parameters)
         try:
             if self._database.is_sqlite:
-                _only_reading(self._raw)
+                only_reading(self._raw)
             else:
                 if not trusted:
                     self._require_no_powers()
@@ -229,7 +229,7 @@ _STATEMENT_TIMEOUT: Final = text("""
 """)
 
 
-def _only_reading(raw: sqlite3.Connection) -> None:
+def only_reading(raw: sqlite3.Connection) -> None:
     """Have SQLite refuse what `mode=ro` and `query_only` allow: other files, other settings."""
 
     def authorize(action: int, name: str | None, second: str | None, *_: object) -> int:

@@ -1,0 +1,118 @@
+"""Cycles of pod groups in the service: their list, one of them whole, and other rules for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.groups import a_group, of_group
+from tests.support.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Serving]:
+    """A service on the record of one cycle, in which a gang of one preempted."""
+    path = str(tmp_path_factory.mktemp("groups") / "policy.db")
+    shutil.copy(sqlite_template, path)
+    parts = objects(
+        a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4).started(60)),
+        of_group(a_pod("train-0").priority(50).cpu(4), "train"),
+        a_group("train", priority=100, least=1),
+    )
+    with Store.open(path) as store:
+        store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
+        store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.36")
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36-groups")
+        Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0).decide_group(
+            "default/train"
+        )
+    started = serving.serve(path, tmp_path_factory.mktemp("served"))
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+def api(service: Serving, path: str) -> dict[str, Any]:
+    found = service.get(f"/api/v1{path}")
+    assert found.status_code == 200, found.text
+    document: dict[str, Any] = found.json()
+    return document
+
+
+def test_cycles_are_listed(service: Serving) -> None:
+    (line,) = api(service, "/groups")["groups"]
+    assert {**line, "now": ""} == {
+        "id": 1,
+        "now": "",
+        "group": "default/train",
+        "outcome": "preempting",
+        "bound": 0,
+        "evicted": 1,
+        "rule_set": "kube-1.36-groups",
+        "cluster": "default",
+    }
+
+
+def test_a_full_page_names_the_next_one(service: Serving) -> None:
+    first = service.get("/api/v1/groups?limit=1")
+    assert first.headers["Link"] == '</api/v1/groups?limit=1&after=1>; rel="next"'
+    assert api(service, "/groups?limit=1&after=1") == {"groups": []}
+
+
+def test_one_cycle_is_whole(service: Serving) -> None:
+    found = api(service, "/groups/1")
+    assert [unit["pods"] for unit in found["preemption"]["units"]] == [["default/low"]]
+    assert [victim["pod"] for victim in found["victims"]] == ["default/low"]
+    assert (found["members"][0]["pod"], found["actor"]) == ("default/train-0", "ann")
+
+
+@pytest.mark.parametrize("wanted", ["2", "0", "x", "-1", "99999999999999999999", "1e0"])
+def test_what_is_no_cycle_is_not_found(service: Serving, wanted: str) -> None:
+    assert service.get(f"/api/v1/groups/{wanted}").status_code == 404
+    assert service.get(f"/groups/{wanted}").status_code == 404
+
+
+def test_other_rules_for_cycles(service: Serving) -> None:
+    """`groups-safe` promises the room; rules without groups cannot judge the cycle."""
+
+    def compared(rules: str) -> Any:
+        body = {"rules": rules, "groups": [1]}
+        found = service.client.post(f"{service.url}/api/v1/compare", json=body)
+        assert found.status_code == 200, found.text
+        return found.json()["decisions"]
+
+    (safe,), (kube,) = compared("groups-safe"), compared("kube-1.36")
+    assert (safe["id"], safe["change"]) == ("group:1", "other-nominations")
+    assert kube == {"id": "group:1", "skipped": ["pod-groups"]}
+
+
+def test_a_comparison_needs_something(service: Serving) -> None:
+    found = service.client.post(f"{service.url}/api/v1/compare", json={"rules": "kube-1.36"})
+    assert (found.status_code, "give `ids`, `groups` or both" in found.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/groups", "default/train"),
+        ("/groups/1", "Units, in the order in which they were put back"),
+        ("/groups/1", "default/low"),
+        ("/compare?rules=groups-safe", "/groups/1"),
+        ("/decisions", 'href="/groups"'),
+    ],
+)
+def test_pages_show_cycles(service: Serving, path: str, shown: str) -> None:
+    found = service.get(path)
+    assert (found.status_code, shown in found.text) == (200, True)
