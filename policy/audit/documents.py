@@ -136,6 +136,8 @@ def causes(stored: StoredDecision) -> Iterator[str]:
     """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
     row, trace = stored.row, stored.record.trace
     yield from (sentences.waiting(pod) for pod in trace.waits_for)
+    if row.outcome == "no-candidate":
+        yield from sentences.beyond_eviction(trace)
     yield from sentences.in_the_way(trace, priority=row.preemptor_priority)
     if row.outcome == "preempt":
         yield from (
@@ -143,12 +145,6 @@ def causes(stored: StoredDecision) -> Iterator[str]:
             for broken in stored.record.candidates.violations
             if broken.node == row.node
         )
-
-
-def because(filter_name: str, reasons: Iterable[str]) -> str:
-    """`resources: Insufficient cpu`"""
-    text = ", ".join(reasons)
-    return f"{filter_name}: {text}" if filter_name and text else filter_name or text
 
 
 def instant(millis: int | None) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policy.cluster import times
-from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind
+from policy.decision.model import MAX_EXAMPLES, Code, ObstacleKind, StatusCount
 from policy.text.words import number
 
 if TYPE_CHECKING:
@@ -105,8 +105,35 @@ def obstacle(found: Obstacle, *, priority: int, reasons: Mapping[str, str] = NO_
             return f"{pods} {stays}: higher priority than {priority}"
         case ObstacleKind.NOT_ALLOWED:
             return f"{pods} {stays}: no rule allows {'it' if found.pod_count == 1 else 'them'}"
+        case ObstacleKind.NOMINATED:
+            verb = "is" if found.pod_count == 1 else "are"
+            return f"the room is kept for {pods}, which {verb} nominated there"
         case ObstacleKind.POD_GROUP:
             return f"{pods} {stays}: the whole pod group would have to leave, and may not"
+
+
+def because(filter_name: str, reasons: Iterable[str]) -> str:
+    """`resources: Insufficient cpu`"""
+    text = ", ".join(reasons)
+    return f"{filter_name}: {text}" if filter_name and text else filter_name or text
+
+
+def beyond_eviction(trace: TraceRecord) -> Iterator[str]:
+    """Why nodes do not take the pod whoever leaves them, the most frequent reason first."""
+    found = [
+        (status.nodes, because(status.filter, status.reasons))
+        for status in trace.filter_statuses
+        if status.code is Code.UNRESOLVABLE and isinstance(status, StatusCount)
+    ]
+    ordered = sorted((one for one in found if one[1]), key=lambda one: (-one[0], one[1]))
+    for count, text in ordered[:_SHOWN]:
+        yield f"{number(count, 'node')}: {text}, whatever pods leave"
+    if len(ordered) > _SHOWN:
+        yield f"{len(ordered) - _SHOWN} further such reasons: `policy explain ID` lists them"
+
+
+_SHOWN: Final = 5
+"""Reasons that no eviction helps, of those that are said at once."""
 
 
 def names(pods: Sequence[str], count: int) -> str:

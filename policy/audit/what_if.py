@@ -50,12 +50,14 @@ class Supposed:
     snapshot: Snapshot
     changes: tuple[Change, ...]  #: what is different
     waiting: tuple[str, ...]  #: pods that have to find a node because of it
+    lost: tuple[str, ...]  #: pods of removed nodes that do not come back
 
 
 def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
     """The snapshot with everything supposed. Raises WhatIfError."""
     changes: list[Change] = []
     waiting: list[str] = []
+    lost: list[str] = []
     for name, value in supposition.priority_classes.items():
         changes += _revalued(snapshot, name, value)
     changed = {key: obj for kind, key, obj in changes if kind == "Pod"}
@@ -74,6 +76,8 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
                 again = next_life(current)
                 changes.append(("Pod", key_of(again), again))
                 waiting.append(key_of(again))
+            else:
+                lost.append(key)
     for pod in supposition.pods:
         key = key_of(pod)
         if pod.spec.node_name:
@@ -97,7 +101,10 @@ def suppose(snapshot: Snapshot, supposition: Supposition) -> Supposed:
     ]
     changes = list(with_budgets(snapshot, changes))
     return Supposed(
-        snapshot=snapshot.apply(changes), changes=tuple(changes), waiting=tuple(waiting)
+        snapshot=snapshot.apply(changes),
+        changes=tuple(changes),
+        waiting=tuple(waiting),
+        lost=tuple(lost),
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from policy.audit import sentences
-from policy.audit.documents import because, instant
+from policy.audit.documents import instant
+from policy.audit.sentences import because
 from policy.decision.model import BudgetViolation, Candidate, Code, Decision, Status
 from policy.preemption import messages
 

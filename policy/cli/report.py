@@ -251,6 +251,9 @@ def cost(
     _rows(rows, form, _COST)
     lost = output.number(sum(eviction.run_seconds for eviction in evictions), "second")
     output.say(f"{output.number(len(evictions), 'eviction')}, {lost} of run time lost")
+    idle = sum(eviction.run_seconds == 0 for eviction in evictions)
+    if idle:
+        output.say(f"{idle} of the evicted pods had no start time, or just started: they count 0 s")
     return Exit.OK
 
 

@@ -263,6 +263,11 @@ def command(
         real = what_happened(first, trace, chosen)
         results += [replace(real, seed=seed) for seed in range(seeds)]
     simulate_view.show(results, form, notes=first.notes)
+    bare = "never" if bare_come_back is None else f"after {bare_come_back} s"
+    output.say(
+        f"assumed: evicted pods come back after {come_back} s with their {restart} work, those"
+        f" without a controller {bare}; budgets follow"
+    )
     return Exit.OK
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from policy.audit.documents import (
     SUMMARY,
     SUMMARY_RIGHT,
-    because,
     causes,
     document,
     step_summary,
     summary,
     verdict,
 )
+from policy.audit.sentences import because
 from policy.cli import output, session
 
 if TYPE_CHECKING:

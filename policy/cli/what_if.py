@@ -180,6 +180,12 @@ def command(
         if record:
             ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     show(steps, ids, form)
+    if supposed.lost:
+        lost = output.number(len(supposed.lost), "pod")
+        output.say(
+            f"{lost} of removed nodes left for good, such as {supposed.lost[0]}: leaving already,"
+            " or without an owner that makes another one elsewhere"
+        )
     sum_up(steps, ids)
     return Exit.OK
 

@@ -82,7 +82,7 @@ def command(
             for line in _sentences(hit):
                 output.line(line)
     if not found:
-        output.say(f"no eviction of `{name}` is recorded" + (" for that time" if since else ""))
+        output.say(f"no eviction of `{name}` is recorded" + _when(since, until))
         return Exit.ERROR
     in_vain = sum(bool(hit.outcome) for hit in found)
     output.say(
@@ -98,6 +98,14 @@ def command(
             f" `policy avoidable {first.decision_id}` what would have avoided it"
         )
     return Exit.OK
+
+
+def _when(since: datetime | None, until: datetime | None) -> str:
+    """The time that was looked at, which an option or its default gave."""
+    first, last = (session.instant(options.millis(at)) for at in (since, until))
+    if until is not None:
+        return f" from {first} to {last}; `--within` widens that"
+    return f" since {first}" if since is not None else ""
 
 
 def _found(

@@ -415,6 +415,7 @@ class ObstacleKind(StrEnum):
     SAME_PRIORITY = "same-priority"  # pods stay: no rule allows pods of the preemptor's priority
     HIGHER_PRIORITY = "higher-priority"  # pods stay: no rule allows pods of a higher one
     NOT_ALLOWED = "not-allowed"  # pods stay: no rule allows them, whatever their priority
+    NOMINATED = "nominated"  # pods of no lower priority that are nominated to the node
     POD_GROUP = "pod-group"  # pods stay: their group leaves as a whole or not at all
 
 

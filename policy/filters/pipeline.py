@@ -136,6 +136,18 @@ class Pipeline:
             ]
         return rows, unknown
 
+    def room_kept_for(self, node: int, leaving: Ints) -> Ints:
+        """The nominated pods but for which the pod would pass on a node without pods `leaving`."""
+        where = np.array([node], dtype=np.int64)
+        if not self.has_nominated(where).any():
+            return where[:0]
+        gone = self.demand(leaving, np.repeat(where, leaving.size)).sum(axis=0)[None, :]
+        if not self._passes(self.without(self.base[where], gone), where).all():
+            return where[:0]
+        rows, _ = self._nominated_pods
+        there: Bools = self.incoming.snapshot.nominated[rows] == node
+        return rows[there]
+
     @cached_property
     def _nominated(self) -> Ints | None:
         """Load that nominated pods add to each node, (nodes, width); None where there are none."""

@@ -102,6 +102,15 @@ def _on_node(
         staying[here] = False
         for _, _, rows in kept:
             staying[rows] = True
+        waiting = context.pipeline.room_kept_for(node, here[~staying[here]])
+        if waiting.size:
+            yield Obstacle(
+                node=name,
+                kind=ObstacleKind.NOMINATED,
+                pods=_named(context, waiting),
+                pod_count=int(waiting.size),
+            )
+            return
     found = context.pipeline.obstacles(filter_name, node, staying)
     for one in found:
         yield Obstacle(
