@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
+from policy.audit.observed.documents import document
 from policy.cli import options, output, session
 from policy.cli.exits import Exit
-from policy.cli.observed import document
 from policy.store import NotFound, StoredDecision
 
 if TYPE_CHECKING:

@@ -143,6 +143,8 @@ def command(
         if rules is not None:
             raise options.Misused("`--rules` goes with `--compare`")
     if form in ("json", "yaml"):
+        from policy.audit.observed.documents import document
+
         output.document([document(row) for row in found], form)
     else:
         several = len({row.cluster for row in found}) > 1
@@ -165,16 +167,6 @@ def _line(row: ObservationRow) -> dict[str, Any]:
         "verdict": row.verdict,
         "reason": row.reason,
     }
-
-
-def document(row: ObservationRow) -> dict[str, Any]:
-    """Everything that is known of an observation, with the names of the tables' columns."""
-    from msgspec import to_builtins
-
-    values: dict[str, Any] = to_builtins(row)
-    for name in ("at_ms", "now_ms"):
-        values[name.removesuffix("_ms")] = session.instant(values.pop(name))
-    return values
 
 
 def other_rules(store: Store, clusters: Collection[str], source: str | None) -> RuleSet:

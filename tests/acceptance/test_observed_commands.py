@@ -232,3 +232,30 @@ def test_the_report_says_what_rules_would_have_saved(imported: Policy) -> None:
     assert total["budgets_kept"] == total["pdb_violations"] - total["pdb_violations_would_be"]
     refused = imported("report", "observed")
     assert (refused.status, "name the other rules with `--rules`" in refused.err) == (2, True)
+
+
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{schedulerName: default-scheduler}]
+extenders:
+  - {urlPrefix: "http://extender:8888/scheduler", filterVerb: filter, preemptVerb: preempt}
+"""
+
+
+def test_a_configuration_with_an_extender(policy: Policy, tmp_path: Path) -> None:
+    """Every verdict says that an extender took part, and that its answers are not known."""
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(CONFIGURATION)
+    before, watched = files("wave-kubelet")
+    place = ("--cluster", "real")
+    assert policy("import", *place, before).status == 0
+    assert policy("env", "create", "prod", *place).status == 0
+    said = policy("env", "scheduler", "prod", "--config", str(config), "--for", "1.35.6")
+    assert said.status == 0, said.err
+    assert policy("import", *place, watched).status == 0
+    rows = observed(policy)
+    note = "without the answers of the scheduler's extenders (http://extender:8888/scheduler)"
+    assert [(row["reason"].startswith(note), row["detail"]["extenders"]) for row in rows] == [
+        (True, ["http://extender:8888/scheduler"])
+    ] * 5

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urljoin
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from policy.manifests import from_dicts
 from policy.store import Store
 from tests.support import serving
+from tests.support.live import LIVE
 from tests.support.serving import Serving
 
 
@@ -30,6 +32,9 @@ def db(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
         store.record.import_objects("default", found, at_ms=serving.NOW_MS, source="test")
         store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
         serving.activate(store, "kube-1.36")
+    recorded = [str(LIVE / f"wave-kubelet.{end}.gz") for end in ("initial.json", "jsonl")]
+    command = [sys.executable, "-m", "policy", "import", "--db", path, "--cluster", "real"]
+    subprocess.run([*command, *recorded], check=True, capture_output=True)
     return path
 
 
@@ -233,6 +238,78 @@ def test_a_verb_that_is_unknown_is_explained(service: Serving, path: str) -> Non
     """The text is what a pod's condition shows."""
     answer = service.post(path, "{}")
     assert (answer.status_code, "the verbs `filter`" in answer.json()["help"]) == (404, True)
+
+
+def listed(service: Serving, **wanted: str | int) -> list[dict[str, Any]]:
+    """All pages of a list of observations."""
+    found: list[dict[str, Any]] = []
+    url = f"{service.url}/api/v1/observations?{urlencode(wanted)}"
+    while url:
+        answer = service.client.get(url)
+        assert answer.status_code == 200, answer.text
+        found += answer.json()["observations"]
+        url = answer.links["next"]["url"] if "next" in answer.links else ""
+        url = urljoin(service.url, url) if url else ""
+    return found
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"verdict": "tie"},
+        {"pod": "team-a/c15-p17"},
+        {"preemptor": "team-b/c15-pre26"},
+        {"victim": "team-a/c15-p17"},
+        {"namespace": "default"},
+        {"node": "c15-n004"},
+        {"confidence": "likely"},
+        {"since": "2026-11-22T00:00:00Z"},
+        {"until": "2026-11-22T00:00:00Z"},
+    ],
+)
+def test_observations_are_what_the_command_shows(
+    wanted: dict[str, str], service: Serving, db: str
+) -> None:
+    """With the same filters; in pages of two as well."""
+    options = [part for name, value in wanted.items() for part in (f"--{name}", value)]
+    shown = observed_by_cli(db, *options)
+    assert listed(service, **wanted) == listed(service, limit=2, **wanted) == shown
+
+
+def observed_by_cli(db: str, *options: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "policy", "observed", "--db", db, "--output", "json"]
+    done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def test_one_observation(service: Serving) -> None:
+    """With the decision made again: the same node and victims; unknown ones are not found."""
+    row = next(one for one in listed(service) if one["verdict"] == "same")
+    shown = service.get(f"/api/v1/observations/{row['id']}").json()
+    again = shown["decided_again"]
+    statuses = [
+        service.get(f"/api/v1/observations/{number}").status_code
+        for number in ("99", "x", "1" * 30)
+    ]
+    assert ({key: shown[key] for key in row}, statuses) == (row, [404, 400, 400])
+    assert (again["node"], [victim["pod"] for victim in again["victims"]]) == (
+        row["node"],
+        [victim["victim"] for victim in row["victims"]],
+    )
+
+
+def test_the_first_page_counts_observations(service: Serving) -> None:
+    """By verdict, each with a link to its list."""
+    page = service.get("/").text
+    assert [
+        f'<a href="/observed?verdict={name}">' in page for name in ("tie", "same", "other")
+    ] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_page_of_a_node_shows_what_its_pods_hold(service: Serving) -> None:

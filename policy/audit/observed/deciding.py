@@ -52,8 +52,23 @@ def decide_again(
     """Decide an observed preemption again and compare.
 
     states: for the time of the preemption. All potential nodes are examined, whatever part of
-    them the rule set takes: where the scheduler began is not known.
+    them the rule set takes: where the scheduler began is not known. Extenders are not called: what
+    they answered then is not known either.
     """
+    again = _decided(preemption, situation, rules, states)
+    if not rules.extenders or again.verdict.verdict is VerdictClass.UNKNOWN:
+        return again
+    urls = [extender.url_prefix for extender in rules.extenders]
+    without = f"without the answers of the scheduler's extenders ({', '.join(urls)})"
+    verdict = again.verdict
+    reason = f"{without}: {verdict.reason}" if verdict.reason else without
+    detail = {**verdict.detail, "extenders": urls}
+    return replace(again, verdict=replace(verdict, reason=reason, detail=detail))
+
+
+def _decided(
+    preemption: Preemption, situation: ObservedSituation, rules: RuleSet, states: StateAt
+) -> Again:
     missing = _missing(preemption, situation, rules)
     if missing:
         return Again(verdict=_verdict(VerdictClass.UNKNOWN, rules, missing))
@@ -67,8 +82,9 @@ def decide_again(
         return again
     if rules.extenders:
         reason = (
-            f"rule set {rules.name} calls extenders, whose answers of then are not known;"
-            f" without them: {first.verdict.reason}"
+            f"rule set {rules.name} calls extenders"
+            f" ({', '.join(extender.url_prefix for extender in rules.extenders)}), whose answers of"
+            f" then are not known; without them: {first.verdict.reason}"
         )
     elif not situation.exact:
         reason = f"the state just before it is not kept; on the one before: {first.verdict.reason}"

@@ -48,6 +48,29 @@ class DecisionsQuery(_Strict):
     )
 
 
+class ObservationsQuery(_Strict):
+    """Which preemptions of clusters' own schedulers, newest first."""
+
+    cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
+    since: str | None = Field(
+        None, max_length=40, description="That happened at this instant or later (RFC 3339)."
+    )
+    until: str | None = Field(None, max_length=40, description="That happened before this instant.")
+    namespace: str | None = Field(None, max_length=63, description="Of the preemptor or a victim.")
+    node: str | None = Field(None, max_length=253)
+    preemptor: str | None = Field(None, max_length=317, description="namespace/name")
+    victim: str | None = Field(None, max_length=317, description="namespace/name")
+    pod: str | None = Field(
+        None, max_length=317, description="The preemptor or a victim: namespace/name."
+    )
+    verdict: Literal["same", "tie", "order", "sampling", "lag", "other", "unknown"] | None = None
+    confidence: Literal["certain", "likely", "possible"] | None = None
+    limit: int = Field(100, ge=1, le=1000, description="At most so many.")
+    after: int | None = Field(
+        None, ge=1, le=2**62, description="Only those behind this id: the last of a page."
+    )
+
+
 class CyclesQuery(_Strict):
     """Which cycles of pod groups, newest first."""
 

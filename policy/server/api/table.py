@@ -6,8 +6,11 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.audit.documents import instant
+from policy.audit.observed import documents as observed
+from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
 from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
+from policy.decision.model import document_of
 from policy.server import cycles, supposing, views
 from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
@@ -57,6 +60,41 @@ def _decision(asked: ApiRequest) -> ApiResult:
 def _why_not(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
     return ApiResult(document=views.why_not(asked.service, stored, asked.query.node))
+
+
+def _observations(asked: ApiRequest) -> ApiResult:
+    query = asked.query
+    rows = asked.service.store.read.observations(
+        query.cluster,
+        limit=query.limit,
+        since_ms=views.millis(query.since, "since"),
+        until_ms=views.millis(query.until, "until"),
+        namespace=query.namespace,
+        node=query.node,
+        preemptor=query.preemptor,
+        victim=query.victim,
+        pod=query.pod,
+        verdict=query.verdict,
+        confidence=query.confidence,
+        before_id=query.after,
+    )
+    following = {"after": rows[-1].id} if len(rows) == query.limit else {}
+    return ApiResult(document={"observations": [*map(observed.document, rows)]}, next=following)
+
+
+def _observation(asked: ApiRequest) -> ApiResult:
+    store, number = asked.service.store, asked.path["id"]
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise Failure(400, "invalid", "the id of an observation is a number")
+    row = store.read.observation(int(number))
+    again, why = None, ""
+    try:
+        decision, _ = AgainDecider(store).decide(row, as_observed(store, row))
+        again = document_of(decision)
+    except CannotDecide as exc:
+        why = str(exc)
+    told = {**observed.document(row), "decided_again": again, "undecided": why}
+    return ApiResult(document=told)
 
 
 def _cycles(asked: ApiRequest) -> ApiResult:
@@ -272,6 +310,21 @@ OPERATIONS: Final = (
         call=_why_not,
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/observations",
+        name="listObservations",
+        call=_observations,
+        query=models.ObservationsQuery,
+        summary="Preemptions by clusters' own schedulers, newest first.",
+    ),
+    ApiOperation(
+        method="GET",
+        path="/observations/{id}",
+        name="getObservation",
+        call=_observation,
+        summary="One of them with its evidence, its verdict, and the decision made again for it.",
     ),
     ApiOperation(
         method="GET",

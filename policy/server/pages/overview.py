@@ -50,6 +50,7 @@ def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
             }
             for i in range(24)
         ],
+        "observed": [] if limited else _observed(service),
         "outcomes": Counter(row.outcome for row in rows).most_common(),
         "namespaces": namespaces.most_common(8),
         "hit": hit.most_common(8),
@@ -64,6 +65,12 @@ def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
         ],
         "spool": 0 if limited else service.spool.depth(),
     }
+
+
+def _observed(service: PolicyService) -> list[tuple[str, int]]:
+    """The newest preemptions by the clusters' own schedulers: how many of each verdict."""
+    rows = service.store.read.observations(limit=_LOOKED_AT)
+    return Counter(row.verdict for row in rows).most_common()
 
 
 def _carried_out(row: DecisionRow) -> bool:

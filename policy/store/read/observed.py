@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack, cast
 
-from sqlalchemy import ColumnElement, Connection, Select, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select
 
 from policy.cluster.objects import Pod
 from policy.observing.model import Evidence, Preemption, SeenVictim, marked_at, nominated_to
@@ -41,6 +41,7 @@ class ObservationFilter(TypedDict, total=False):
     pod: str | None  #: the preemptor, or any victim
     verdict: str | None
     confidence: str | None
+    before_id: int | None  #: behind this one in the list
 
 
 def not_replaced() -> ColumnElement[bool]:
@@ -79,6 +80,10 @@ def observations(
     if (pod := wanted.get("pod")) is not None:
         taken = select(v.observation_id).where(v.victim == pod)
         query = query.where(or_(o.preemptor == pod, o.id.in_(taken)))
+    if (before_id := wanted.get("before_id")) is not None:
+        last = OBSERVATIONS.alias("last").c
+        then = select(last.now_ms).where(last.id == before_id).scalar_subquery()
+        query = query.where(or_(o.now_ms < then, and_(o.now_ms == then, o.id < before_id)))
     equal = {name: wanted.get(name) for name in ("node", "preemptor", "verdict", "confidence")}
     query = query.filter_by(**{name: value for name, value in equal.items() if value is not None})
     if limit is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,9 @@ def follow(
     """
     head = lock_head(connection, cluster)
     written: list[FollowedRevision] = []
-    for segment in segments:
+    waiting = deque(segments)
+    while waiting:
+        segment = waiting.popleft()
         puts, deletes = puts_and_deletes(segment)
         live = _live(connection, head, puts, deletes)
         puts = [
@@ -63,14 +66,14 @@ def follow(
         revision = write_revision(
             connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=cause
         )
+        contradicted = outcomes.after_watch(
+            connection, head, revision.number, before_ms=head.at_ms, at_ms=at_ms
+        )
         entries.append(
             connection,
             head,
             entries.EntryKind.CHANGE,
-            revision.lines
-            + outcomes.after_watch(
-                connection, head, revision.number, before_ms=head.at_ms, at_ms=at_ms
-            ),
+            revision.lines + contradicted,
             subject_digest=revision.digest,
             at_ms=at_ms,
             actor=actor,
@@ -84,6 +87,8 @@ def follow(
                 revision=revision.number, state_digest=revision.digest, changes=changes
             )
         )
+        if contradicted:
+            waiting.appendleft(outcomes.undone(connection, head, revision.number))
     for gap in gaps:
         _gap(connection, head, gap, at_ms=at_ms, actor=actor)
     if positions:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
 from policy.cluster import times
+from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.store import rows
 from policy.store.model import Cause
@@ -66,7 +67,8 @@ def after_watch(
 ) -> list[bytes]:
     """Compare with what a watch showed what was decided within the last hour.
 
-    head: of the state; before_ms: time of the state before. At most once a second.
+    head: of the state; before_ms: time of the state before. At most once a second. Gives the lines
+    that the entry of the revision covers; `undone` says what they mean for the state.
     """
     if before_ms is not None and before_ms // 1000 == at_ms // 1000:
         return []
@@ -74,6 +76,37 @@ def after_watch(
     recent = and_(v.now_ms > at_ms - HORIZON_MS, v.now_ms <= at_ms - ALLOWANCE_MS)
     found = _contradictions(connection, head, recent, silent_ms=at_ms - ALLOWANCE_MS)
     return _write(connection, head, found, revision=revision, at_ms=at_ms)
+
+
+def undone(connection: Connection, head: Head, revision: int) -> list[Change]:
+    """What leads back from decisions that the outcomes of a revision contradict.
+
+    Pods of which nothing was shown since the decision, as they were before it: victims without
+    their deletion, the preemptor without its nomination.
+    """
+    o, d = DECISION_OUTCOMES.c, DECISIONS.c
+    now, before = PODS.alias("now").c, PODS.alias("before").c
+    same = and_(
+        now.cluster_id == o.cluster_id,
+        now.key == o.pod,
+        now.valid_to.is_(None),
+        now.valid_from == d.revision,
+    )
+    last = and_(
+        before.cluster_id == o.cluster_id, before.key == o.pod, before.valid_to == d.revision
+    )
+    query = (
+        select(before.key, before.manifest)
+        .select_from(DECISION_OUTCOMES)
+        .join(DECISIONS, d.id == o.decision_id)
+        .join(now.key.table, same)
+        .join(before.key.table, last)
+        .where(o.cluster_id == head.cluster_id, o.revision == revision)
+        .order_by(before.key)
+    )
+    return [
+        ("Pod", row.key, decode("Pod", row.manifest)) for row in connection.execute(query).unique()
+    ]
 
 
 def _contradictions(

@@ -1,0 +1,139 @@
+"""Decisions of ours in a followed cluster that the cluster does not carry out."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.manifests import from_dicts
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
+from policy.store import Store
+from policy.store.journal import StoreJournal
+from policy.store.read.evictions import Range
+from tests.support.api_server import serving
+from tests.support.live import CLUSTER, Identity, following, identity, until
+
+VIEWS = ("v_preemptions", "v_victims WHERE evicted", "v_who_preempts_whom")
+NEEDS = [("preemptedCount", 3600), ("namespacePreemptions", 3600)]
+
+
+def a_node(name: str, cpu: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "10"},
+        "status": {"allocatable": {"cpu": str(cpu), "memory": "8Gi", "pods": "10"}},
+    }
+
+
+def a_pod(
+    name: str, *, cpu: int, node: str = "", priority: int = 0, at: int = 11
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "resourceVersion": str(at),
+        },
+        "spec": {
+            "priority": priority,
+            "nodeName": node,
+            "preemptionPolicy": "PreemptLowerPriority",
+            "schedulerName": "default-scheduler",
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}],
+        },
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+FULL = [
+    a_node("n1", 4),
+    a_node("n2", 1),
+    a_pod("a", cpu=2, node="n1"),
+    a_pod("b", cpu=2, node="n1"),
+    a_pod("high", cpu=4, priority=9),
+    a_pod("bystander", cpu=1, node="n2", priority=9),
+]
+BYSTANDER = {**FULL[5], "metadata": {**FULL[5]["metadata"], "labels": {"a": "b"}}}
+
+AFTERWARDS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "placed elsewhere": (
+        "MODIFIED",
+        a_pod("high", cpu=4, priority=9, node="n2", at=20),
+        "preemptor-elsewhere",
+    ),
+    "gone": ("DELETED", a_pod("high", cpu=4, priority=9, at=20), "preemptor-gone"),
+    "victims are still there": (
+        "MODIFIED",
+        {**BYSTANDER, "metadata": {**BYSTANDER["metadata"], "resourceVersion": "20"}},
+        "no-victim-left",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AFTERWARDS)
+def test_a_decision_that_is_not_carried_out(what: str, database_url: str, tmp_path: Path) -> None:
+    """It gets an outcome with the reason, leaves all figures, and the state is the cluster's."""
+    kind, item, reason = AFTERWARDS[what]
+    earlier = time.time_ns() // 1_000_000 - 120_000
+    with serving(FULL) as server, following(database_url, server, tmp_path) as found:
+        until(lambda: found.follower.figures.synced, what="the first lists")
+        with Store.open(database_url) as store:
+            journal = StoreJournal(store, CLUSTER, actor="ann", clock=lambda: earlier)
+            rules = RuleSet.load("kube-1.35")
+            scheduler = Scheduler(journal, rules, clock=lambda: earlier, seed=0)
+            decision = scheduler.decide("shop/high").decision
+            before = figures(store, earlier)
+        server.publish(kind, item)
+        until(lambda: bool(outcomes(database_url)), what="the outcome")
+        listed = identity(from_dicts([*server.listed("Node"), *server.listed("Pod")]))
+        until(lambda: state_of(database_url) == listed, what="the state of the cluster")
+    with Store.open(database_url) as store:
+        after = figures(store, earlier)
+        assert store.ledger.verify().ok
+    assert decision.effects.evict == ("shop/a", "shop/b")
+    assert outcomes(database_url) == [
+        ("shop/high", reason),
+        ("shop/a", "victim-still-there"),
+        ("shop/b", "victim-still-there"),
+    ]
+    assert (bool(before[0]), after) == (
+        True,
+        ({}, dict.fromkeys(VIEWS, 0), [], []),
+    )
+
+
+def state_of(url: str) -> Identity:
+    with Store.open(url, read_only=True) as store:
+        return identity(store.state.load(CLUSTER).objects)
+
+
+def outcomes(url: str) -> list[tuple[str, str]]:
+    with Store.open(url, read_only=True) as store:
+        return [(row.pod, row.reason) for row in store.read.outcomes_of([1]).get(1, ())]
+
+
+def figures(store: Store, earlier: int) -> tuple[Any, ...]:
+    """History, rows of views, evictions of reports, nominations."""
+    history = store.read.history(CLUSTER, NEEDS, now_ms=earlier + 60_000)
+    counted = {}
+    for view in VIEWS:
+        query = f"SELECT count(*) FROM {view}"
+        with closing(store.sql(query, trust_connection=True)) as result:
+            ((counted[view],),) = result
+    everything = Range(cluster=CLUSTER)
+    return (
+        {name: figures for name, figures in history.items() if figures},
+        counted,
+        store.read.evictions(everything),
+        store.read.past_nominations(everything),
+    )
