@@ -1150,7 +1150,10 @@ def v_nominations(words: Words) -> str:
     return f"""
         SELECT c.name AS cluster, n.pod, n.priority, n.node, n.made_revision, n.made_decision,
                n.made_ms, {instant("n.made_ms")} AS made_at, e.cause AS ended_by,
-               e.ended_revision, e.ended_decision, {instant("e.ended_ms")} AS ended_at
+               e.ended_revision, e.ended_decision, {instant("e.ended_ms")} AS ended_at,
+               CAST(CASE WHEN EXISTS (SELECT 1 FROM decision_outcomes x
+                                      WHERE x.decision_id = n.made_decision AND x.position = -1)
+                    THEN 'not-carried-out' ELSE '' END AS TEXT) AS outcome
         FROM clusters c
         CROSS JOIN nominations n
         LEFT JOIN nomination_ends e ON e.cluster_id = n.cluster_id

@@ -38,7 +38,7 @@ from policy.store.read.history import Moment
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-class ChangeKind(StrEnum):
+class AlternativeKind(StrEnum):
     """What would have to be different, the least intrusive first. Values are part of the output."""
 
     PARAMETER = "parameter"  # one setting of the rule set
@@ -73,10 +73,10 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Counterfactual:
     """What would have been decided with one thing different."""
 
-    kind: ChangeKind | None  #: None for an environment's rules
+    kind: AlternativeKind | None  #: None for an environment's rules
     what: str
     spared: bool
     instead: Cost | None  #: None where it could not be asked
@@ -91,9 +91,10 @@ class Avoidable:
     victims: tuple[str, ...]  #: that are to be spared
     taken: Cost
     alternatives: tuple[Alternative, ...]  #: best first
-    rules: tuple[Asked, ...]  #: each shipped rule alone
-    environments: tuple[Asked, ...]  #: the rules that are active in each
-    changes: tuple[Asked, ...]  #: the smallest of each kind that spares them, least intrusive first
+    rules: tuple[Counterfactual, ...]  #: each shipped rule alone
+    environments: tuple[Counterfactual, ...]  #: the rules that are active in each
+    #: the smallest of each kind that spares them, least intrusive first
+    changes: tuple[Counterfactual, ...]
 
 
 class NothingToAvoid(Exception):  # its message is for users
@@ -179,16 +180,16 @@ class _Question:
 
     def ask(
         self,
-        kind: ChangeKind | None,
+        kind: AlternativeKind | None,
         what: str,
         *,
         rules: RuleSet | None = None,
         changes: Iterable[Change] = (),
-    ) -> Asked:
+    ) -> Counterfactual:
         rules = rules or self.rules
         if rules.extenders and rules.extenders != self.rules.extenders:
             why = f"it is not known what the extenders of `{rules.name}` would have answered"
-            return Asked(kind=kind, what=what, spared=False, instead=None, why_not=why)
+            return Counterfactual(kind=kind, what=what, spared=False, instead=None, why_not=why)
         snapshot = self._with_figures(rules)
         changes = tuple(changes)
         if changes:
@@ -202,9 +203,11 @@ class _Question:
                 extenders=self.replayer.extenders(self.row, rules),
             )
         except NotRecorded as exc:
-            return Asked(kind=kind, what=what, spared=False, instead=None, why_not=str(exc))
+            return Counterfactual(
+                kind=kind, what=what, spared=False, instead=None, why_not=str(exc)
+            )
         gone = found.effects.evict if found.outcome is Outcome.PREEMPT else ()
-        return Asked(
+        return Counterfactual(
             kind=kind,
             what=what,
             spared=not set(gone) & set(self.spare),
@@ -224,14 +227,14 @@ class _Question:
 
     # --- rules -----------------------------------------------------------------------------------
 
-    def shipped(self) -> Iterator[Asked]:
+    def shipped(self) -> Iterator[Counterfactual]:
         """Each shipped rule file, included alone; what is in force already is left out."""
         for name in shipped_rules():
             rules = including(self.rules, RuleSet.load(name), name)
             if rules is not None:
-                yield self.ask(ChangeKind.RULE, name, rules=rules)
+                yield self.ask(AlternativeKind.RULE, name, rules=rules)
 
-    def environments(self) -> Iterator[Asked]:
+    def environments(self) -> Iterator[Counterfactual]:
         for one in self.store.read.environments():
             if one.active is None or one.active.batch:
                 continue
@@ -241,8 +244,8 @@ class _Question:
 
     # --- the smallest change of each kind --------------------------------------------------------
 
-    def smallest(self, included: Iterable[Asked]) -> Iterator[Asked]:
-        searches: tuple[Callable[[], Iterator[Asked]], ...] = (
+    def smallest(self, included: Iterable[Counterfactual]) -> Iterator[Counterfactual]:
+        searches: tuple[Callable[[], Iterator[Counterfactual]], ...] = (
             self._parameters,
             lambda: iter(included),
             self._budget,
@@ -254,24 +257,24 @@ class _Question:
             if found is not None:
                 yield found
 
-    def _parameters(self) -> Iterator[Asked]:
+    def _parameters(self) -> Iterator[Counterfactual]:
         rules = self.rules
         sampling = self.decision.trace.sampling
         if sampling is not None and sampling.examined < sampling.potential:
             every = replace(rules.candidates, min_percentage=100)
             text = f"candidates.minPercentage: 100 (was {rules.candidates.min_percentage})"
-            yield self.ask(ChangeKind.PARAMETER, text, rules=replace(rules, candidates=every))
+            yield self.ask(AlternativeKind.PARAMETER, text, rules=replace(rules, candidates=every))
         victims = sum(not v.already_terminating for v in self.decision.victims)
         if victims > 1:
             fewer = replace(rules.victims, max_victims=victims - 1)
             text = f"victims.maxVictims: {victims - 1}"
-            yield self.ask(ChangeKind.PARAMETER, text, rules=replace(rules, victims=fewer))
+            yield self.ask(AlternativeKind.PARAMETER, text, rules=replace(rules, victims=fewer))
         order = list(rules.ranking)
         for i, criterion in enumerate(order):
             if i and criterion.pick is None:
                 moved = (criterion, *order[:i], *order[i + 1 :])
                 text = f"ranking: `{criterion.id}` before all others"
-                yield self.ask(ChangeKind.PARAMETER, text, rules=replace(rules, ranking=moved))
+                yield self.ask(AlternativeKind.PARAMETER, text, rules=replace(rules, ranking=moved))
 
     def _victims(self) -> list[tuple[Victim, Pod]]:
         found = []
@@ -281,7 +284,7 @@ class _Question:
                 found.append((victim, pod))
         return found
 
-    def _budget(self) -> Iterator[Asked]:
+    def _budget(self) -> Iterator[Counterfactual]:
         """A budget that allows no disruption of the pods that are to be spared."""
         changes: list[Change] = []
         names = []
@@ -299,9 +302,9 @@ class _Question:
             shown = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
             names.append(f"{namespace} {shown}")
         what = f"a disruption budget that allows no disruption of {'; '.join(names)}"
-        yield self.ask(ChangeKind.BUDGET, what, changes=changes)
+        yield self.ask(AlternativeKind.BUDGET, what, changes=changes)
 
-    def _priorities(self) -> Iterator[Asked]:
+    def _priorities(self) -> Iterator[Counterfactual]:
         """The lowest priority that spares them: just above some other pod's, or the preemptor's."""
         victims = self._victims()
         own = max(victim.priority for victim, _ in victims)
@@ -319,10 +322,12 @@ class _Question:
             ]
             names = ", ".join(victim.pod for victim, _ in victims)
             yield self.ask(
-                ChangeKind.PRIORITY, f"priority {priority} for {names} (was {own})", changes=changes
+                AlternativeKind.PRIORITY,
+                f"priority {priority} for {names} (was {own})",
+                changes=changes,
             )
 
-    def _node(self) -> Iterator[Asked]:
+    def _node(self) -> Iterator[Counterfactual]:
         """One more node like the one that was chosen, empty."""
         name = self.decision.node or ""
         position = self.snapshot.nodes.index.get(name)
@@ -337,7 +342,7 @@ class _Question:
             node, metadata=with_fields(node.metadata, name=another, labels=labels or None, uid="")
         )
         yield self.ask(
-            ChangeKind.NODE, f"one more node like {name}", changes=[("Node", another, made)]
+            AlternativeKind.NODE, f"one more node like {name}", changes=[("Node", another, made)]
         )
 
 

@@ -21,7 +21,7 @@ from policy.preemption.offers import Offer
 from policy.rules import RuleSet
 
 
-class Change(StrEnum):
+class DecisionChange(StrEnum):
     """How the other rules' decision differs. Values are part of the output."""
 
     SAME = "same"
@@ -41,15 +41,15 @@ class Change(StrEnum):
 
 
 _MEANINGS = {
-    Change.SAME: "same node, same victims",
-    Change.OTHER_NODE: "another node",
-    Change.OTHER_VICTIMS: "same node, other victims",
-    Change.OTHER_NOMINATIONS: "same victims, other members of the group are nominated",
-    Change.NOW_FITS: "fits without preemption; preempted before",
-    Change.NOW_PREEMPTS: "preempts; fitted before",
-    Change.NO_LONGER_POSSIBLE: "finds no node; found one before",
-    Change.NEWLY_POSSIBLE: "finds a node; found none before",
-    Change.OTHER_REASON: "finds no node either way, for another reason",
+    DecisionChange.SAME: "same node, same victims",
+    DecisionChange.OTHER_NODE: "another node",
+    DecisionChange.OTHER_VICTIMS: "same node, other victims",
+    DecisionChange.OTHER_NOMINATIONS: "same victims, other members of the group are nominated",
+    DecisionChange.NOW_FITS: "fits without preemption; preempted before",
+    DecisionChange.NOW_PREEMPTS: "preempts; fitted before",
+    DecisionChange.NO_LONGER_POSSIBLE: "finds no node; found one before",
+    DecisionChange.NEWLY_POSSIBLE: "finds a node; found none before",
+    DecisionChange.OTHER_REASON: "finds no node either way, for another reason",
 }
 
 
@@ -83,7 +83,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class DecisionResult:
     """What a decision came to, without how."""
 
     outcome: Outcome | GroupOutcome
@@ -100,9 +100,9 @@ class Result:
         victims: Iterable[AnyVictim],
         decided_by: str,
         message: str,
-    ) -> Result:
+    ) -> DecisionResult:
         """`victims` count only where they leave: where the outcome is a preemption."""
-        return Result(
+        return DecisionResult(
             outcome=outcome,
             node=node,
             victims=tuple(
@@ -143,7 +143,7 @@ _FITS: Final = (Outcome.BIND, GroupOutcome.SCHEDULED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RecordedQuestion:
     """A decision that was made, with the state on which it was made."""
 
     id: int
@@ -151,7 +151,7 @@ class Question:
     preemptor: str
     priority: int
     seed: int
-    before: Result
+    before: DecisionResult
     extenders: Extenders | None = None  #: the answers of then, where the same rules decide
     offer: Offer | None = None  #: what a scheduler offered to choose from
 
@@ -164,18 +164,18 @@ class Comparison:
     now_ms: int
     preemptor: str
     priority: int
-    change: Change
-    before: Result
-    after: Result
+    change: DecisionChange
+    before: DecisionResult
+    after: DecisionResult
 
     @property
     def namespace(self) -> str:
         return self.preemptor.partition("/")[0]
 
 
-def result_of(decision: Decision) -> Result:
+def result_of(decision: Decision) -> DecisionResult:
     """What a decision of the engine came to."""
-    return Result.of(
+    return DecisionResult.of(
         outcome=decision.outcome,
         node=decision.node,
         victims=decision.victims,
@@ -184,7 +184,7 @@ def result_of(decision: Decision) -> Result:
     )
 
 
-def compare(questions: Iterable[Question], rules: RuleSet) -> Iterator[Comparison]:
+def compare(questions: Iterable[RecordedQuestion], rules: RuleSet) -> Iterator[Comparison]:
     """Decide every question again under other rules, with the seed that was used."""
     for question in questions:
         decision = decide(
@@ -207,23 +207,27 @@ def compare(questions: Iterable[Question], rules: RuleSet) -> Iterator[Compariso
         )
 
 
-def change_of(before: Result, after: Result) -> Change:
+def change_of(before: DecisionResult, after: DecisionResult) -> DecisionChange:
     """In what two results differ; the order of victims does not count."""
     if before.placed != after.placed:
-        return Change.NEWLY_POSSIBLE if after.placed else Change.NO_LONGER_POSSIBLE
+        return DecisionChange.NEWLY_POSSIBLE if after.placed else DecisionChange.NO_LONGER_POSSIBLE
     others = {v.pod for v in before.victims} != {v.pod for v in after.victims}
     if not before.placed:
         if before.outcome is not after.outcome:
-            return Change.OTHER_REASON
+            return DecisionChange.OTHER_REASON
         # Members of a group that preempt for themselves may do so in vain.
-        return Change.OTHER_VICTIMS if others else Change.SAME
+        return DecisionChange.OTHER_VICTIMS if others else DecisionChange.SAME
     if before.outcome is not after.outcome:
-        return Change.NOW_PREEMPTS if after.preempts else Change.NOW_FITS
+        return DecisionChange.NOW_PREEMPTS if after.preempts else DecisionChange.NOW_FITS
     if before.places != after.places:
-        return Change.OTHER_NODE
+        return DecisionChange.OTHER_NODE
     if others:
-        return Change.OTHER_VICTIMS
-    return Change.SAME if before.promises == after.promises else Change.OTHER_NOMINATIONS
+        return DecisionChange.OTHER_VICTIMS
+    return (
+        DecisionChange.SAME
+        if before.promises == after.promises
+        else DecisionChange.OTHER_NOMINATIONS
+    )
 
 
 # --- sums --------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ class Losses:
     pdb_violations: int = 0
     lost_seconds: int = 0
 
-    def add(self, result: Result) -> None:
+    def add(self, result: DecisionResult) -> None:
         self.preemptions += result.preempts
         for victim in result.victims:
             self.add_victim(victim)
@@ -260,21 +264,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ComparisonSummary:
     """All comparisons summed up. Groups are in order of their keys."""
 
     total: Group
-    changes: Mapping[Change, int]
+    changes: Mapping[DecisionChange, int]
     by_namespace: Mapping[str, Group]  #: of the preemptor
     by_priority: Mapping[int, Group]  #: of the preemptor
     by_victim_namespace: Mapping[str, Group]  #: decisions and changes are not counted here
     by_victim_priority: Mapping[int, Group]
 
 
-def summarise(comparisons: Iterable[Comparison]) -> Summary:
+def summarise(comparisons: Iterable[Comparison]) -> ComparisonSummary:
     """The sums over all comparisons, by namespace and priority of who preempts and who leaves."""
     total = _group()
-    changes = dict.fromkeys(Change, 0)
+    changes = dict.fromkeys(DecisionChange, 0)
     namespaces: dict[str, Group] = {}
     priorities: dict[int, Group] = {}
     victim_namespaces: dict[str, Group] = {}
@@ -287,7 +291,7 @@ def summarise(comparisons: Iterable[Comparison]) -> Summary:
             priorities.setdefault(comparison.priority, _group()),
         ):
             group.decisions += 1
-            group.changed += comparison.change is not Change.SAME
+            group.changed += comparison.change is not DecisionChange.SAME
             group.before.add(comparison.before)
             group.after.add(comparison.after)
         for side in ("before", "after"):
@@ -296,7 +300,7 @@ def summarise(comparisons: Iterable[Comparison]) -> Summary:
                 by_value = victim_priorities.setdefault(victim.priority, _group())
                 getattr(by_name, side).add_victim(victim)
                 getattr(by_value, side).add_victim(victim)
-    return Summary(
+    return ComparisonSummary(
         total=total,
         changes=changes,
         by_namespace=_sorted(namespaces),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.audit import compare
-from policy.audit.compare import Change, Comparison, Group, Summary
+from policy.audit.compare import Comparison, ComparisonSummary, DecisionChange, Group
 from policy.audit.pages import environment
 
 _MOST_ROWS: Final = 20
@@ -19,15 +19,15 @@ _WIDTH: Final = 960
 _PAIR_WIDTH: Final = 130
 
 _COLOURS: Final = {
-    Change.SAME: "same",
-    Change.OTHER_NODE: "c1",
-    Change.OTHER_VICTIMS: "c2",
-    Change.NOW_FITS: "c3",
-    Change.NEWLY_POSSIBLE: "c4",
-    Change.NOW_PREEMPTS: "c5",
-    Change.NO_LONGER_POSSIBLE: "c6",
-    Change.OTHER_REASON: "c7",
-    Change.OTHER_NOMINATIONS: "c8",
+    DecisionChange.SAME: "same",
+    DecisionChange.OTHER_NODE: "c1",
+    DecisionChange.OTHER_VICTIMS: "c2",
+    DecisionChange.NOW_FITS: "c3",
+    DecisionChange.NEWLY_POSSIBLE: "c4",
+    DecisionChange.NOW_PREEMPTS: "c5",
+    DecisionChange.NO_LONGER_POSSIBLE: "c6",
+    DecisionChange.OTHER_REASON: "c7",
+    DecisionChange.OTHER_NOMINATIONS: "c8",
 }
 """CSS classes; the order is that of the bar and its legend."""
 
@@ -49,7 +49,7 @@ class About:
     skipped: int
 
 
-def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:
+def page(about: About, summary: ComparisonSummary, changed: Sequence[Comparison]) -> str:
     """The whole page. `changed`: the decisions that differ, in the order to show them."""
     total = summary.total
     counts = [(change, summary.changes.get(change, 0)) for change in _COLOURS]
@@ -81,7 +81,7 @@ def page(about: About, summary: Summary, changed: Sequence[Comparison]) -> str:
     )
 
 
-def _bar(counts: Sequence[tuple[Change, int]]) -> Iterator[dict[str, Any]]:
+def _bar(counts: Sequence[tuple[DecisionChange, int]]) -> Iterator[dict[str, Any]]:
     """The parts of one bar of all decisions, by kind of change."""
     total = sum(count for _, count in counts)
     x = 0.0

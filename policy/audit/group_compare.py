@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.audit.compare import Comparison, Leaving, Result, change_of
+from policy.audit.compare import Comparison, DecisionResult, Leaving, change_of
 from policy.audit.group_replay import GroupReplayer
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.recorded import Skipped
+from policy.audit.replay import Replayer
 from policy.cluster import canonical
 from policy.decision.groups import GroupOutcome
 from policy.groups.decide import decide_group
 from policy.preemption.columns import history_key
 from policy.preemption.decide import DecisionError
 from policy.rules import RuleSet
-from policy.store import SessionRow, Store
+from policy.store import Store, StoredSession
 from policy.store.record.groups import document_of
 
 PREFIX: Final = "group:"
@@ -24,7 +25,7 @@ PREFIX: Final = "group:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupResult(Result):
+class GroupResult(DecisionResult):
     """What a group's cycle came to, without how."""
 
     bound: tuple[tuple[str, str], ...]  #: (member, node)
@@ -39,27 +40,34 @@ class GroupResult(Result):
         return self.nominated
 
 
-def compare_cycles(
-    store: Store, rows: Sequence[SessionRow], rules: RuleSet
-) -> Iterator[Comparison | Skipped]:
-    """Every cycle on its state of then under other rules, with the seed that was used.
+@dataclass(frozen=True, slots=True)
+class ComparingCycles:
+    """Recorded cycles of pod groups under other rules, each on its state of then, with its seed."""
 
-    Ascending order within a cluster is cheap.
-    """
-    replayer = GroupReplayer(store)
-    for row in rows:
-        try:
-            yield _compared(store, replayer, row, rules)
-        except Incomplete as exc:
-            yield Skipped(id=f"{PREFIX}{row.id}", missing=exc.missing, detail=exc.detail)
-        except DecisionError as exc:
-            missing = (MissingInput.GROUPS,)
-            yield Skipped(id=f"{PREFIX}{row.id}", missing=missing, detail=str(exc))
+    rules: RuleSet
+
+    def __call__(self, store: Store, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
+        """ids: of the cycles; ascending order within a cluster is cheap."""
+        replayer = GroupReplayer(store)
+        for number in ids:
+            stored = store.read.session(number)
+            try:
+                yield _compared(replayer, stored, self.rules)
+            except Incomplete as exc:
+                yield Skipped(id=f"{PREFIX}{number}", missing=exc.missing, detail=exc.detail)
+            except DecisionError as exc:
+                missing = (MissingInput.GROUPS,)
+                yield Skipped(id=f"{PREFIX}{number}", missing=missing, detail=str(exc))
+
+    def compared(self, replayer: Replayer, ids: Sequence[int]) -> Iterator[Comparison | Skipped]:
+        """The same on the store of a replayer; work for `decisions.over`."""
+        return self(replayer.store, ids)
 
 
-def _compared(store: Store, replayer: GroupReplayer, row: SessionRow, rules: RuleSet) -> Comparison:
+def _compared(replayer: GroupReplayer, stored: StoredSession, rules: RuleSet) -> Comparison:
+    row = stored.row
     snapshot, _ = replayer.situation(row)
-    recorded = document_of(store.read.session(row.id))
+    recorded = document_of(stored)
     known = snapshot.history or {}
     unread = {need for need in rules.history_needs if history_key(*need) not in known}
     if unread:

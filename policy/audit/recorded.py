@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from policy.audit.compare import Comparison, Question, Result, compare
+from policy.audit.compare import Comparison, DecisionResult, RecordedQuestion, compare
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.replay import Replayer
 from policy.cluster.pod_groups import group_key
@@ -51,7 +51,7 @@ class Comparing:
 
 def questions(
     replayer: Replayer, ids: Sequence[int], rules: RuleSet
-) -> Iterator[Question | Skipped]:
+) -> Iterator[RecordedQuestion | Skipped]:
     """Recorded decisions with the states they were made on; ascending order is cheap.
 
     rules: that will be asked. History figures that the decision read are those that it read;
@@ -85,7 +85,7 @@ def questions(
                 moment = Moment(decision_id=row.id, base_revision=row.base_revision)
                 figures = store.read.history(row.cluster, unread, now_ms=row.now_ms, before=moment)
                 snapshot = snapshot.at(row.now_ms, history={**figures, **frozen})
-            yield Question(
+            yield RecordedQuestion(
                 id=row.id,
                 snapshot=snapshot,
                 preemptor=row.preemptor,
@@ -97,9 +97,9 @@ def questions(
             )
 
 
-def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> Result:
+def recorded_result(row: DecisionRow, victims: Sequence[Victim]) -> DecisionResult:
     """What a recorded decision came to."""
-    return Result.of(
+    return DecisionResult.of(
         outcome=Outcome(row.outcome),
         node=row.node,
         victims=victims,

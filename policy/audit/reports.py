@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from policy.store import NominationRow
-from policy.store.read.evictions import Eviction, Order
+from policy.store.read.evictions import Eviction, EvictionOrder
 
 STANDING: Final = "standing"
 """`WaitingRow.ended` of nominations that have not ended."""
@@ -141,7 +141,7 @@ def cascades(evictions: Iterable[Eviction], *, window_seconds: int) -> list[Casc
     A preemption continues a chain where the preemptor's workload lost a pod within the window
     before it.
     """
-    by_preemption: dict[Order, list[Eviction]] = defaultdict(list)
+    by_preemption: dict[EvictionOrder, list[Eviction]] = defaultdict(list)
     for eviction in evictions:
         by_preemption[eviction.order].append(eviction)
     reached: dict[str, tuple[int, int, str]] = {}  # workload -> when it was hit, depth, chain

@@ -26,7 +26,7 @@ from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
 from policy.rules.files import shipped_rules
 from policy.rules.ruleset import Rule, RuleSet, Verdict
-from policy.store.read.evictions import Eviction, Order, PastPreemption
+from policy.store.read.evictions import Eviction, EvictionOrder, PastPreemption
 
 _UNKNOWN = ("nominated.", "cluster.", "candidate.", "node.", "victim.pdbMatches")
 """Variables that the evicted pods alone do not tell."""
@@ -155,7 +155,7 @@ class _Past:
     def go_on_to(self, preemption: PastPreemption) -> None:
         """The moment before a preemption: everything decided earlier has happened."""
         self._now_ms = preemption.now_ms
-        last: Order | None = None
+        last: EvictionOrder | None = None
         while self._next < len(self._ahead) and self._ahead[self._next].order < preemption.order:
             eviction = self._ahead[self._next]
             self._next += 1

@@ -105,6 +105,8 @@ def obstacle(found: Obstacle, *, priority: int, reasons: Mapping[str, str] = NO_
             return f"{pods} {stays}: higher priority than {priority}"
         case ObstacleKind.NOT_ALLOWED:
             return f"{pods} {stays}: no rule allows {'it' if found.pod_count == 1 else 'them'}"
+        case ObstacleKind.POD_GROUP:
+            return f"{pods} {stays}: the whole pod group would have to leave, and may not"
 
 
 def names(pods: Sequence[str], count: int) -> str:

@@ -16,7 +16,7 @@ from policy.audit.inputs import Incomplete, Inputs, MissingInput, Replayed, Repl
 from policy.batch.figures import LIMITS, QueueFigures
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.notes import Note, Oddity
-from policy.batch.recording import StatementRecord, Step
+from policy.batch.recording import StatementRecord, TaskStep
 from policy.batch.resources import Resource
 from policy.batch.result import (
     ENGINE_VERSION,
@@ -109,7 +109,7 @@ def recorded_result(stored: StoredSession) -> SessionResult:
             queues={name: _queue(queue) for name, queue in figures["queues"].items()},
         ),
         steps=tuple(
-            msgspec.convert({**_ordered(step), "position": position}, Step)
+            msgspec.convert({**_ordered(step), "position": position}, TaskStep)
             for position, step in enumerate(document["steps"])
         ),
         statements=msgspec.convert(document["statements"], tuple[StatementRecord, ...]),

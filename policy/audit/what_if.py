@@ -33,7 +33,7 @@ from policy.scheduling.consequences import departures, next_life
 from policy.scheduling.disruption import with_budgets
 from policy.scheduling.effects import changes_of
 from policy.scheduling.group_effects import changes_of_group
-from policy.scheduling.order import Head, arrival_ms, head_of
+from policy.scheduling.order import QueueHead, arrival_ms, head_of
 from policy.scheduling.queue import SchedulingQueue
 
 _NOT_REPLACED: Final = ("DaemonSet/", "Node/")
@@ -79,7 +79,7 @@ class BudgetMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CascadeStep:
     """A pod or pod group that looks for nodes, in the order in which they are scheduled."""
 
     number: int
@@ -94,7 +94,7 @@ class Step:
     budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
 
 
-def step_line(step: Step, *, decision_id: int | None = None) -> dict[str, Any]:
+def step_line(step: CascadeStep, *, decision_id: int | None = None) -> dict[str, Any]:
     """A step for people and programs; decision_id: under which its decision was recorded."""
     decision = step.decision
     node = decision.node if isinstance(decision, Decision) else None
@@ -246,7 +246,7 @@ def with_members(snapshot: Snapshot, rules: RuleSet, keys: Iterable[str]) -> Ite
 
 def foresee(
     snapshot: Snapshot, rules: RuleSet, pods: Iterable[str], *, depth: int, seed: int
-) -> list[Step]:
+) -> list[CascadeStep]:
     """The decisions that follow when the pods look for a node, in the order of the rules' queue.
 
     Each pod is decided once, with its group where the rules schedule groups. Victims are gone at
@@ -285,7 +285,7 @@ class _Cascade:
         self._order = rules.queue.order
         self._places: dict[str, _Place] = {}
         self._supposed: list[tuple[Change, ...]] = []
-        self._steps: list[Step] = []
+        self._steps: list[CascadeStep] = []
 
     def enqueue(self, key: str, place: _Place) -> None:
         pod, now_ms = self._snapshot.pod(key), self._snapshot.now_ms
@@ -296,7 +296,7 @@ class _Cascade:
             now_ms=now_ms if pod is None else arrival_ms(pod, now_ms=now_ms, order=self._order),
         )
 
-    def run(self) -> list[Step]:
+    def run(self) -> list[CascadeStep]:
         while (pod := self._queue.pop()) is not None:
             head = head_of(pod, self._snapshot, self._rules.groups)
             waiting = self._snapshot.pod(pod)
@@ -306,7 +306,7 @@ class _Cascade:
                 self._next(pod, self._places[pod])
         return self._steps
 
-    def _next_group(self, key: str, head: Head, place: _Place) -> None:
+    def _next_group(self, key: str, head: QueueHead, place: _Place) -> None:
         for row in Members.of(self._snapshot, head.group).tolist():
             self._queue.delete(self._snapshot.keys[row])
         known = groups_of(self._snapshot).get(head.group)
@@ -326,7 +326,7 @@ class _Cascade:
                 self.enqueue(key, with_fields(place, cause=number, again=True))
             budgets = _moves(before, self._snapshot)
         self._steps.append(
-            Step(
+            CascadeStep(
                 number=number,
                 pod=head.group,
                 priority=0 if known is None else known.spec.priority or 0,
@@ -356,7 +356,7 @@ class _Cascade:
                 self._follow(decision, depth=place.depth + 1, cause=number)
             budgets = _moves(before, self._snapshot)
         self._steps.append(
-            Step(
+            CascadeStep(
                 number=number,
                 pod=key,
                 priority=0 if pod is None else pod.spec.priority or 0,

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from policy.batch.functions import Scores
-from policy.batch.recording import Choice, ChoiceRule
+from policy.batch.recording import ChoiceRule, NodeChoice
 from policy.cluster.tables import Ints
 
 TIES_SHOWN: Final = 3
@@ -21,14 +21,14 @@ TIES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenNode:
     """A node, and why it was chosen."""
 
     node: int
-    choice: Choice
+    choice: NodeChoice
 
 
-def best_of(rated: Scores, names: Sequence[str]) -> Chosen | None:
+def best_of(rated: Scores, names: Sequence[str]) -> ChosenNode | None:
     """The best node, of equal ones the first in name order; None where no node can be used.
 
     rated: (nodes,) score of every node, minus infinity where it cannot be used.
@@ -51,7 +51,7 @@ def chosen(
     *,
     tie: ChoiceRule,
     passed_over: int = 0,
-) -> Chosen:
+) -> ChosenNode:
     """One of the nodes that could be used, which was taken for its score.
 
     nodes, scores: (n,) the usable nodes in name order. tie: which of equal ones is taken.
@@ -62,7 +62,7 @@ def chosen(
     equal = nodes[scores == score]
     rule = tie if equal.size > 1 else ChoiceRule.SCORE
     shown = [i for i in equal[: TIES_SHOWN + 1].tolist() if i != node][:TIES_SHOWN]
-    choice = Choice(
+    choice = NodeChoice(
         rule=rule,
         nodes=int(nodes.size),
         score=repr(float(score)),
@@ -70,10 +70,10 @@ def chosen(
         equal=tuple(names[i] for i in shown),
         passed_over=passed_over,
     )
-    return Chosen(node=node, choice=choice)
+    return ChosenNode(node=node, choice=choice)
 
 
-def by_name(node: int, *, nodes: int, passed_over: int = 0) -> Chosen:
+def by_name(node: int, *, nodes: int, passed_over: int = 0) -> ChosenNode:
     """The first node in name order that would do, of `nodes` that could be used."""
     rule = ChoiceRule.NAME_ORDER if nodes > 1 else ChoiceRule.ONLY
-    return Chosen(node=node, choice=Choice(rule=rule, nodes=nodes, passed_over=passed_over))
+    return ChosenNode(node=node, choice=NodeChoice(rule=rule, nodes=nodes, passed_over=passed_over))

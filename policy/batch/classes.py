@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.batch.choosing import Chosen, best_of
+from policy.batch.choosing import ChosenNode, best_of
 from policy.batch.functions import Consulted, Scores
 from policy.batch.model import Task
 from policy.batch.nodes import Nodes
@@ -53,9 +53,9 @@ class NodeAnswers:
         self._passing_key = functions_of_all(hint("predicate_class", c.plugin) for c in predicates)
         self._scores_key = functions_of_all(hint("node_order_class", c.plugin) for c in orders)
         every = np.arange(len(nodes.names), dtype=np.int64)
-        self._passing = Columns(nodes, self._ask_all, self._ask_some)
-        self._scores = Columns(nodes, lambda task: self._score(task, every), self._score)
-        self._with_room = Columns(nodes, lambda task: self._rate(task, every), self._rate)
+        self._passing = ClassColumns(nodes, self._ask_all, self._ask_some)
+        self._scores = ClassColumns(nodes, lambda task: self._score(task, every), self._score)
+        self._with_room = ClassColumns(nodes, lambda task: self._rate(task, every), self._rate)
 
     def passing(self, task: Task) -> Bools:
         """Nodes of the session on which every predicate lets the task; shape (nodes,)."""
@@ -76,7 +76,7 @@ class NodeAnswers:
         scores[among] = self._score(task, np.flatnonzero(among))
         return np.asarray(scores[nodes])
 
-    def best_with_room(self, task: Task) -> Chosen | None:
+    def best_with_room(self, task: Task) -> ChosenNode | None:
         """The best node that passes and has idle or released room for the task; None if none.
 
         Of equal nodes the first in name order. Idle and released room compete on score alone.
@@ -134,7 +134,7 @@ class _Column:
     position: int  #: of `Nodes.changed`, up to which the values are those of now
 
 
-class Columns:
+class ClassColumns:
     """One column over all nodes per class of tasks."""
 
     def __init__(

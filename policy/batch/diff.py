@@ -10,11 +10,11 @@ from policy.batch.rules import BatchRules
 from policy.batch.semantics import VOCABULARIES, Semantics
 from policy.batch.settings import OPTION_KEYS, PluginUse
 from policy.cluster import canonical
-from policy.rules.diff import Change, ChangeKind
+from policy.rules.diff import ChangeKind, RuleChange
 from policy.rules.diff_table import ABSENT, DiffRow
 
 
-def compare(old: BatchRules, new: BatchRules) -> tuple[Change, ...]:
+def compare(old: BatchRules, new: BatchRules) -> tuple[RuleChange, ...]:
     """The changes that lead from one to the other; the name is not one of them."""
     before, after = _settings(old), _settings(new)
     head = ("semantics", "actions")
@@ -25,7 +25,7 @@ def compare(old: BatchRules, new: BatchRules) -> tuple[Change, ...]:
     )
 
 
-def diff_rows(changes: Iterable[Change]) -> list[DiffRow]:
+def diff_rows(changes: Iterable[RuleChange]) -> list[DiffRow]:
     """A row per change, in their order."""
     return [
         DiffRow(
@@ -43,11 +43,13 @@ def _plain(text: str | None) -> str:
     return ABSENT if text is None else str(canonical.parse(text))
 
 
-def _change(section: str, name: str, before: str | None, after: str | None, words: str) -> Change:
+def _change(
+    section: str, name: str, before: str | None, after: str | None, words: str
+) -> RuleChange:
     kind = ChangeKind.MOVED if section == "tiers" else ChangeKind.CHANGED
     if before is None or after is None:
         kind = ChangeKind.ADDED if before is None else ChangeKind.REMOVED
-    return Change(
+    return RuleChange(
         kind=kind,
         section=section,
         rule=name or None,
@@ -95,7 +97,7 @@ def _own(use: PluginUse, rules: BatchRules) -> dict[str, str]:
     return {**flags, **use.arguments}
 
 
-def _plugins(old: BatchRules, new: BatchRules) -> Iterator[Change]:
+def _plugins(old: BatchRules, new: BatchRules) -> Iterator[RuleChange]:
     before, after = _placed(old), _placed(new)
     moved = _moved(before, after)
     for name in {**before, **after}:
@@ -131,7 +133,7 @@ def _moved(before: Mapping[str, _Placed], after: Mapping[str, _Placed]) -> set[s
 
 def _own_changes(
     plugin: str, before: Mapping[str, str], after: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[RuleChange]:
     for key in {**before, **after}:
         one, other = before.get(key), after.get(key)
         if one != other:
@@ -175,7 +177,7 @@ def _settings(rules: BatchRules) -> dict[_Key, str]:
 
 def _changes(
     old: Mapping[_Key, str], new: Mapping[_Key, str], keys: Iterable[_Key]
-) -> Iterator[Change]:
+) -> Iterator[RuleChange]:
     for section, name in keys:
         before, after = old.get((section, name)), new.get((section, name))
         if before != after:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from policy.batch.limits import Limit, Rule
-from policy.batch.recording import Choice, ChoiceRule, NodeAnswer, Reason, Rejection
+from policy.batch.limits import Limit, LimitKind
+from policy.batch.recording import ChoiceRule, NodeAnswer, NodeChoice, Reason, Rejection
 from policy.batch.result import JobReason, SessionResult
-from policy.batch.trials import Trial
+from policy.batch.trials import PlacementTrial
 
 _JOB: Final[Mapping[Reason, str]] = {
     Reason.LEFT_OUT: "its queue or its pod group does not exist",
@@ -23,20 +23,20 @@ _JOB: Final[Mapping[Reason, str]] = {
     Reason.SATISFIED: "it has its minimum, and may evict for no more",
 }
 
-_RULE: Final[Mapping[Rule, str]] = {
-    Rule.STATE: "queue {subject} is not open",
-    Rule.CAPABILITY: "queue {subject} would pass its capability",
-    Rule.DESERVED: "queue {subject} would hold more than it deserves",
-    Rule.NOT_A_LEAF: "queue {subject} has queues below it and takes no pods itself",
-    Rule.HIERARCHY: "the queues form no tree at {subject}",
-    Rule.OVERCOMMIT: "the groups that were let in would ask for more than the cluster may give",
-    Rule.AT_DESERVED: "queue {subject} holds no more than it deserves",
-    Rule.BELOW_DESERVED: "queue {subject} would be left with less than it deserves",
-    Rule.GUARANTEE: "queue {subject} would be left with less than it is guaranteed",
-    Rule.FREES_NOTHING: "it frees nothing of what is asked for",
-    Rule.SHARED_ANCESTOR: "both queues are below {subject}, and neither deserves any of it",
-    Rule.QUOTA: "quota {subject} of the namespace would be passed",
-    Rule.VOTE: "rejected",
+_RULE: Final[Mapping[LimitKind, str]] = {
+    LimitKind.STATE: "queue {subject} is not open",
+    LimitKind.CAPABILITY: "queue {subject} would pass its capability",
+    LimitKind.DESERVED: "queue {subject} would hold more than it deserves",
+    LimitKind.NOT_A_LEAF: "queue {subject} has queues below it and takes no pods itself",
+    LimitKind.HIERARCHY: "the queues form no tree at {subject}",
+    LimitKind.OVERCOMMIT: "the groups let in would ask for more than the cluster may give",
+    LimitKind.AT_DESERVED: "queue {subject} holds no more than it deserves",
+    LimitKind.BELOW_DESERVED: "queue {subject} would be left with less than it deserves",
+    LimitKind.GUARANTEE: "queue {subject} would be left with less than it is guaranteed",
+    LimitKind.FREES_NOTHING: "it frees nothing of what is asked for",
+    LimitKind.SHARED_ANCESTOR: "both queues are below {subject}, and neither deserves any of it",
+    LimitKind.QUOTA: "quota {subject} of the namespace would be passed",
+    LimitKind.VOTE: "rejected",
 }
 """What a plugin's no means; the numbers follow."""
 
@@ -110,9 +110,9 @@ def _taken(limit: Limit, name: str) -> str:
     )
 
 
-_KEEPS: Final[Mapping[Rule, str]] = {
-    Rule.GUARANTEE: "guaranteed",
-    Rule.FREES_NOTHING: "asked for",
+_KEEPS: Final[Mapping[LimitKind, str]] = {
+    LimitKind.GUARANTEE: "guaranteed",
+    LimitKind.FREES_NOTHING: "asked for",
 }
 
 
@@ -124,7 +124,7 @@ def _kept(limit: Limit, name: str) -> str:
     )
 
 
-def choice_in_words(choice: Choice) -> str:
+def choice_in_words(choice: NodeChoice) -> str:
     """Why a task got its node and no other."""
     passed = ""
     if choice.passed_over:
@@ -149,12 +149,12 @@ def choice_in_words(choice: Choice) -> str:
     )
 
 
-def trial_in_words(trial: Trial) -> list[str]:
+def trial_in_words(trial: PlacementTrial) -> list[str]:
     """What an attempt to place a task had against one node, and how it scored."""
     return [f"{trial.action} of {trial.task} on {trial.node}: {_verdict(trial)}", *_details(trial)]
 
 
-def _verdict(trial: Trial) -> str:
+def _verdict(trial: PlacementTrial) -> str:
     if trial.rejected_by:
         return "rejected, " + ", ".join(_NODE.get(name, name) for name in trial.rejected_by)
     if trial.answer is not None and not trial.fits:
@@ -170,7 +170,7 @@ def _verdict(trial: Trial) -> str:
     return f"it could be used, and {trial.best} scores higher"
 
 
-def _details(trial: Trial) -> Iterator[str]:
+def _details(trial: PlacementTrial) -> Iterator[str]:
     for name, room in trial.room.items():
         if name != "pods" or room.idle < room.asked:
             yield (

@@ -31,7 +31,7 @@ def _nothing() -> Mapping[str, float]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Figures:
+class SessionFigures:
     """Filled by the plugins that know them; empty where no such plugin is in the tiers."""
 
     total: Resource | None = None  #: allocatable of all nodes, where a plugin shares it out

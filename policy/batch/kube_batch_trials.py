@@ -6,10 +6,10 @@ import numpy as np
 
 from policy.batch.model import Task
 from policy.batch.session import Session
-from policy.batch.trials import Room, Search, Trial, compared
+from policy.batch.trials import PlacementTrial, Room, Search, compared
 
 
-def trial_at(session: Session, task: Task, search: Search | None, node: int) -> Trial:
+def trial_at(session: Session, task: Task, search: Search | None, node: int) -> PlacementTrial:
     """search: of actions that evict."""
     nodes, need = session.nodes, task.start_request
     one = np.array([node], dtype=np.int64)
@@ -20,9 +20,10 @@ def trial_at(session: Session, task: Task, search: Search | None, node: int) -> 
     best, scores = compared(
         node, usable, nodes.names, lambda among: session.scores_by_plugin(task, among)
     )
-    return Trial(
+    return PlacementTrial(
         action=session.recorder.action,
         task=task.key,
+        job=task.job,
         node=nodes.names[node],
         rejected_by=tuple(name for name, rejects in session.rejecting(task) if rejects[node]),
         room={

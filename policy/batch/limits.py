@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 Amount: TypeAlias = Mapping[str, float]
 
 
-class Rule(StrEnum):
+class LimitKind(StrEnum):
     """What a limit is. Values are stored and never renamed."""
 
     STATE = "state"  # the queue is not open
@@ -31,11 +31,11 @@ class Rule(StrEnum):
 
 _OF_VICTIMS: Final = frozenset(
     {
-        Rule.AT_DESERVED,
-        Rule.BELOW_DESERVED,
-        Rule.GUARANTEE,
-        Rule.FREES_NOTHING,
-        Rule.SHARED_ANCESTOR,
+        LimitKind.AT_DESERVED,
+        LimitKind.BELOW_DESERVED,
+        LimitKind.GUARANTEE,
+        LimitKind.FREES_NOTHING,
+        LimitKind.SHARED_ANCESTOR,
     }
 )
 
@@ -45,7 +45,7 @@ class Limit:
     """A plugin's no: what was asked for, what is in use, and what may be."""
 
     plugin: str
-    rule: Rule
+    rule: LimitKind
     subject: str  #: the queue (perhaps an ancestor), or the quota
     tier: int = -1  #: of the plugin in the rules, from 0
     exceeded: tuple[str, ...] = ()  #: resources in which the limit is passed

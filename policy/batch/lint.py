@@ -30,6 +30,7 @@ class BatchFinding(StrEnum):
     NO_PREDICATE = "no-predicate"  # every node counts as fit for every pod
     NO_DIVISION = "no-division"  # queues take what they can get
     TWO_DIVISIONS = "two-divisions"  # two plugins divide the cluster, and both have to agree
+    UNTESTED = "untested"  # no case beside the rules shows what an action does
     NOT_MODELLED = "not-modelled"  # asked for by the rules, and not done by sessions here
 
 

@@ -24,15 +24,15 @@ from policy.batch.plugins.base import Plugin
 from policy.batch.rules import BatchRules
 from policy.batch.schema import BatchFileModel
 from policy.batch.semantics import KUBE_BATCH, VOCABULARIES, VOLCANO, Known, Semantics, Vocabulary
-from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, Naming, Options, PluginUse
+from policy.batch.settings import OPTION_KEYS, RECORDED_NODES, BatchOptions, Naming, PluginUse
 from policy.batch.volcano.plugins.base import Plugin as VolcanoPlugin
 from policy.cluster import canonical
 from policy.rules.documents import Branch, Item, Leaf, Series, from_mapping
 from policy.rules.files import BATCH_RULES, RuleFile, open_source
 from policy.rules.layers import layers_of
 from policy.rules.problems import RulesError
+from policy.rules.shape import FileShape, find, show, suggest
 from policy.rules.shape import Path as TreePath
-from policy.rules.shape import Shape, find, show, suggest
 from policy.text.problems import Problem
 
 API_VERSION: Final = "policy/v1"
@@ -116,7 +116,7 @@ def _own(file: RuleFile, plugins: Mapping[str, Known] | None) -> BatchRules:
         advice = f"rules have `kind: {BATCH_RULES}`, a configuration `actions:` and `tiers:`"
         raise RulesError([kind.place.problem("kind", message, advice)])
     root, problems = _merged(file)
-    shape = Shape(root, BatchFileModel, _words, _MISSING)
+    shape = FileShape(root, BatchFileModel, _words, _MISSING)
     model = shape.validate()
     # Which words are known depends on the semantics; where that is no word, kube-batch's are.
     said = find(root, ("spec", "semantics"))
@@ -318,12 +318,12 @@ def _built(
     semantics: Semantics = Semantics.KUBE_BATCH,
     configurations: Mapping[str, Mapping[str, str]] | None = None,
     unmodelled: tuple[str, ...] = (),
-    options: Options | None = None,
+    options: BatchOptions | None = None,
     recorded_nodes: int = RECORDED_NODES,
     description: str = "",
     notices: tuple[Problem, ...] = (),
 ) -> BatchRules:
-    options = options or Options()
+    options = options or BatchOptions()
     vocabulary = VOCABULARIES[semantics]
     document: dict[str, Any] = {
         "apiVersion": API_VERSION,

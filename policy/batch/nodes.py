@@ -20,7 +20,7 @@ from policy.batch.model import Task, TaskStatus
 from policy.batch.resources import Amounts, Resource
 from policy.cluster.tables import NOWHERE, Bools, Ints
 
-Watcher = Callable[[int, Task, int], None]
+PlacementListener = Callable[[int, Task, int], None]
 """Called with node, task, and 1 where the node now holds the task, -1 where it no longer does."""
 
 
@@ -80,7 +80,7 @@ class Nodes:
     total: Resource  #: allocatable of all nodes of the session
     #: may a promise take idle room where released room does not cover it?
     promise_idle: bool = False
-    watchers: list[Watcher] = field(default_factory=list)
+    watchers: list[PlacementListener] = field(default_factory=list)
     crashes: list[Crash] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     #: every change of what a node holds, in order: the index of the node, and that of the task

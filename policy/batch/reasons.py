@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.batch.model import VALID, Job, TaskStatus
-from policy.batch.recording import Operation, Reason, Step
+from policy.batch.recording import Operation, Reason, TaskStep
 from policy.batch.result import JobReason
 from policy.batch.session import Session
 
@@ -15,7 +15,7 @@ _OVERUSED_SENSITIVE = frozenset({"allocate", "reclaim"})
 
 def why_waiting(session: Session) -> Iterator[JobReason]:
     """Every job with tasks that wait, and why; in order of uid."""
-    rejections: dict[str, list[Step]] = {}
+    rejections: dict[str, list[TaskStep]] = {}
     for step in session.recorder.steps:
         if step.operation is Operation.REJECT:
             rejections.setdefault(step.job, []).append(step)
@@ -41,7 +41,7 @@ def why_waiting(session: Session) -> Iterator[JobReason]:
         )
 
 
-def _reason(session: Session, job: Job, rejections: list[Step]) -> Reason:
+def _reason(session: Session, job: Job, rejections: list[TaskStep]) -> Reason:
     """The first of these that holds.
 
     1. There are too few pods: nothing else matters until there are more.

@@ -15,7 +15,7 @@ from policy.batch.limits import Limit
 from policy.batch.nodes import Refusal
 
 
-class Named(Protocol):
+class NamedTask(Protocol):
     """A task, as far as records tell of it."""
 
     @property
@@ -79,7 +79,7 @@ class ChoiceRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class NodeChoice:
     """Why a task got this node of all that could be used.
 
     Among equal nodes the schedulers choose at random, or in the order of a Go map; sessions here
@@ -166,7 +166,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TaskStep:
     """One operation on one task."""
 
     position: int  #: from 0
@@ -182,7 +182,7 @@ class Step:
     refusal: Refusal | None = None  #: why the node did not take the task
     answer: NodeAnswer | None = None  #: the plugin answers that chose the victims
     rejection: Rejection | None = None
-    choice: Choice | None = None  #: of a placement or promise: why this node
+    choice: NodeChoice | None = None  #: of a placement or promise: why this node
 
     def document(self) -> dict[str, Any]:
         return {
@@ -221,7 +221,7 @@ class Recorder:
     """Collects the steps of a session."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TaskStep] = []
         self.statements: list[StatementRecord] = []
         self.overused: dict[str, str] = {}  #: queue -> the action that turned it away last
         self.limits: dict[str, Limit] = {}  #: queue -> the limit that this was for, with numbers
@@ -240,16 +240,16 @@ class Recorder:
     def operation(
         self,
         operation: Operation,
-        task: Named,
+        task: NamedTask,
         node: str,
         *,
         statement: int = 0,
         outcome: StepOutcome | None = None,
         refusal: Refusal | None = None,
-        claimant: Named | None = None,
+        claimant: NamedTask | None = None,
         answer: NodeAnswer | None = None,
         rejection: Rejection | None = None,
-        choice: Choice | None = None,
+        choice: NodeChoice | None = None,
     ) -> int:
         """Adds a step; returns its position."""
         if outcome is None:
@@ -258,7 +258,7 @@ class Recorder:
         if operation in _PLACEMENTS:
             self._placed[task.key] = position
         self.steps.append(
-            Step(
+            TaskStep(
                 position=position,
                 action=self.action,
                 turn=self._turn,
@@ -277,7 +277,7 @@ class Recorder:
         )
         return position
 
-    def reject(self, task: Named, rejection: Rejection, *, statement: int = 0) -> None:
+    def reject(self, task: NamedTask, rejection: Rejection, *, statement: int = 0) -> None:
         self.operation(
             Operation.REJECT,
             task,
@@ -290,7 +290,7 @@ class Recorder:
     def entry(self, job: str, limit: Limit | None) -> None:
         """Notes that a job was let into its queue, or the limit that kept it out."""
         self.steps.append(
-            Step(
+            TaskStep(
                 position=len(self.steps),
                 action=self.action,
                 turn=self._turn,
@@ -320,7 +320,7 @@ class Recorder:
             )
         )
 
-    def taken_back(self, task: Named) -> None:
+    def taken_back(self, task: NamedTask) -> None:
         """Notes that the task's last placement was taken back."""
         position = self._placed.get(task.key)
         if position is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from policy.batch.figures import QueueFigures
 from policy.batch.nodes import Crash
 from policy.batch.notes import Note
-from policy.batch.recording import Reason, Rejection, StatementRecord, Step
+from policy.batch.recording import Reason, Rejection, StatementRecord, TaskStep
 from policy.batch.resources import Resource
 from policy.cluster import canonical
 from policy.cluster.digest import Change
@@ -110,7 +110,7 @@ class SessionResult:
     drf: Mapping[str, float]  #: job -> share at the end
     queue_share: Mapping[str, float]
     open: OpenFigures
-    steps: tuple[Step, ...]
+    steps: tuple[TaskStep, ...]
     statements: tuple[StatementRecord, ...]
     reasons: Mapping[str, JobReason]  #: job -> why some of its tasks still wait
     notes: tuple[Note, ...]  #: what of the cluster could not be used as it is

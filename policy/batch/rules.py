@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from policy.batch.settings import RECORDED_NODES, Naming, Options, PluginUse
+from policy.batch.settings import RECORDED_NODES, BatchOptions, Naming, PluginUse
 from policy.rules.files import BATCH_RULES, shipped_names
 from policy.text.problems import Problem
 
@@ -35,7 +35,7 @@ class BatchRules:
     configurations: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     #: what a configuration asks for that no session here does
     unmodelled: tuple[str, ...] = field(default=(), repr=False)
-    options: Options = field(default_factory=Options)
+    options: BatchOptions = field(default_factory=BatchOptions)
     #: nodes of which the plugins' answers are kept where a task finds no victims
     recorded_nodes: int = RECORDED_NODES
     description: str = field(default="", compare=False, repr=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from policy.batch.choosing import Chosen, best_of
+from policy.batch.choosing import ChosenNode, best_of
 from policy.batch.model import Job, Task, TaskStatus
 from policy.batch.views import ActionView
 from policy.cluster.tables import Bools
@@ -18,7 +18,7 @@ def may_grow(session: ActionView, task: Task) -> bool:
     return not session.overused(session.queue_of(session.jobs[task.job]))
 
 
-def idle_node(session: ActionView, task: Task, passing: Bools) -> Chosen | None:
+def idle_node(session: ActionView, task: Task, passing: Bools) -> ChosenNode | None:
     """The best node that has idle room for the task, where rules ask to look for one first."""
     if not session.options.fit_first or not may_grow(session, task):
         return None

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from policy.batch.settings import RECORDED_NODES, Naming, Options
+from policy.batch.settings import RECORDED_NODES, BatchOptions, Naming
 from policy.rules.schema import MetadataModel
 from policy.rules.schema_parts import Model
 
 _NAMES: Final = Naming()
-_OPTIONS: Final = Options()
+_OPTIONS: Final = BatchOptions()
 _Name = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -96,8 +96,8 @@ class OptionsModel(Model):
     rollBack: bool = _OPTIONS.roll_back
     countRoom: bool = _OPTIONS.count_room
 
-    def value(self) -> Options:
-        return Options(
+    def value(self) -> BatchOptions:
+        return BatchOptions(
             keep_gangs=self.keepGangs,
             fit_first=self.fitFirst,
             roll_back=self.rollBack,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from policy.batch.cache import World, load
-from policy.batch.choosing import Chosen
+from policy.batch.choosing import ChosenNode
 from policy.batch.classes import NodeAnswers
-from policy.batch.figures import Figures
+from policy.batch.figures import SessionFigures
 from policy.batch.functions import FLAGS, HINTS, KINDS, Consulted, Event, Scores
 from policy.batch.model import HOLDING, BatchQueue, Job, Task, TaskStatus
 from policy.batch.nodes import Refusal
 from policy.batch.orders import Order
-from policy.batch.recording import Choice, NodeAnswer, Operation, Recorder, StepOutcome
+from policy.batch.recording import NodeAnswer, NodeChoice, Operation, Recorder, StepOutcome
 from policy.batch.resources import Resource
 from policy.batch.rules import BatchRules
 from policy.batch.totals import RunningTasks
@@ -56,7 +56,7 @@ class Session:
         self.nodes = world.nodes
         self.outbox = world.outbox
         self.recorder = Recorder()
-        self.figures = Figures()
+        self.figures = SessionFigures()
         #: actions that come after the one that runs
         self.later_actions: tuple[str, ...] = ()
         #: called with a task, and the search where it may evict, before a place is looked for
@@ -238,7 +238,7 @@ class Session:
         """Scores of the given nodes, relative to all nodes of `among`, to which they belong."""
         return self._answers.scores(task, nodes, among=among)
 
-    def best_with_room(self, task: Task) -> Chosen | None:
+    def best_with_room(self, task: Task) -> ChosenNode | None:
         """The best node that passes and has idle or released room; None where none has."""
         return self._answers.best_with_room(task)
 
@@ -288,7 +288,7 @@ class Session:
             handler(task)
         self._forget(task)
 
-    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
+    def allocate(self, task: Task, node: int, choice: NodeChoice | None = None) -> bool:
         """Gives a task idle room of a node; sends its whole gang where that is now ready.
 
         False where the node refuses the task, or the cluster one of the gang.
@@ -325,7 +325,7 @@ class Session:
         node: int,
         answer: NodeAnswer | None = None,
         *,
-        choice: Choice | None = None,
+        choice: NodeChoice | None = None,
     ) -> Refusal | None:
         """Promises a task resources of a node that are being released."""
         self.move(task, TaskStatus.PIPELINED)

@@ -30,7 +30,7 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class BatchOptions:
     """What the original is known to get wrong; off in the compatible rule sets."""
 
     #: several victims together never take a gang below its minimum
@@ -51,6 +51,6 @@ OPTION_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "countRoom": "count_room",
     }
 )
-"""Key in a rule file -> field of `Options`."""
+"""Key in a rule file -> field of `BatchOptions`."""
 
 RECORDED_NODES: Final = 3

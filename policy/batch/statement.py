@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policy.batch.model import Job, Task, TaskStatus
-from policy.batch.recording import Choice, NodeAnswer, Operation, Rejection, StepOutcome
+from policy.batch.recording import NodeAnswer, NodeChoice, Operation, Rejection, StepOutcome
 from policy.batch.views import ActionView
 
 
@@ -42,7 +42,7 @@ class Statement:
         self._done.append(_Done(Operation.EVICT, victim, position))
 
     def pipeline(
-        self, task: Task, node: int, answer: NodeAnswer | None, choice: Choice | None = None
+        self, task: Task, node: int, answer: NodeAnswer | None, choice: NodeChoice | None = None
     ) -> None:
         """Promises the task room that its victims leave.
 
@@ -64,7 +64,7 @@ class Statement:
         )
         self._done.append(_Done(Operation.PIPELINE, task, position))
 
-    def allocate(self, task: Task, node: int, choice: Choice | None = None) -> bool:
+    def allocate(self, task: Task, node: int, choice: NodeChoice | None = None) -> bool:
         """Gives the task idle room; False where the node refuses, and nothing has changed."""
         session = self._session
         session.move(task, TaskStatus.ALLOCATED)

@@ -6,7 +6,7 @@ judged as things are at that moment. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,11 +29,12 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlacementTrial:
     """One attempt to find a place for a task, as far as one node is concerned."""
 
     action: str
     task: str  #: namespace/name
+    job: str  #: of the task
     node: str
     rejected_by: tuple[str, ...]  #: checks that reject the node, as in `Rejection.nodes`
     room: Mapping[str, Room]  #: of the resources that the task asks for
@@ -55,6 +56,7 @@ class Trial:
         return {
             "action": self.action,
             "task": self.task,
+            "job": self.job,
             "node": self.node,
             "rejected_by": list(self.rejected_by),
             "room": {
@@ -97,23 +99,25 @@ def compared(
 
 
 def trials(
-    snapshot: Snapshot, rules: BatchRules, *, node: str, tasks: Iterable[str]
-) -> tuple[Trial, ...]:
+    snapshot: Snapshot, rules: BatchRules, *, node: str, tasks: Container[str] | None = None
+) -> tuple[PlacementTrial, ...]:
     """Every attempt of a session to place one of the tasks (namespace/name), in order.
 
-    Raises KeyError for a node that is not in the session.
+    tasks: None for all of them. Raises KeyError for a node that is not in the session.
     """
     from policy.batch import run
     from policy.batch.semantics import Semantics
     from policy.batch.volcano import run as volcano
     from policy.batch.volcano.trials import trial_at as of_volcano
 
-    wanted, found = set(tasks), []
+    found = []
     if rules.semantics == Semantics.VOLCANO:
         session, _ = volcano.open_session(snapshot, rules)
         at = session.nodes.index[node]
         session.watch = lambda task, search: (
-            found.append(of_volcano(session, task, search, at)) if task.key in wanted else None
+            found.append(of_volcano(session, task, search, at))
+            if tasks is None or task.key in tasks
+            else None
         )
         volcano.act(session)
     else:
@@ -122,7 +126,9 @@ def trials(
         original, _ = run.open_kube_batch(snapshot, rules)
         at = original.nodes.index[node]
         original.watch = lambda task, search: (
-            found.append(of_kube_batch(original, task, search, at)) if task.key in wanted else None
+            found.append(of_kube_batch(original, task, search, at))
+            if tasks is None or task.key in tasks
+            else None
         )
         run.act(original)
     return tuple(found)

@@ -4,12 +4,12 @@ The one part of this package that makes decisions; nothing else in it imports th
 """
 
 from policy.cases.finding import Suite, beside, suites
-from policy.cases.model import Case, Mismatch
+from policy.cases.model import Case, CaseMismatch
 from policy.cases.running import run, run_beside, run_suite
 
 __all__ = [
     "Case",
-    "Mismatch",
+    "CaseMismatch",
     "Suite",
     "beside",
     "run",

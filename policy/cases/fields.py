@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from policy.cluster import quantities
+from policy.cluster import quantities, times
 from policy.rules.documents import Branch, Item, Leaf, Place, Series
 from policy.text.problems import Problem
 
@@ -20,6 +20,11 @@ def seconds(text: str) -> int | None:
     if not _AGO.fullmatch(text):
         return None
     return sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smhdw])", text))
+
+
+def before(now_ms: int, ago: int | None) -> str | None:
+    """The instant so many seconds ago; None without a number."""
+    return None if ago is None else times.to_text(now_ms - ago * 1000)
 
 
 @dataclass(slots=True)
@@ -193,6 +198,15 @@ class Fields:
             found = Fields.of(value, f"{self._at(key)}.{name}", self.problems)
             if found is not None:
                 yield name, found
+
+
+def priority_of(entry: Fields, priorities: Mapping[str, int]) -> int | None:
+    """The `priority` of an entry, or that of its `class`; priorities: by the name of the class."""
+    name = entry.text("class")
+    if name and name not in priorities:
+        place = entry.branch.entries["class"].place
+        entry.complain(place, "class", f"no class `{name}` in this case", known(name, priorities))
+    return entry.number("priority", priorities.get(name))
 
 
 def known(wanted: str, names: Iterable[str]) -> str:

@@ -9,11 +9,11 @@ want: {outcome: preempting, victims: [low], nominated: {m0: n1}}
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from policy.cases.fields import Fields, known
+from policy.cases.fields import Fields, before, known, priority_of
 from policy.cases.model import Want
 from policy.cluster.objects import (
     GangPolicy,
@@ -38,7 +38,9 @@ def pod_key(text: str) -> str:
     return text if "/" in text else f"default/{text}"
 
 
-def read_groups(fields: Fields) -> Iterator[SchedulingPodGroup]:
+def read_groups(
+    fields: Fields, now_ms: int, priorities: Mapping[str, int]
+) -> Iterator[SchedulingPodGroup]:
     """The case's pod groups; one without `minCount` is of policy `basic`."""
     for text, entry in fields.named("groups"):
         namespace, _, name = pod_key(text).partition("/")
@@ -49,18 +51,26 @@ def read_groups(fields: Fields) -> Iterator[SchedulingPodGroup]:
         gang = None if least is None else GangPolicy(min_count=least)
         spec = SchedulingPodGroupSpec(
             scheduling_policy=GroupSchedulingPolicy(basic=None if gang else {}, gang=gang),
-            priority=entry.number("priority", 0),
+            priority=priority_of(entry, priorities) or 0,
+            priority_class_name=entry.text("class"),
             disruption_mode=entry.word("disruptionMode", (POD_MODE, GROUP_MODE)) or POD_MODE,
             preemption_policy=entry.word("preemptionPolicy", _POLICIES) or None,
         )
-        labels = entry.texts("labels")
+        labels, annotations = entry.texts("labels"), entry.texts("annotations")
+        created = before(now_ms, entry.ago("created"))
+        uid = entry.text("uid") or f"{namespace}/{name}"
         key = entry.text("topologyKey")
         if key:
             constraints = GroupSchedulingConstraints(topology=[TopologyConstraint(key=key)])
             spec = replace(spec, scheduling_constraints=constraints)
         entry.close()
         meta = GroupMeta(
-            name=name, namespace=namespace, uid=f"{namespace}/{name}", labels=labels or None
+            name=name,
+            namespace=namespace,
+            uid=uid,
+            labels=labels or None,
+            annotations=annotations or None,
+            creation_timestamp=created,
         )
         yield SchedulingPodGroup(metadata=meta, spec=spec)
 

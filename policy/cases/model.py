@@ -40,7 +40,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mismatch:
+class CaseMismatch:
     """A case that fails, and where the decision is another one than wanted."""
 
     place: str  #: of the case

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from policy.cases.fields import Fields, known, seconds
+from policy.cases.fields import Fields, before, known, priority_of, seconds
 from policy.cases.groups import membership, pod_key, read_groups, require_group, want_of_group
+from policy.cases.manifests import complain_of_doubles, read_manifests
 from policy.cases.model import Case, Want
 from policy.cluster import times
+from policy.cluster.leaving import DEFAULT_GRACE_SECONDS
 from policy.cluster.objects import (
     ClusterObject,
     Condition,
@@ -30,6 +32,7 @@ from policy.cluster.objects import (
     PriorityClass,
     Quantity,
     ResourceRequirements,
+    SchedulingPodGroup,
     Taint,
     Toleration,
     key_of,
@@ -76,17 +79,29 @@ def _case(item: Item, index: int, problems: list[Problem]) -> Case | None:
     if not note:
         fields.complain(item.place, "note", "missing key `note`", "say what the case shows")
     now_ms = _now(fields)
-    pods = list(_pods(fields, now_ms, _priorities(fields)))
-    groups = list(read_groups(fields))
+    classes = list(_classes(fields))
+    whole = list(read_manifests(fields))
+    nodes = [*_nodes(fields), *(found for found in whole if isinstance(found, Node))]
+    priorities = {
+        found.metadata.name: found.value
+        for found in (*classes, *whole)
+        if isinstance(found, PriorityClass)
+    }
+    short = list(_pods(fields, now_ms, priorities, {node.metadata.name for node in nodes}))
+    short_groups = list(read_groups(fields, now_ms, priorities))
     objects: tuple[ClusterObject, ...] = (
-        *_nodes(fields),
-        *pods,
-        *groups,
+        *nodes,
+        *short,
+        *short_groups,
         *_budgets(fields),
         *_namespaces(fields),
-        *_classes(fields),
+        *classes,
+        *(found for found in whole if not isinstance(found, Node)),
     )
-    preemptor, group = _question(fields, pods, [key_of(found) for found in groups])
+    complain_of_doubles(fields, objects)
+    pods = [found for found in objects if isinstance(found, Pod)]
+    groups = [key_of(found) for found in objects if isinstance(found, SchedulingPodGroup)]
+    preemptor, group = _question(fields, pods, groups)
     history = _history(fields)
     seed = fields.number("seed", 0)
     want = _want(fields, group=bool(group))
@@ -153,15 +168,6 @@ def _taints(fields: Fields, key: str) -> Iterator[tuple[str, str, str]]:
             )
 
 
-def _priorities(fields: Fields) -> dict[str, int]:
-    """Priority by class; the classes themselves are read by `_classes`."""
-    return {
-        name: found
-        for name, entry in fields.named("classes")
-        if (found := entry.number("priority")) is not None
-    }
-
-
 def _classes(fields: Fields) -> Iterator[PriorityClass]:
     for name, entry in fields.named("classes"):
         value = entry.number("priority")
@@ -185,17 +191,23 @@ def _budgets(fields: Fields) -> Iterator[PodDisruptionBudget]:
         namespace, _, name = pod_key(text).partition("/")
         selector = entry.texts("selector")
         allowed = entry.number("allowed", 0)
+        disrupted: dict[str, str | None] = dict.fromkeys(
+            (leaf.text for leaf in entry.list("disrupted")), NOW
+        )
         entry.close()
         yield PodDisruptionBudget(
             metadata=ObjectMeta(name=name, namespace=namespace),
             spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=selector)),
-            status=PodDisruptionBudgetStatus(disruptions_allowed=allowed or 0),
+            status=PodDisruptionBudgetStatus(
+                disruptions_allowed=allowed or 0, disrupted_pods=disrupted or None
+            ),
         )
 
 
-def _pods(fields: Fields, now_ms: int, priorities: Mapping[str, int]) -> Iterator[Pod]:
-    nodes = fields.branch.get("nodes")
-    names = set(getattr(nodes, "entries", ()))
+def _pods(
+    fields: Fields, now_ms: int, priorities: Mapping[str, int], names: Collection[str]
+) -> Iterator[Pod]:
+    """names: of the case's nodes."""
     for text, entry in fields.named("pods"):
         pod = _pod(text, entry, now_ms, priorities)
         entry.close()
@@ -222,46 +234,62 @@ def _pod(text: str, entry: Fields, now_ms: int, priorities: Mapping[str, int]) -
     limits = entry.quantities("limits")
     resources = ResourceRequirements(requests=requests or None, limits=limits or None)
     qos = entry.word("qosClass", ("", "Guaranteed", "Burstable", "BestEffort"))
-    leaving = entry.word("terminating", ("true", "false", "by-preemption"))
+    leaving, by_preemption = _leaving(entry, now_ms)
     created = entry.ago("created")
     started = _started(entry, now_ms)
     tolerations = [
         Toleration(key=key, operator="Equal", value=value, effect=effect)
         for key, value, effect in _taints(entry, "tolerations")
     ]
-    conditions = [Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")]
+    selector = entry.texts("nodeSelector")
     return Pod(
         metadata=ObjectMeta(
             name=name,
             namespace=namespace,
-            uid=f"{namespace}/{name}",
+            uid=entry.text("uid") or f"{namespace}/{name}",
             labels=entry.texts("labels") or None,
             annotations=entry.texts("annotations") or None,
-            creation_timestamp=_before(now_ms, created),
-            deletion_timestamp=times.to_text(now_ms) if leaving not in ("", "false") else None,
+            creation_timestamp=before(now_ms, created),
+            deletion_timestamp=leaving,
             owner_references=_owner(entry),
         ),
         spec=PodSpec(
             node_name=node,
-            priority=_priority(entry, priorities),
+            priority=priority_of(entry, priorities),
             priority_class_name=entry.text("class"),
             preemption_policy=entry.word("preemptionPolicy", _POLICIES) or None,
             scheduling_group=membership(entry),
             containers=[Container(name="main", resources=resources)],
             tolerations=tolerations or None,
+            node_selector=selector or None,
+            scheduler_name=entry.text("scheduler"),
         ),
         status=PodStatus(
             phase=entry.word("phase", ("Pending", "Running")) or ("Running" if node else "Pending"),
             qos_class=qos,
             start_time=started if node else None,
             nominated_node_name=entry.text("nominated"),
-            conditions=conditions if leaving == "by-preemption" else None,
+            conditions=by_preemption,
         ),
     )
 
 
-def _before(now_ms: int, ago: int | None) -> str | None:
-    return None if ago is None else times.to_text(now_ms - ago * 1000)
+def _leaving(entry: Fields, now_ms: int) -> tuple[str | None, list[Condition] | None]:
+    """Deletion timestamp and conditions: a pod leaves since its grace period, or as long as said.
+
+    An API server sets the deletion timestamp to when the grace period ends.
+    """
+    leaf = entry.branch.get("terminating")
+    words = ("", "true", "false", "by-preemption")
+    if isinstance(leaf, Leaf) and leaf.text not in words:
+        ago = entry.ago("terminating")
+        ends = now_ms + (DEFAULT_GRACE_SECONDS - (ago or 0)) * 1000
+        return times.to_text(ends), None
+    word = entry.word("terminating", words)
+    if word in ("", "false"):
+        return None, None
+    condition = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    return times.to_text(now_ms), [condition] if word == "by-preemption" else None
 
 
 def _started(entry: Fields, now_ms: int) -> str | None:
@@ -271,7 +299,7 @@ def _started(entry: Fields, now_ms: int) -> str | None:
         entry.get("started")
         return None
     ago = entry.ago("started")
-    return _before(now_ms, _STARTED if ago is None else ago)
+    return before(now_ms, _STARTED if ago is None else ago)
 
 
 def _owner(entry: Fields) -> list[OwnerReference] | None:
@@ -284,14 +312,6 @@ def _owner(entry: Fields) -> list[OwnerReference] | None:
         message = f"`{text}` is no owner"
         entry.complain(item.place, "owner", message, "write `ReplicaSet/web`")
     return [OwnerReference(kind=kind, name=name, controller=True)]
-
-
-def _priority(entry: Fields, priorities: Mapping[str, int]) -> int | None:
-    name = entry.text("class")
-    if name and name not in priorities:
-        place = entry.branch.entries["class"].place
-        entry.complain(place, "class", f"no class `{name}` in this case", known(name, priorities))
-    return entry.number("priority", priorities.get(name))
 
 
 # --- the question and the answer -----------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from policy.cases.finding import Suite, beside
-from policy.cases.model import Case, Mismatch
+from policy.cases.model import Case, CaseMismatch
 from policy.cluster.snapshot import Snapshot
 from policy.decision.model import Decision, Outcome
 from policy.groups.decide import decide_group
@@ -16,7 +16,7 @@ from policy.preemption.denials import Denial, denials
 from policy.rules.ruleset import RuleSet
 
 
-def run(case: Case, rules: RuleSet) -> Mismatch | None:
+def run(case: Case, rules: RuleSet) -> CaseMismatch | None:
     """None where the rule set decides as the case wants."""
     snapshot = snapshot_of(case, rules)
     if case.group:
@@ -26,10 +26,10 @@ def run(case: Case, rules: RuleSet) -> Mismatch | None:
     return _mismatch(case, rules, tuple(_differences(case, decision, held)))
 
 
-def _mismatch(case: Case, rules: RuleSet, found: tuple[str, ...]) -> Mismatch | None:
+def _mismatch(case: Case, rules: RuleSet, found: tuple[str, ...]) -> CaseMismatch | None:
     if not found:
         return None
-    return Mismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
+    return CaseMismatch(place=case.place, note=case.note, rules=rules.name, differences=found)
 
 
 def snapshot_of(case: Case, rules: RuleSet) -> Snapshot:
@@ -39,13 +39,13 @@ def snapshot_of(case: Case, rules: RuleSet) -> Snapshot:
     return Snapshot.from_objects(case.objects, now_ms=case.now_ms, history=history)
 
 
-def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[Mismatch]:
+def run_suite(suite: Suite, rules: RuleSet | None = None) -> list[CaseMismatch]:
     """The cases of a suite that fail, under its rules or others. Raises RulesError."""
     chosen = RuleSet.load(suite.rules, within=suite.within) if rules is None else rules
     return [failed for case in suite.cases() if (failed := run(case, chosen)) is not None]
 
 
-def run_beside(rules: str, *, within: Path | None = None) -> list[Mismatch]:
+def run_beside(rules: str, *, within: Path | None = None) -> list[CaseMismatch]:
     """The cases beside a rule set that fail; none where there are no cases. Raises RulesError."""
     suite = beside(rules, within=within)
     if suite is None:

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from policy.batch.result import SessionResult
 from policy.batch.rules import BatchRules
 from policy.batch.run import run_session
-from policy.cases import Mismatch, Suite
+from policy.cases import CaseMismatch, Suite
 from policy.cases.fields import Fields
 from policy.cluster import times
 from policy.cluster.objects import (
@@ -106,7 +106,7 @@ def run_case(case: BatchCase, rules: BatchRules) -> tuple[str, ...]:
     )
 
 
-def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
+def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, CaseMismatch | None]]:
     """Each case with each rule set that it wants something of, and how that one fails.
 
     The rules that the cases lie beside, and shipped ones that they are compared with. Raises
@@ -120,7 +120,7 @@ def run_suite(suite: Suite) -> Iterator[tuple[BatchCase, str, Mismatch | None]]:
                 found = run_case(case, rules)
             else:
                 found = (f"nothing is wanted of `{name}`",)
-            failed = Mismatch(place=case.place, note=case.note, rules=name, differences=found)
+            failed = CaseMismatch(place=case.place, note=case.note, rules=name, differences=found)
             yield case, name, failed if found else None
 
 

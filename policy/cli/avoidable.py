@@ -11,7 +11,7 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.avoidable import Asked, Avoidable, Cost
+    from policy.audit.avoidable import Avoidable, Cost, Counterfactual
 
 
 @click.command("avoidable")
@@ -84,7 +84,7 @@ def _print(found: Avoidable, preemptor: str) -> None:
     _section("The rules of each environment", found.environments, preemptor)
 
 
-def _section(title: str, found: Sequence[Asked], preemptor: str) -> None:
+def _section(title: str, found: Sequence[Counterfactual], preemptor: str) -> None:
     if not found:
         return
     output.line()
@@ -100,7 +100,7 @@ def _section(title: str, found: Sequence[Asked], preemptor: str) -> None:
     output.print_table(rows, columns=tuple(rows[0]))
 
 
-def _instead(one: Asked, preemptor: str) -> str:
+def _instead(one: Counterfactual, preemptor: str) -> str:
     """What would have happened, and at whose cost."""
     cost = one.instead
     if cost is None:

@@ -15,7 +15,6 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.cli.batch_view import Shown
-    from policy.scheduling.sessions import SessionScheduler
     from policy.store import SessionRow, Store
 
 PREFIX: Final = "session:"
@@ -98,8 +97,7 @@ def run(
         held = scheduler.until_settled() if until_settled else iter([scheduler.run()])
         shown = (shown_now(one, cluster=chosen.cluster) for one in held)
         _print_sessions(_counted(shown, totals), form)
-        if totals["bound"] + totals["evicted"] == 0 and totals["waiting"] == 0:
-            _say_nothing_waits(scheduler, chosen.rules.naming.scheduler)
+        batch_compare.say_left_out(scheduler.snapshot, chosen.rules)
     output.say(
         f"{output.number(totals['sessions'], 'session')} held"
         + (", nothing recorded (--dry-run)" if dry_run else " and recorded")
@@ -107,19 +105,6 @@ def run(
         + f"{output.number(totals['waiting'], 'job')} still waiting"
     )
     return Exit.OK
-
-
-def _say_nothing_waits(scheduler: SessionScheduler, name: str) -> None:
-    """Most often the pods that wait name another scheduler than the rules."""
-    waiting = sum(
-        pod is not None and not pod.spec.node_name and pod.spec.scheduler_name != name
-        for pod in scheduler.snapshot.pods
-    )
-    if waiting:
-        output.say(
-            f"{output.number(waiting, 'pending pod')} left out: only those with"
-            f" `schedulerName: {name}` take part"
-        )
 
 
 def _counted(sessions: Iterator[Shown], totals: Counter[str]) -> Iterator[Shown]:

@@ -57,6 +57,20 @@ def require_division(rules: BatchRules, *, anyway: bool) -> None:
         )
 
 
+def say_left_out(snapshot: Snapshot, *rules: BatchRules) -> None:
+    """Pods that wait, and that a session of the rules leaves to another scheduler."""
+    for name in dict.fromkeys(one.naming.scheduler for one in rules):
+        waiting = sum(
+            pod is not None and not pod.spec.node_name and pod.spec.scheduler_name != name
+            for pod in snapshot.pods
+        )
+        if waiting:
+            output.say(
+                f"{output.number(waiting, 'pending pod')} left out: only those with"
+                f" `schedulerName: {name}` take part"
+            )
+
+
 @click.command("compare")
 @click.argument("id", metavar="ID", type=click.IntRange(1))
 @click.option(
@@ -102,6 +116,7 @@ def compare(id: int, rules: str, environment: str, db: str, anyway: bool, form: 
             output.say(f"session {id} cannot be held again: {exc}")
             return Exit.ERROR
     before, after = run_session(snapshot, recorded), run_session(snapshot, other)
+    say_left_out(snapshot, recorded, other)
     return _shown(before, after, recorded.name, other.name, form)
 
 
@@ -168,6 +183,7 @@ def what_if(
     if files:
         supposed = with_objects(supposed, read(files, stdin=session.standard_input()).objects)
     before, after = run_session(snapshot, found), run_session(supposed, found)
+    say_left_out(supposed, found)
     _shown(before, after, "as it is", "supposed", form)
     return Exit.OK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policy.batch.explaining import choice_in_words, limit_in_words, why_waiting
 from policy.batch.figures import LIMITS
-from policy.batch.recording import NodeAnswer, Operation, StatementRecord, Step, StepOutcome
+from policy.batch.recording import NodeAnswer, Operation, StatementRecord, StepOutcome, TaskStep
 from policy.cli import output, session
 
 if TYPE_CHECKING:
@@ -215,11 +215,11 @@ def notes(result: SessionResult) -> list[dict[str, str]]:
     ]
 
 
-def _done(result: SessionResult, operation: Operation) -> list[Step]:
+def _done(result: SessionResult, operation: Operation) -> list[TaskStep]:
     return [s for s in result.steps if s.operation is operation and s.outcome is StepOutcome.DONE]
 
 
-def _placed(shown: Shown, steps: Iterable[Step]) -> list[dict[str, Any]]:
+def _placed(shown: Shown, steps: Iterable[TaskStep]) -> list[dict[str, Any]]:
     return [{"pod": s.task, "node": s.node, **shown.of_pod(s.task)} for s in steps]
 
 
@@ -332,7 +332,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     }
 
 
-def _steps(shown: Shown, job: str | None) -> list[Step]:
+def _steps(shown: Shown, job: str | None) -> list[TaskStep]:
     """All steps; of a job: those on its tasks, for them, or in one of its statements."""
     result = shown.result
     if job is None:
@@ -365,7 +365,7 @@ def print_explanation(stored: StoredSession, job: str | None) -> None:
     output.line(f"digest     {row.digest}")
 
 
-def _step_row(step: Step) -> dict[str, Any]:
+def _step_row(step: TaskStep) -> dict[str, Any]:
     if step.rejection is not None and step.rejection.limit is not None:
         why = limit_in_words(step.rejection.limit)
     elif step.rejection is not None:
@@ -415,7 +415,7 @@ def _ends(result: SessionResult, statement: StatementRecord) -> Iterator[str]:
             yield f"{word}: {plural} {', '.join(map(str, steps))}"
 
 
-def _vetoes(steps: Iterable[Step]) -> Iterator[str]:
+def _vetoes(steps: Iterable[TaskStep]) -> Iterator[str]:
     for step in steps:
         rejection = step.rejection
         answers: tuple[NodeAnswer, ...] = () if rejection is None else rejection.answers

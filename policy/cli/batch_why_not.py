@@ -17,8 +17,8 @@ def printed(db: str, id: int, *, job: str | None, node: str, form: str) -> int:
     import difflib
 
     from policy.audit.inputs import Incomplete
-    from policy.audit.session_replay import SessionReplayer
-    from policy.batch.explaining import trial_in_words
+    from policy.audit.session_replay import SessionReplayer, recorded_result
+    from policy.batch.explaining import trial_in_words, why_waiting
     from policy.batch.trials import trials
     from policy.store import NotFound
 
@@ -31,9 +31,10 @@ def printed(db: str, id: int, *, job: str | None, node: str, form: str) -> int:
         except Incomplete as exc:
             output.say(f"session {id} cannot be held again: {exc}")
             return Exit.ERROR
-    tasks = {step.task for step in stored.steps if step.task and job in (None, step.job)}
+    result = recorded_result(stored)
+    waiting = {one: why for one, why in result.reasons.items() if job in (None, one)}
     try:
-        found = trials(snapshot, rules, node=node, tasks=tasks)
+        found = trials(snapshot, rules, node=node)
     except KeyError:
         close = difflib.get_close_matches(node, snapshot.nodes.names, n=1)
         count = output.number(len(snapshot.nodes.names), "node")
@@ -41,14 +42,24 @@ def printed(db: str, id: int, *, job: str | None, node: str, form: str) -> int:
             f"session {id} has no node `{node}`",
             help=f"did you mean `{close[0]}`?" if close else f"it was held on {count}",
         ) from None
+    if job is not None:
+        found = tuple(trial for trial in found if trial.job == job)
+    limited = [one for one in waiting if one not in {trial.job for trial in found}]
     if form == "table":
         for trial in found:
             for line in trial_in_words(trial):
                 output.line(line)
+        for one in limited:
+            head, *limits = why_waiting(result, one)
+            output.line(f"no action looked for a node for {head}")
+            for line in limits:
+                output.line(f"  {line}")
     else:
         output.document([trial.document() for trial in found], form)
-    if not found:
-        output.say("no action looked for a node: `policy batch explain` names the limit before it")
+        for one in limited:
+            output.say(f"no action looked for a node for {why_waiting(result, one)[0]}")
+    if not found and not limited:
+        output.say("no pod waited for a node")
     return Exit.OK
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,7 +13,7 @@ from policy.cli import env, options, output, period, rule_files, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.compare import Comparison, Group, Losses, Result, Summary
+    from policy.audit.compare import Comparison, ComparisonSummary, DecisionResult, Group, Losses
     from policy.audit.recorded import Skipped
     from policy.rules import RuleSet
     from policy.store import SessionRow, Store
@@ -72,7 +73,7 @@ def command(
     """
     from policy.audit.compare import Comparison, summarise
     from policy.audit.decisions import over
-    from policy.audit.group_compare import compare_cycles
+    from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing
 
     options.refuse_beside("`--show`", show is not None, "since", "cluster", "jobs", "dask")
@@ -87,15 +88,17 @@ def command(
         if show is not None:
             return _show(store, show, other, form)
         ids = store.read.decision_ids(cluster, since_ms=options.millis(since))
-        results = over(db, ids, Comparing(other).compared, workers)
+        cycles = _cycles(store, cluster, since)
+        groups = [row.id for row in cycles]
+        results = chain(
+            over(db, ids, Comparing(other).compared, workers),
+            over(db, groups, ComparingCycles(other).compared, workers),
+        )
         found = []
         with output.progress("comparing") as advance:
             for number, result in enumerate(results, start=1):
                 found.append(result)
-                advance(number, len(ids))
-        found.sort(key=lambda result: result.id)
-        cycles = _cycles(store, cluster, since)
-        found += compare_cycles(store, cycles, other)
+                advance(number, len(ids) + len(groups))
         names = sorted({*_rule_sets(store, ids), *(row.rule_set for row in cycles)})
     compared = [r for r in found if isinstance(r, Comparison)]
     skipped = [r for r in found if not isinstance(r, Comparison)]
@@ -130,14 +133,14 @@ def _print(
     rules: RuleSet,
     cluster: str,
     recorded_rules: Sequence[str],
-    summary: Summary,
+    summary: ComparisonSummary,
     compared: Sequence[Comparison],
     skipped: Sequence[Skipped],
     form: str,
 ) -> None:
-    from policy.audit.compare import Change
+    from policy.audit.compare import DecisionChange
 
-    changed = [c for c in compared if c.change is not Change.SAME]
+    changed = [c for c in compared if c.change is not DecisionChange.SAME]
     if form == "html":
         from policy.audit.compare_page import About, page
 
@@ -168,7 +171,7 @@ def _print(
         _print_tables(summary, changed)
 
 
-def _document(summary: Summary) -> dict[str, Any]:
+def _document(summary: ComparisonSummary) -> dict[str, Any]:
     return {
         "total": _group(summary.total),
         "changes": {change.value: count for change, count in summary.changes.items()},
@@ -213,7 +216,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: DecisionResult) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {**asdict(result), "outcome": result.outcome.value}
@@ -222,7 +225,7 @@ def _result(result: Result) -> dict[str, Any]:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def _print_tables(summary: Summary, changed: Sequence[Comparison]) -> None:
+def _print_tables(summary: ComparisonSummary, changed: Sequence[Comparison]) -> None:
     changes = [
         {"change": change.value, "decisions": count, "meaning": change.meaning}
         for change, count in summary.changes.items()
@@ -291,7 +294,7 @@ def _changed(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _where(result: Result) -> str:
+def _where(result: DecisionResult) -> str:
     return f"{result.outcome.value} {result.node}" if result.node else result.outcome.value
 
 
@@ -299,7 +302,7 @@ def _where(result: Result) -> str:
 
 
 def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
-    from policy.audit.group_compare import compare_cycles
+    from policy.audit.group_compare import ComparingCycles
     from policy.audit.recorded import Comparing, Skipped
     from policy.cli import groups_view
 
@@ -308,7 +311,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     if cycle is not None:
         session_row = groups_view.cycle(store, cycle).row
         recorded_by = session_row.rule_set
-        (found,) = compare_cycles(store, [session_row], rules)
+        (found,) = ComparingCycles(rules)(store, [cycle])
     else:
         row = store.read.decision(options.decision_id(wanted)).row
         recorded_by = row.rule_set
@@ -332,7 +335,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     return Exit.OK
 
 
-def _sides(before: Result, after: Result) -> list[tuple[str, str, str]]:
+def _sides(before: DecisionResult, after: DecisionResult) -> list[tuple[str, str, str]]:
     """Lines of the table: what, before, after."""
     lines = [
         ("outcome", before.outcome.value, after.outcome.value),

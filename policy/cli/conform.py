@@ -70,7 +70,7 @@ def command(
       policy conform tests/data/conformance/kube-1.35.jsonl.gz --rules kube-1.35
       policy conform kube-1.28.jsonl.gz --rules kube-1.28 --family pdb,taints --json
     """
-    from policy.conformance import Summary, Verdict, run
+    from policy.conformance import Agreement, ConformanceSummary, run
 
     workers = options.workers(jobs, dask)
     rule_set = _rule_set(rules)
@@ -91,14 +91,14 @@ def command(
                 },
                 "jsonl",
             )
-        elif result.verdict is Verdict.DIFFER:
+        elif result.verdict is Agreement.DIFFER:
             output.line(f"{result.id}: differs")
             for line in result.differences:
                 output.line(f"  {line}")
     if wanted and not verdicts:
         names = ", ".join(f"`{name}`" for name in sorted(wanted))
         raise options.Misused(f"no scenario of these files is of family {names}")
-    summary = Summary.of(verdicts)
+    summary = ConformanceSummary.of(verdicts)
     if as_json:
         numbers = {"agree": summary.agree, "tie": summary.tie, "differ": summary.differ}
         output.document({"scenarios": summary.total, **numbers}, "jsonl")

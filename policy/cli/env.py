@@ -15,7 +15,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.batch.rules import BatchRules
-    from policy.proving.questions import Finding
+    from policy.proving.questions import ProvenClaim
     from policy.rules import RuleSet
     from policy.store import ActivationRow, EnvironmentRow, Proofs, Store
 
@@ -51,7 +51,7 @@ _HELD: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen(Generic[_Rules]):
+class ClusterAndRules(Generic[_Rules]):
     """What `--env`, or `--cluster` and `--rules`, come to."""
 
     cluster: str
@@ -59,15 +59,15 @@ class Chosen(Generic[_Rules]):
     environment: str
 
 
-def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> Chosen[RuleSet]:
+def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> ClusterAndRules[RuleSet]:
     """The cluster and the rule set to decide with. Raises RulesError, StoreError, UsageError."""
     from policy.rules import RuleSet
 
     if not environment:
         found = rule_files.rule_set(rules, store=store)
-        return Chosen(cluster=cluster, rules=found, environment="")
+        return ClusterAndRules(cluster=cluster, rules=found, environment="")
     of, text = _active(store, environment, batch=False)
-    return Chosen(cluster=of, rules=RuleSet.from_canonical(text), environment=environment)
+    return ClusterAndRules(cluster=of, rules=RuleSet.from_canonical(text), environment=environment)
 
 
 def batch_given(environment: str, rules: str, *, db: str) -> BatchRules | None:
@@ -77,7 +77,7 @@ def batch_given(environment: str, rules: str, *, db: str) -> BatchRules | None:
 
 def chosen_batch(
     store: Store, *, environment: str, cluster: str, given: BatchRules | None
-) -> Chosen[BatchRules]:
+) -> ClusterAndRules[BatchRules]:
     """The cluster and the rules to hold sessions with. Raises RulesError, StoreError, UsageError.
 
     What a configuration asks for in vain is said.
@@ -86,10 +86,12 @@ def chosen_batch(
 
     if given is None:
         of, text = _active(store, environment, batch=True)
-        return Chosen(cluster=of, rules=BatchRules.from_canonical(text), environment=environment)
+        return ClusterAndRules(
+            cluster=of, rules=BatchRules.from_canonical(text), environment=environment
+        )
     for notice in given.notices:
         output.block(str(notice), err=True)
-    return Chosen(cluster=cluster, rules=given, environment="")
+    return ClusterAndRules(cluster=cluster, rules=given, environment="")
 
 
 def _active(store: Store, environment: str, *, batch: bool) -> tuple[str, str]:
@@ -329,7 +331,7 @@ def _rules_of(store: Store, active: ActivationRow | None) -> RuleSet | None:
     return RuleSet.from_canonical(store.read.rule_set(active.rule_set_digest))
 
 
-def _refused(rules: RuleSet, findings: list[Finding]) -> Exit:
+def _refused(rules: RuleSet, findings: list[ProvenClaim]) -> Exit:
     """Says what is not proved; OK where everything is."""
     from policy.proving import report
 
@@ -341,7 +343,7 @@ def _refused(rules: RuleSet, findings: list[Finding]) -> Exit:
     return status
 
 
-def _proofs(findings: list[tuple[Finding, str]]) -> Proofs:
+def _proofs(findings: list[tuple[ProvenClaim, str]]) -> Proofs:
     from policy.proving.solver import version
     from policy.store import Proofs, ProvedClaim
 

@@ -281,9 +281,10 @@ def _print_victims(stored: StoredDecision) -> None:
     from policy.audit import sentences
     from policy.cli.view import victim_rows
 
-    victims = stored.record.victims
-    if victims:
-        _section(f"Victims on {victims[0].node}", victim_rows(stored), "priority")
+    row = stored.row
+    if stored.record.victims:
+        rows = victim_rows(stored)
+        _section("Victims" if "node" in rows[0] else f"Victims on {row.node}", rows, "priority")
     reprieved = [
         {
             "pod": check.pod,

@@ -42,14 +42,14 @@ class NoInstant(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class TypedInstant:
     """A time that was typed."""
 
     at: datetime  #: UTC
     zone: str  #: in which it was read, where the text names none and that matters; "" otherwise
 
 
-def read(text: str, *, now: datetime) -> Read:
+def read(text: str, *, now: datetime) -> TypedInstant:
     """The instant that a text means, as seen at `now` (aware). Raises NoInstant.
 
     A time without a day is the last one that has been: today's, or yesterday's. A weekday is the
@@ -62,22 +62,24 @@ def read(text: str, *, now: datetime) -> Read:
         exact = None
     try:
         if exact is not None and exact.tzinfo is not None:
-            return Read(at=exact.astimezone(UTC), zone="")
+            return TypedInstant(at=exact.astimezone(UTC), zone="")
         zone, name = _default_zone()
         if exact is not None:
-            return Read(at=exact.replace(tzinfo=zone).astimezone(UTC), zone=name)
+            return TypedInstant(at=exact.replace(tzinfo=zone).astimezone(UTC), zone=name)
         return _in_words(typed, now, zone, name)
     except OverflowError:
         raise NoInstant(f"`{text}` is outside of the years 0001 to 9999") from None
 
 
-def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> Read:
+def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> TypedInstant:
     plain = typed.lower()
     if plain == "now":
-        return Read(at=now.astimezone(UTC), zone="")
+        return TypedInstant(at=now.astimezone(UTC), zone="")
     ago = _AGO.fullmatch(plain)
     if ago is not None and ago[2] in _WORDS:
-        return Read(at=now.astimezone(UTC) - int(ago[1] or 1) * _UNITS[_WORDS[ago[2]]], zone="")
+        return TypedInstant(
+            at=now.astimezone(UTC) - int(ago[1] or 1) * _UNITS[_WORDS[ago[2]]], zone=""
+        )
     found = _ON_A_DAY.fullmatch(plain)
     if found is None or not (found[1] or found[2]):
         raise NoInstant(f"`{typed}` is not a time such as {FORMS}")
@@ -88,7 +90,7 @@ def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> Read:
     at = datetime.combine(day, _clock(found[2]), tzinfo=zone)
     if not found[1] and at > here:
         at -= timedelta(days=1)
-    return Read(at=at.astimezone(UTC), zone=name)
+    return TypedInstant(at=at.astimezone(UTC), zone=name)
 
 
 def _day(word: str, here: datetime) -> date:

@@ -20,6 +20,7 @@ _COLUMNS: Final = (
     "node",
     "made_at",
     "made_by",
+    "outcome",
     "kept",
     "ended",
     "ended_at",
@@ -72,8 +73,9 @@ def command(
     """List nominations: who was promised which node, and what came of it.
 
     `made_by` and `ended_by` are decisions; behind the one that took a nomination away stands its
-    preemptor. `kept` counts the later cycles of the pod that left the nomination as it was. The
-    same is in the view `v_nominations`.
+    preemptor. `outcome` says `not-carried-out` where a later state of the cluster contradicts the
+    decision that made it. `kept` counts the later cycles of the pod that left the nomination as it
+    was. The same is in the view `v_nominations`.
 
     \b
     Example:
@@ -122,6 +124,7 @@ def _rows(store: Store, found: Sequence[NominationRow], *, older_than: int) -> l
             "node": row.node,
             "made_at": session.instant(row.made_ms),
             "made_by": row.made_decision,
+            "outcome": row.outcome,
             "kept": kept.get((row.cluster, row.made_revision, row.pod), 0),
             "ended": ENDS.get(row.ended_by, row.ended_by) if row.ended_by else "",
             "ended_at": session.instant(row.ended_ms),

@@ -18,7 +18,7 @@ ACTIVE: Final = "active"
 """Stands for the rule set that is active in the environment."""
 
 if TYPE_CHECKING:
-    from policy.proving.questions import Finding, Proof
+    from policy.proving.questions import Proof, ProvenClaim
     from policy.rules import RuleSet
 
 
@@ -119,15 +119,15 @@ def prove(
     """
     require_solver()
     from policy.proving import questions, report
-    from policy.proving.solver import Limits
+    from policy.proving.solver import SolverLimits
 
-    limits = Limits(seconds=timeout)
+    limits = SolverLimits(seconds=timeout)
     rule_set = _loaded(rules, db)
     unwanted = [questions.load_condition(source) for source in never]
     others = [(name, _loaded(name, db)) for name in at_least]
     equals = [(name, _loaded(name, db)) for name in same]
 
-    def findings() -> Iterator[Finding]:
+    def findings() -> Iterator[ProvenClaim]:
         yield questions.no_inversion(rule_set, limits)
         for condition in unwanted:
             yield questions.never(rule_set, condition, limits)
@@ -188,7 +188,7 @@ class Required:
 
     def findings(
         self, rules: RuleSet, active: RuleSet | None, *, db: str, timeout: int
-    ) -> list[tuple[Finding, str]]:
+    ) -> list[tuple[ProvenClaim, str]]:
         """Each claim with the digest of the rule set that it compares with, "" without one.
 
         The first is what is always proved: no victim of equal or higher priority. Raises
@@ -196,9 +196,9 @@ class Required:
         """
         require_solver()
         from policy.proving import questions
-        from policy.proving.solver import Limits
+        from policy.proving.solver import SolverLimits
 
-        limits = Limits(seconds=timeout)
+        limits = SolverLimits(seconds=timeout)
         unwanted = [questions.load_condition(source) for source in self.never]
         others = [(name, self._other(name, active, db)) for name in self.at_least]
         found = [(questions.no_inversion(rules, limits), "")]
@@ -239,7 +239,7 @@ def _loaded(source: str, db: str) -> RuleSet:
     return RuleSet.from_canonical(active.canonical)
 
 
-def _save(file: Path, findings: list[Finding]) -> None:
+def _save(file: Path, findings: list[ProvenClaim]) -> None:
     """Add the counterexamples to a file of cases. Raises RulesError for one that holds others."""
     from policy.cases.reading import read_cases
     from policy.proving.questions import Proof

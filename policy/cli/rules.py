@@ -22,7 +22,7 @@ from policy.cli import (
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.cases import Case, Mismatch, Suite
+    from policy.cases import Case, CaseMismatch, Suite
     from policy.cases.sessions import BatchCase
     from policy.rules.lint import LintWarning
 
@@ -165,8 +165,9 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     conditions that never hold or may have no value, orders that leave ties, ranking keys that
     decide less than they seem to, rules that take pods of higher priority, expressions that are
     slow, and rules that no case beside the file touches. Of batch rules it reports plugins that are
-    never consulted, actions that can do nothing, and what holds queues and groups together and is
-    missing. The exit status is 1 where anything was found.
+    never consulted, actions that can do nothing, what holds queues and groups together and is
+    missing, and actions that do nothing in the cases beside the file. The exit status is 1 where
+    anything was found.
 
     \b
     Example:
@@ -174,7 +175,7 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
     """
     from policy.cases.untested import untested
     from policy.rules import RuleSet
-    from policy.rules.lint import Finding
+    from policy.rules.lint import WarningKind
     from policy.rules.lint import lint as run
 
     source = _source(rules, environment, db)
@@ -184,11 +185,16 @@ def lint(rules: str | None, environment: str, db: str, form: str) -> int:
 
         for notice in rule_set.notices:
             output.block(str(notice), err=True)
-        return _print_findings(of_sessions(rule_set, source), form)
+        warnings = list(of_sessions(rule_set, source))
+        if not source.startswith(rule_files.DIGEST):
+            from policy.cases.untested import untested_session
+
+            warnings += untested_session(source, rule_set, within=rule_files.within())
+        return _print_findings(warnings, form)
     found = list(run(rule_set))
     if source.startswith(rule_files.DIGEST):
         # What is stored is what decides: without reasons, and without cases beside it.
-        found = [warning for warning in found if warning.finding is not Finding.NO_WHY]
+        found = [warning for warning in found if warning.finding is not WarningKind.NO_WHY]
     else:
         found += untested(source, rule_set, within=rule_files.within())
     return _print_findings(found, form)
@@ -258,7 +264,7 @@ def test(targets: tuple[str, ...], form: str) -> int:
     return Exit.ERROR if failures else Exit.OK
 
 
-def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, Mismatch | None]]:
+def _results(suite: Suite) -> Iterator[tuple[str, Case | BatchCase, CaseMismatch | None]]:
     """The rule set, each case beside it, and how it fails; cases of sessions name several sets."""
     from policy.cases import run
     from policy.rules import RuleSet

@@ -22,7 +22,7 @@ def open_store(url: str, *, write: bool = False, create: bool = False) -> Store:
     return Store.open(url, read_only=not write, create=create)
 
 
-class Written(Protocol):
+class WriterRecord(Protocol):
     """A record that says who wrote it, by what the system and the database say."""
 
     @property
@@ -33,7 +33,7 @@ class Written(Protocol):
     def database_user(self) -> str: ...
 
 
-class Claimed(Written, Protocol):
+class Claimed(WriterRecord, Protocol):
     """One that also holds the name that was claimed."""
 
     @property
@@ -44,7 +44,7 @@ WRITTEN_BY: Final = ("process_uid", "process_user", "database_user")
 """Columns beside `actor`: what the system and the database say, where that is only claimed."""
 
 
-def written_by(row: Written) -> dict[str, Any]:
+def written_by(row: WriterRecord) -> dict[str, Any]:
     """The values of `WRITTEN_BY`."""
     return {name: getattr(row, name) for name in WRITTEN_BY}
 

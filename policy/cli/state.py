@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,8 +13,9 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.cluster.digest import HistoryFigures
     from policy.cluster.objects import ClusterObject
-    from policy.store import Store, StoredDecision
+    from policy.store import DecisionRow, SessionRow, Store
     from policy.store.state.past import StoredObject
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -49,20 +51,41 @@ _SHORT: Final = {"no": "Node", "po": "Pod", "pc": "PriorityClass", "ns": "Namesp
 
 
 def at_option(function: _Function) -> _Function:
-    """`--at REVISION|TIME|decision:ID`"""
+    """`--at REVISION|TIME|decision:ID|group:ID`"""
     return click.option(
         "--at",
-        metavar="REVISION|TIME|decision:ID",
+        metavar="REVISION|TIME|decision:ID|group:ID",
         help="The state at a revision, at a time (ISO 8601, `yesterday 14:02`, or `7d` before now),"
-        " or the one that a decision was made on; the newest by default.",
+        " or the one that a decision or a cycle of a pod group was made on; the newest by default.",
     )(function)
 
 
-def decision_at(store: Store, text: str | None) -> StoredDecision | None:
-    """The decision that `--at` names; None where it names none. Raises StoreError."""
-    if text is None or not text.startswith(_DECISION):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A recorded decision, or cycle of a pod group, as others begin where it did."""
+
+    name: str  #: `decision 3` or `group:3`
+    row: DecisionRow | SessionRow
+    history: HistoryFigures | None  #: the figures of the past that it read
+
+
+def made_at(store: Store, text: str | None) -> Made | None:
+    """The decision or cycle that `--at` names; None where it names none. Raises StoreError."""
+    from policy.cli import groups_view
+    from policy.store.record.groups import document_of
+
+    if text is None:
         return None
-    return store.read.decision(options.decision_id(text.removeprefix(_DECISION)))
+    if text.startswith(_DECISION):
+        found = store.read.decision(options.decision_id(text.removeprefix(_DECISION)))
+        name = f"decision {found.row.id}"
+        return Made(name=name, row=found.row, history=found.record.history)
+    number = groups_view.group_id(text)
+    if number is None:
+        return None
+    cycle = groups_view.cycle(store, number)
+    name, history = f"{groups_view.PREFIX}{number}", document_of(cycle).get("history")
+    return Made(name=name, row=cycle.row, history=history)
 
 
 def revision_at(store: Store, cluster: str, text: str | None) -> int:
@@ -71,11 +94,11 @@ def revision_at(store: Store, cluster: str, text: str | None) -> int:
 
     if text is None:
         return store.state.head_revision(cluster)
-    if (made := decision_at(store, text)) is not None:
+    if (made := made_at(store, text)) is not None:
         row = made.row
         if row.cluster != cluster:
             raise StoreError(
-                f"decision {row.id} is one of cluster `{row.cluster}`",
+                f"{made.name} is one of cluster `{row.cluster}`",
                 help=f"give `--cluster {row.cluster}`",
             )
         return row.base_revision

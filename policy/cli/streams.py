@@ -1,8 +1,8 @@
 """Standard output and standard error as commands see them: the outermost frame of what is printed.
 
 Between a command and the terminal stand two layers. `Sink` writes bytes as they are and knows what
-to do where that fails; `Words`, which is what `sys.stdout` and `sys.stderr` are while a command
-runs, escapes whatever a terminal would obey. Data for programs goes to the sink directly.
+to do where that fails; `EscapedText`, which is what `sys.stdout` and `sys.stderr` are while a
+command runs, escapes whatever a terminal would obey. Data for programs goes to the sink directly.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Bytes:
         self._sink.flush()
 
 
-class Words:
+class EscapedText:
     """A text stream for people: everything is escaped that does more than show itself."""
 
     def __init__(self, sink: Sink) -> None:
@@ -146,15 +146,15 @@ class Words:
 
 def sink(stream: TextIO | None) -> Sink:
     """What stands behind `sys.stdout` or `sys.stderr`; None is one that the caller closed."""
-    return stream.sink if isinstance(stream, Words) else Sink(stream)
+    return stream.sink if isinstance(stream, EscapedText) else Sink(stream)
 
 
 def guard() -> Sink:
     """From now on everything printed passes through sinks; the one of standard output."""
     out = sink(sys.stdout)
     sys.stdout, sys.stderr = (
-        cast("TextIO", Words(out)),
-        cast("TextIO", Words(sink(sys.stderr))),
+        cast("TextIO", EscapedText(out)),
+        cast("TextIO", EscapedText(sink(sys.stderr))),
     )
     return out
 

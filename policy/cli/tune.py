@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from policy.rules import RuleSet
     from policy.simulation.run import Result
     from policy.simulation.tuning.candidate import Space
-    from policy.simulation.tuning.outcome import Outcome
-    from policy.simulation.tuning.search import Keep
-    from policy.simulation.tuning.study import Place, Trial
+    from policy.simulation.tuning.outcome import TuningResult
+    from policy.simulation.tuning.search import KeepTrial
+    from policy.simulation.tuning.study import Trial, TrialPlace
     from policy.store import Store
 
 
@@ -70,7 +70,7 @@ def command(
         raise TuneMissing("`policy tune` needs the package `optuna`")
     from policy.simulation.tuning import search, study
     from policy.simulation.tuning.candidate import Space
-    from policy.simulation.tuning.outcome import Outcome
+    from policy.simulation.tuning.outcome import TuningResult
     from policy.simulation.tuning.spec import read_study
 
     workers = options.workers(jobs, dask)
@@ -90,7 +90,7 @@ def command(
             output.say("judging the chosen trial and the base on what the search has not seen")
             judged = [by_number[number] for number in sorted({0, chosen.number})]
             search.judge(space, judged, keep, workers)
-    outcome = Outcome(space=space, trials=made, chosen=chosen)
+    outcome = TuningResult(space=space, trials=made, chosen=chosen)
     _show(outcome, form)
     if chosen is None:
         output.say("no trial keeps all limits", help="raise a limit, or let more vary")
@@ -100,10 +100,10 @@ def command(
     return Exit.OK
 
 
-def _keeping(store: Store, space: Space) -> Keep:
+def _keeping(store: Store, space: Space) -> KeepTrial:
     from policy.simulation.tuning import study
 
-    def keep(trial: Trial, place: Place, result: Result, rules: RuleSet) -> None:
+    def keep(trial: Trial, place: TrialPlace, result: Result, rules: RuleSet) -> None:
         study.record(
             *(store, space.study, space.base, trial, place, result, rules),
             at_ms=session.clock_ms(),
@@ -113,7 +113,9 @@ def _keeping(store: Store, space: Space) -> Keep:
     return keep
 
 
-def _searched(space: Space, trials: dict[int, Trial], keep: Keep, workers: Workers) -> list[Trial]:
+def _searched(
+    space: Space, trials: dict[int, Trial], keep: KeepTrial, workers: Workers
+) -> list[Trial]:
     """All trials; a line for each one that no earlier one beats."""
     from policy.simulation.tuning.outcome import words
     from policy.simulation.tuning.search import search
@@ -144,7 +146,7 @@ def _figures(trial: Trial, spec: Any) -> str:
     return ", ".join(f"{goal.words} {shown(goal.figure, value)}" for goal, value in pairs)
 
 
-def _show(outcome: Outcome, form: str) -> None:
+def _show(outcome: TuningResult, form: str) -> None:
     from policy.simulation.tuning.outcome import judged_lines, page, trial_line
     from policy.simulation.tuning.study import plain
 
@@ -194,7 +196,7 @@ def _beside(file: Path) -> Path:
     return file.with_name(f"{file.name.removesuffix('.yaml')}.cases.yaml")
 
 
-def _write(outcome: Outcome, chosen: Trial, file: Path) -> None:
+def _write(outcome: TuningResult, chosen: Trial, file: Path) -> None:
     from policy.simulation.tuning.cases import written
     from policy.simulation.tuning.outcome import rule_file, rules_named
 

@@ -39,10 +39,15 @@ __all__ = [
 
 
 def victim_rows(stored: StoredDecision) -> list[dict[str, Any]]:
-    """Pods that leave, with the reason why each could not be reprieved."""
+    """Pods that leave, with the reason why each could not be reprieved.
+
+    With the node of each where a whole group leaves from several.
+    """
+    elsewhere = any(victim.node != stored.row.node for victim in stored.record.victims)
     return [
         {
             "pod": victim.pod,
+            **({"node": victim.node} if elsewhere else {}),
             "priority": victim.priority,
             "started": session.instant(victim.start_ms),
             "owner": victim.owner,
@@ -59,7 +64,7 @@ def _violated(stored: StoredDecision, victim: Victim) -> str:
     return ", ".join(
         broken.budget
         for broken in stored.record.candidates.violations
-        if (broken.pod, broken.node) == (victim.pod, victim.node)
+        if (broken.pod, broken.node) == (victim.pod, stored.row.node)
     )
 
 

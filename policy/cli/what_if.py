@@ -13,17 +13,17 @@ from click.core import ParameterSource
 
 from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
-from policy.cli.state import at_option, decision_at, revision_at
+from policy.cli.state import Made, at_option, made_at, revision_at
 
 if TYPE_CHECKING:
     from policy.audit.supposed_groups import GroupChange
-    from policy.audit.what_if import Step
+    from policy.audit.what_if import CascadeStep
     from policy.cluster.digest import Change, HistoryFigures
     from policy.cluster.objects import Pod, SchedulingPodGroup
     from policy.cluster.snapshot import Snapshot
     from policy.decision.groups import GroupDecision
     from policy.rules import RuleSet
-    from policy.store import Store, StoredDecision
+    from policy.store import Store
 
 _COLUMNS: Final = ("step", "cause", "depth", "pod", "was", "priority", "outcome", "node", "victims")
 _RIGHT: Final = ("step", "cause", "depth", "priority")
@@ -152,7 +152,7 @@ def command(
     from policy.audit.what_if import Supposition, foresee, suppose, with_members
 
     with session.open_store(db, write=record) as store:
-        made = decision_at(store, at)
+        made = made_at(store, at)
         basis = _basis(store, made, environment, cluster, rules, seed=seed, now=now)
         rule_set, cluster, seed = basis.rules, basis.cluster, basis.seed
         revision = revision_at(store, cluster, at)
@@ -199,7 +199,7 @@ class _Basis:
 
 def _basis(
     store: Store,
-    made: StoredDecision | None,
+    made: Made | None,
     environment: str,
     cluster: str,
     rules: str,
@@ -229,7 +229,7 @@ def _basis(
         seed = row.seed
     then = now_ms is None
     output.say(
-        f"as decision {row.id} was made: for {session.instant(row.now_ms if then else now_ms)},"
+        f"as {made.name} was made: for {session.instant(row.now_ms if then else now_ms)},"
         f" seed {seed}, rules {found.name}"
     )
     return _Basis(
@@ -237,7 +237,7 @@ def _basis(
         cluster=cluster,
         seed=seed,
         now_ms=row.now_ms if then else now_ms,
-        history=made.record.history if then else None,
+        history=made.history if then else None,
     )
 
 
@@ -291,7 +291,7 @@ def _record(
     cluster: str,
     revision: int,
     rules: RuleSet,
-    steps: Sequence[Step],
+    steps: Sequence[CascadeStep],
     supposed: Sequence[Change],
 ) -> Mapping[int, int]:
     """Keep the decisions, all of them or none; number of each step's decision."""
@@ -323,7 +323,7 @@ def _record(
     return {number: one.decision_id for (number, *_), one in zip(decided, recorded, strict=True)}
 
 
-def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
+def _tell(steps: Sequence[CascadeStep], ids: Mapping[int, int]) -> None:
     from policy.decision.groups import GroupOutcome
     from policy.decision.model import Outcome
 
@@ -346,7 +346,7 @@ def _tell(steps: Sequence[Step], ids: Mapping[int, int]) -> None:
 # --- output ------------------------------------------------------------------------------------
 
 
-def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
+def _print(steps: Sequence[CascadeStep], ids: Mapping[int, int], form: str) -> None:
     from policy.audit.what_if import step_line
 
     if form == "table":
@@ -357,13 +357,13 @@ def _print(steps: Sequence[Step], ids: Mapping[int, int], form: str) -> None:
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
 
 
-def _tree(steps: Sequence[Step]) -> Iterator[str]:
+def _tree(steps: Sequence[CascadeStep]) -> Iterator[str]:
     """Every asked pod with the victims of its victims below it."""
-    below: dict[int | None, list[Step]] = {}
+    below: dict[int | None, list[CascadeStep]] = {}
     for step in steps:
         below.setdefault(step.cause, []).append(step)
 
-    def walk(step: Step, first: str, rest: str) -> Iterator[str]:
+    def walk(step: CascadeStep, first: str, rest: str) -> Iterator[str]:
         yield first + _sentence(step)
         for move in step.budgets:
             yield f"{rest}   budget {move.budget} then allows {move.after} (was {move.before})"
@@ -377,7 +377,7 @@ def _tree(steps: Sequence[Step]) -> Iterator[str]:
         yield from walk(step, "", "")
 
 
-def _sentence(step: Step) -> str:
+def _sentence(step: CascadeStep) -> str:
     from policy.audit import sentences
     from policy.decision.model import Decision
 
@@ -397,7 +397,7 @@ def _sentence(step: Step) -> str:
     return f"{who} finds no node: {decision.trace.message or found}"
 
 
-def _group_sentence(step: Step, decision: GroupDecision) -> str:
+def _group_sentence(step: CascadeStep, decision: GroupDecision) -> str:
     who = f"pod group {step.pod} (priority {step.priority})"
     effects = decision.effects
     found = decision.outcome.value

@@ -13,7 +13,7 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.store import Store
-    from policy.store.read.hits import Hit, Named
+    from policy.store.read.hits import EvictionSubject, Hit
 
 COLUMNS: Final = (
     *("at", "victim", "owner", "preemptor", "node", "decision", "rule", "criterion"),
@@ -116,23 +116,26 @@ def _found(
     return "", []
 
 
-def _readings(name: str) -> Iterator[tuple[str, Named]]:
+def _readings(name: str) -> Iterator[tuple[str, EvictionSubject]]:
     """What a name may mean, the most exact first."""
-    from policy.store.read.hits import Named
+    from policy.store.read.hits import EvictionSubject
 
     parts = name.split("/")
     if len(parts) == 3:
         namespace, owner = parts[0], f"{parts[1]}/{parts[2]}"
-        yield f"pods of {owner} in {namespace}", Named(owner=(namespace, owner))
+        yield f"pods of {owner} in {namespace}", EvictionSubject(owner=(namespace, owner))
         return
     if len(parts) == 2 and parts[0][:1].isupper():
-        yield f"pods of {name}", Named(owner=("", name))
+        yield f"pods of {name}", EvictionSubject(owner=("", name))
         return
     namespace, own = ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
     where = f" in {namespace}" if namespace else ""
-    yield f"pod {name}", Named(pod=(namespace, own))
-    yield f"pods of a workload {own}{where}", Named(owner=(namespace, own))
-    yield f"pods whose name or owner begins with `{own}-`{where}", Named(beginning=(namespace, own))
+    yield f"pod {name}", EvictionSubject(pod=(namespace, own))
+    yield f"pods of a workload {own}{where}", EvictionSubject(owner=(namespace, own))
+    yield (
+        f"pods whose name or owner begins with `{own}-`{where}",
+        EvictionSubject(beginning=(namespace, own)),
+    )
 
 
 def _line(hit: Hit) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.selectors import Selector, compile_selector
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import LABELS, Bools, Ints, LabelSet
@@ -124,13 +124,13 @@ class BudgetUse:
     first.
     """
 
-    order: NodeOrder
+    order: PodsByNode
     rows: Rows  #: (pairs,) pods
     budgets: Rows  #: (pairs,) budget indexes
     first: Rows  #: (pairs,) position of the first pair of the group
 
     @staticmethod
-    def of(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -> BudgetUse:
+    def of(snapshot: Snapshot, order: PodsByNode, *, skip_disrupted: bool) -> BudgetUse:
         def build(snapshot: Snapshot) -> BudgetUse:
             return _budget_use(snapshot, order, skip_disrupted=skip_disrupted)
 
@@ -149,7 +149,7 @@ class BudgetUse:
         return self if np.array_equal(old, new) else None
 
 
-def _budget_use(snapshot: Snapshot, order: NodeOrder, *, skip_disrupted: bool) -> BudgetUse:
+def _budget_use(snapshot: Snapshot, order: PodsByNode, *, skip_disrupted: bool) -> BudgetUse:
     index = BudgetIndex.of(snapshot)
     none = np.zeros(0, dtype=np.int64)
     if not index.budgets:

@@ -11,7 +11,7 @@ import numpy as np
 from policy.cluster.objects import Pod, SchedulingPodGroup
 from policy.cluster.pod_groups import GROUP_MODE, KIND, disruption_mode, group_key
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import Bools, Column, Pools, terminated
+from policy.cluster.tables import NOWHERE, PodColumn, Pools, terminated
 
 
 def _group_id(pod: Pod, pools: Pools) -> int:
@@ -19,7 +19,7 @@ def _group_id(pod: Pod, pools: Pools) -> int:
     return pools.named("pod groups").intern(key, key) if key else -1
 
 
-GROUP: Final = Column(
+GROUP: Final = PodColumn(
     "pod group",
     np.int32,
     _group_id,
@@ -71,13 +71,35 @@ def _members(snapshot: Snapshot) -> Members:
     return Members(by_group={key: np.array(rows, np.int64) for key, rows in found.items()})
 
 
-def leaving_together(snapshot: Snapshot) -> Bools:
-    """Pods on nodes of groups in disruption mode `PodGroup` that have several; shape (pods,)."""
-    together = np.zeros(len(snapshot.pods), dtype=np.bool_)
-    groups = groups_of(snapshot)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Together:
+    """The running pods of each group in disruption mode `PodGroup`, on whichever nodes."""
+
+    groups: tuple[SchedulingPodGroup, ...]
+    rows: Rows  #: pods, group by group, in snapshot order
+    offsets: Rows  #: (groups + 1,) group i holds `rows[offsets[i]:offsets[i + 1]]`
+    of: Rows  #: (pods,) index of the pod's group; NOWHERE for a pod that leaves alone
+
+    @staticmethod
+    def on(snapshot: Snapshot) -> Together:
+        members, known = Members.groups(snapshot), snapshot.of_kind(KIND)
+        inputs = (members, known, snapshot.node)
+        return snapshot.remembered("pods leaving together", inputs, lambda: _together(snapshot))
+
+
+def _together(snapshot: Snapshot) -> Together:
+    known = groups_of(snapshot)
+    found: list[tuple[SchedulingPodGroup, Rows]] = []
+    of = np.full(len(snapshot.pods), NOWHERE, dtype=np.int64)
     for key, rows in Members.groups(snapshot).items():
-        group = groups.get(key)
+        group = known.get(key)
         running = rows[snapshot.node[rows] >= 0]
-        if group is not None and running.size > 1 and disruption_mode(group) == GROUP_MODE:
-            together[running] = True
-    return together
+        if group is not None and running.size and disruption_mode(group) == GROUP_MODE:
+            of[running] = len(found)
+            found.append((group, running))
+    return Together(
+        groups=tuple(group for group, _ in found),
+        rows=np.concatenate([np.zeros(0, dtype=np.int64), *(rows for _, rows in found)]),
+        offsets=np.cumsum([0, *(rows.size for _, rows in found)], dtype=np.int64),
+        of=of,
+    )

@@ -71,7 +71,7 @@ SortKeys = Callable[[Snapshot, Rows], Sequence[NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class NodeOrder:
+class PodsByNode:
     """Pods grouped by the node they occupy, in a given order within each node.
 
     Node i holds `rows[offsets[i]:offsets[i + 1]]`.
@@ -94,21 +94,21 @@ class NodeOrder:
         *,
         comparable: bool = True,
         reads: Callable[[Snapshot], Sequence[object]] | None = None,
-    ) -> NodeOrder:
+    ) -> PodsByNode:
         """The order kept under `name`: equal names must mean equal keys."""
         return snapshot.derived(
             ("order", name),
-            lambda s: replace(NodeOrder.build(s, keys, comparable=comparable), reads=reads),
+            lambda s: replace(PodsByNode.build(s, keys, comparable=comparable), reads=reads),
         )
 
     @staticmethod
-    def build(snapshot: Snapshot, keys: SortKeys, *, comparable: bool = True) -> NodeOrder:
+    def build(snapshot: Snapshot, keys: SortKeys, *, comparable: bool = True) -> PodsByNode:
         """The order computed from nothing, not kept."""
         here = np.flatnonzero(snapshot.node >= 0)
         node = snapshot.node[here]
         order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
         counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
-        return NodeOrder(
+        return PodsByNode(
             keys=keys, rows=here[order], offsets=_offsets(counts), comparable=comparable
         )
 
@@ -125,7 +125,7 @@ class NodeOrder:
         first = np.cumsum(lengths) - lengths
         return self.rows[np.arange(group.size) - np.repeat(first - starts, lengths)], group
 
-    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NodeOrder | None:
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> PodsByNode | None:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None
         # A pod that waited before and waits now has no place in the order.
@@ -163,6 +163,6 @@ def _offsets(counts: Ints) -> Rows:
     return offsets
 
 
-def snapshot_order(snapshot: Snapshot) -> NodeOrder:
+def snapshot_order(snapshot: Snapshot) -> PodsByNode:
     """Pods of each node in snapshot order."""
-    return NodeOrder.of(snapshot, "snapshot", lambda s, rows: (s.rank[rows],))
+    return PodsByNode.of(snapshot, "snapshot", lambda s, rows: (s.rank[rows],))

@@ -37,10 +37,10 @@ from policy.cluster.tables import (
     NOMINATED_NAME,
     NOWHERE,
     STANDARD,
-    Column,
     Ints,
     Names,
     NodeTable,
+    PodColumn,
     Pools,
     changed_parts,
     fill,
@@ -145,7 +145,7 @@ class Snapshot:
     node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
     nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
     rank: Ints  #: (pods,)
-    _columns: dict[Column, NDArray[Any]]
+    _columns: dict[PodColumn, NDArray[Any]]
     _requests: dict[RequestRules, Ints]
     _derived: dict[Hashable, Derived]
     _keys: KeyRows
@@ -194,7 +194,7 @@ class Snapshot:
         pools = Pools()
         requests = request_matrix(rows, pools, rules=CURRENT)
         table = node_table(nodes.values(), pools)
-        columns: dict[Column, NDArray[Any]] = {c: fill(c, rows, pools) for c in STANDARD}
+        columns: dict[PodColumn, NDArray[Any]] = {c: fill(c, rows, pools) for c in STANDARD}
         if state_digest is None:
             state_digest = digests.chain_changes(
                 digests.GENESIS,
@@ -262,7 +262,7 @@ class Snapshot:
             if pod is not None:
                 yield row, self.keys[row], pod
 
-    def column(self, column: Column) -> NDArray[Any]:
+    def column(self, column: PodColumn) -> NDArray[Any]:
         """Values of all pods; shape (pods,). Computed at the first use, then kept up to date."""
         found = self._columns.get(column)
         if found is None:
@@ -485,7 +485,7 @@ class Snapshot:
 
     def _column_after(
         self,
-        column: Column,
+        column: PodColumn,
         array: NDArray[Any],
         rows: Rows,
         pods: Sequence[Pod | None],
@@ -520,8 +520,8 @@ class Snapshot:
     def _nodes_after(
         self,
         index: NodeIndex,
-        names: Column,
-        columns: Mapping[Column, NDArray[Any]],
+        names: PodColumn,
+        columns: Mapping[PodColumn, NDArray[Any]],
         nodes: NodeTable,
         rows: Rows,
         added: int,

@@ -80,7 +80,7 @@ class Pools:
     #: pools of columns that only rule expressions read, made when first asked for
     by_name: dict[str, Pool] = field(default_factory=dict)
     #: caches that hang on a pool, by the column they belong to
-    tables: dict[Column, Any] = field(default_factory=dict)
+    tables: dict[PodColumn, Any] = field(default_factory=dict)
     #: answers of selectors over `labels`, by what was asked; they grow with the pool
     matches: dict[Hashable, Bools] = field(default_factory=dict)
     _with_label: dict[tuple[str, str], list[int]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class PodColumn:
     """How one per-pod column is computed; equal columns are the same object."""
 
     name: str
@@ -192,34 +192,34 @@ def _node_name(pod: Pod, pools: Pools) -> int:
 _SPEC: Final = frozenset({"spec"})
 _PLACE: Final = frozenset({"spec", "phase"})
 
-NODE_NAME: Final = Column(
+NODE_NAME: Final = PodColumn(
     "node_name",
     np.int32,
     _node_name,
     part=attrgetter("spec.node_name", "status.phase"),
     reads=_PLACE,
 )
-NOMINATED_NAME: Final = Column(
+NOMINATED_NAME: Final = PodColumn(
     "nominated_name", np.int32, _nominated, reads=_PLACE | {"nomination"}
 )
-PRIORITY: Final = Column(
+PRIORITY: Final = PodColumn(
     "priority", np.int64, lambda p, _: p.spec.priority or 0, gone=0, reads=_SPEC
 )
-START: Final = Column(
+START: Final = PodColumn(
     "start",
     np.int64,
     lambda p, _: times.parse_optional(p.status.start_time),
     gone=times.MISSING,
     reads=frozenset({"start"}),
 )
-TERMINATING: Final = Column(
+TERMINATING: Final = PodColumn(
     "terminating",
     np.bool_,
     lambda p, _: bool(p.metadata.deletion_timestamp),
     gone=0,
     reads=frozenset({"deletion"}),
 )
-PREEMPTED: Final = Column(
+PREEMPTED: Final = PodColumn(
     "preempted",
     np.bool_,
     lambda p, _: preempted(p),
@@ -227,28 +227,28 @@ PREEMPTED: Final = Column(
     part=lambda p: id(p.status.conditions),
     reads=frozenset({"conditions"}),
 )
-LABELS: Final = Column(
+LABELS: Final = PodColumn(
     "labels",
     np.int32,
     _label_id,
     part=lambda p: (p.metadata.namespace, id(p.metadata.labels)),
     reads=frozenset({"labels"}),
 )
-ANTI_AFFINITY: Final = Column(
+ANTI_AFFINITY: Final = PodColumn(
     "anti_affinity",
     np.int32,
     _anti_affinity,
     part=lambda p: (p.metadata.namespace, id(p.spec.affinity)) if p.spec.affinity else None,
     reads=_SPEC | {"labels"},
 )
-HOST_PORTS: Final = Column(
+HOST_PORTS: Final = PodColumn(
     "host_ports",
     np.int32,
     _ports_id,
     part=lambda p: (id(p.spec.containers), id(p.spec.init_containers)),
     reads=_SPEC,
 )
-SCHEDULER: Final = Column(
+SCHEDULER: Final = PodColumn(
     "scheduler",
     np.int32,
     lambda p, pools: pools.name(p.spec.scheduler_name or "default-scheduler"),
@@ -269,7 +269,7 @@ STANDARD: Final = (
 )
 
 
-def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
+def fill(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
     """The column for the given pods; shape (pods,)."""
     if column.part is not None and all(pods):
         of = column.of
@@ -281,7 +281,7 @@ def fill(column: Column, pods: Sequence[Pod | None], pools: Pools) -> NDArray[An
     return np.array(values_of(column, pods, pools), dtype=column.dtype)
 
 
-def values_of(column: Column, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:
+def values_of(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:
     """The column for the given pods, one after the other."""
     of, gone = column.of, column.gone
     return [gone if pod is None else of(pod, pools) for pod in pods]

@@ -25,15 +25,15 @@ class ReplicationController(Object, frozen=True):
     spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
 
 
-class WorkloadSpec(Object, frozen=True):
+class ControllerSpec(Object, frozen=True):
     selector: LabelSelector | None = None
 
 
 class ReplicaSet(Object, frozen=True):
     metadata: ObjectMeta
-    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)
 
 
 class StatefulSet(Object, frozen=True):
     metadata: ObjectMeta
-    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    spec: ControllerSpec = msgspec.field(default_factory=ControllerSpec)

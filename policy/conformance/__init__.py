@@ -6,7 +6,7 @@ goes through files with several processes. Another form of recording is one more
 `run.FORMS`.
 """
 
-from policy.conformance.results import RecordingError, Result, Summary, Verdict
+from policy.conformance.results import Agreement, ConformanceSummary, RecordingError, ScenarioResult
 from policy.conformance.run import run
 
-__all__ = ["RecordingError", "Result", "Summary", "Verdict", "run"]
+__all__ = ["Agreement", "ConformanceSummary", "RecordingError", "ScenarioResult", "run"]

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from policy.conformance import witness
-from policy.conformance.results import Result, Verdict
+from policy.conformance.results import Agreement, ScenarioResult
 from policy.conformance.scenario import RecordedCandidate, RecordedStatus, Scenario
-from policy.conformance.witness import Victims
+from policy.conformance.witness import VictimSet
 from policy.decision.model import Decision, NominationChange, Outcome, Status
 from policy.preemption.messages import fit_error
 
@@ -57,7 +57,7 @@ PLUGINS: Final[Mapping[str, str]] = {
 
 def compare(
     scenario: Scenario, rules: RuleSet, *, source: str = "", strict: bool = False
-) -> Result:
+) -> ScenarioResult:
     """Decide the scenario with `rules` and judge the decision against the recorded one."""
     from policy.face import Snapshot
 
@@ -66,12 +66,12 @@ def compare(
     differences = list(comparison.differences())
     if strict:
         differences.extend(_texts(comparison))
-    agreed = Verdict.TIE if comparison.tied else Verdict.AGREE
-    return Result(
+    agreed = Agreement.TIE if comparison.tied else Agreement.AGREE
+    return ScenarioResult(
         id=scenario.id,
         family=scenario.family,
         source=source,
-        verdict=Verdict.DIFFER if differences else agreed,
+        verdict=Agreement.DIFFER if differences else agreed,
         differences=tuple(differences) or tuple(comparison.tied),
     )
 
@@ -374,15 +374,15 @@ def _status(status: Status | RecordedStatus | list[str]) -> str:
 # --- words --------------------------------------------------------------------------------------
 
 
-def _victims_by_node(decision: Decision) -> dict[str, Victims]:
+def _victims_by_node(decision: Decision) -> dict[str, VictimSet]:
     return {c.node: (c.victims, c.pdb_violations) for c in decision.candidates}
 
 
-def _recorded(candidate: RecordedCandidate) -> Victims:
+def _recorded(candidate: RecordedCandidate) -> VictimSet:
     return tuple(candidate.victims), candidate.violations
 
 
-def _shown(victims: Victims) -> str:
+def _shown(victims: VictimSet) -> str:
     pods, violations = victims
     return f"[{', '.join(pods)}]" + (f" violating {violations}" if violations else "")
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from policy.conformance.compare import NOW
-from policy.conformance.results import RecordingError, Result, Verdict
+from policy.conformance.results import Agreement, RecordingError, ScenarioResult
 
 if TYPE_CHECKING:
-    from policy.conformance.run import Task
-    from policy.conformance.scenario import Head
+    from policy.conformance.run import RecordingLine
+    from policy.conformance.scenario import LineHead
     from policy.decision.groups import GroupDecision, GroupMember
     from policy.decision.model import Decision
     from policy.face import Snapshot
@@ -67,10 +67,10 @@ class RecordedGroup(msgspec.Struct, frozen=True, rename="camel"):
 class Groups:
     """One cycle of a pod group per line, or several of a whole queue."""
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LineHead) -> bool:
         return head.pod is None and head.group is not None and bool(head.expect)
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         if rules is None or rules.groups is None:
             raise RecordingError(
                 f"{task.source}:{task.line}: a pod group's cycle, which these rules do not decide",
@@ -80,10 +80,10 @@ class Groups:
         ours = _cycles(record, _with_gates(rules, record.gates))
         recorded = [record.expect, *record.then]
         differences = tuple(_all(ours, recorded))
-        verdict = Verdict.AGREE
+        verdict = Agreement.AGREE
         if differences:
-            verdict = Verdict.TIE if _alternative(ours, record.alternatives) else Verdict.DIFFER
-        return Result(
+            verdict = Agreement.TIE if _alternative(ours, record.alternatives) else Agreement.DIFFER
+        return ScenarioResult(
             id=record.id,
             family=record.family,
             source=task.source,

@@ -16,7 +16,7 @@ class RecordingError(Exception):
         self.help = help
 
 
-class Verdict(StrEnum):
+class Agreement(StrEnum):
     """How a decision of ours relates to a recorded one."""
 
     AGREE = "agree"  # the same, or something that the real scheduler may also have done
@@ -25,18 +25,18 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ScenarioResult:
     """The verdict on one scenario."""
 
     id: str
     family: str
     source: str  #: file that holds the scenario
-    verdict: Verdict
+    verdict: Agreement
     differences: tuple[str, ...]  #: what differs, one short line each; for a tie: where it tied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class ConformanceSummary:
     """Numbers of a run."""
 
     agree: int
@@ -44,10 +44,12 @@ class Summary:
     differ: int
 
     @classmethod
-    def of(cls, verdicts: Iterable[Verdict]) -> Summary:
+    def of(cls, verdicts: Iterable[Agreement]) -> ConformanceSummary:
         counts = Counter(verdicts)
         return cls(
-            agree=counts[Verdict.AGREE], tie=counts[Verdict.TIE], differ=counts[Verdict.DIFFER]
+            agree=counts[Agreement.AGREE],
+            tie=counts[Agreement.TIE],
+            differ=counts[Agreement.DIFFER],
         )
 
     @property

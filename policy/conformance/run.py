@@ -22,7 +22,7 @@ from policy.conformance import (
     variants,
     volcano,
 )
-from policy.conformance.results import RecordingError, Result
+from policy.conformance.results import RecordingError, ScenarioResult
 from policy.parts import HERE, Workers, map_parts
 from policy.text.system import explained
 
@@ -34,7 +34,7 @@ _CHUNK: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class RecordingLine:
     """One line of a recording."""
 
     source: str
@@ -45,18 +45,20 @@ class Task:
 class Form(Protocol):
     """A form of recording: how to know a line of it, and how to judge one."""
 
-    def knows(self, head: scenario.Head) -> bool: ...
+    def knows(self, head: scenario.LineHead) -> bool: ...
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result: ...
+    def judge(
+        self, task: RecordingLine, rules: RuleSet | None, *, strict: bool
+    ) -> ScenarioResult: ...
 
 
 class Preemptions:
     """One scheduling cycle of kube-scheduler per line."""
 
-    def knows(self, head: scenario.Head) -> bool:
+    def knows(self, head: scenario.LineHead) -> bool:
         return head.pod is not None and bool(head.expect) and not head.config
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         if rules is None:
             raise RecordingError(
                 f"{task.source}:{task.line}: a scheduling cycle, which batch rules do not decide"
@@ -73,7 +75,7 @@ FORMS: Final[Sequence[Form]] = (
     sessions.Sessions(),
 )
 
-_Chunk: TypeAlias = list[Task]
+_Chunk: TypeAlias = list[RecordingLine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class Judging:
     strict: bool
 
     @contextmanager
-    def open(self) -> Iterator[Callable[[_Chunk], list[Result]]]:
+    def open(self) -> Iterator[Callable[[_Chunk], list[ScenarioResult]]]:
         yield lambda chunk: [_judge(task, self.rules, self.strict) for task in chunk]
 
 
@@ -96,7 +98,7 @@ def run(
     limit: int | None = None,
     strict: bool = False,
     workers: Workers = HERE,
-) -> Iterator[Result]:
+) -> Iterator[ScenarioResult]:
     """Judge the scenarios of some recordings, in the order of the files and lines.
 
     `families` selects (all where empty), `limit` ends after so many selected scenarios. Raises
@@ -112,7 +114,7 @@ def run(
 
 def _tasks(
     paths: Iterable[str | Path], families: frozenset[str], limit: int | None
-) -> Iterator[Task]:
+) -> Iterator[RecordingLine]:
     taken = 0
     for path in paths:
         for number, text in _lines(Path(path)):
@@ -132,7 +134,7 @@ def _tasks(
                 )
             if not families or head.of_family in families:
                 taken += 1
-                yield Task(source=str(path), line=number, text=text)
+                yield RecordingLine(source=str(path), line=number, text=text)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -146,7 +148,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RecordingError(f"{path}: {said.message}", help=said.help) from exc
 
 
-def _chunks(tasks: Iterable[Task], length: int) -> Iterator[_Chunk]:
+def _chunks(tasks: Iterable[RecordingLine], length: int) -> Iterator[_Chunk]:
     chunk: _Chunk = []
     for task in tasks:
         chunk.append(task)
@@ -157,7 +159,7 @@ def _chunks(tasks: Iterable[Task], length: int) -> Iterator[_Chunk]:
         yield chunk
 
 
-def _judge(task: Task, rules: RuleSet | None, strict: bool) -> Result:
+def _judge(task: RecordingLine, rules: RuleSet | None, strict: bool) -> ScenarioResult:
     head = scenario.head(task.text)
     form = next(form for form in FORMS if form.knows(head))
     try:

@@ -24,14 +24,14 @@ from policy.cluster.objects import ContainerImage, Node
 from policy.cluster.snapshot import Snapshot as AnySnapshot
 from policy.conformance import scenario
 from policy.conformance.compare import different
-from policy.conformance.results import RecordingError, Result, Verdict
-from policy.conformance.scenario import Head
+from policy.conformance.results import Agreement, RecordingError, ScenarioResult
+from policy.conformance.scenario import LineHead
 from policy.decision.model import Candidate, Decision, NominationChange, Outcome
 from policy.preemption.messages import fit_error
 from policy.scoring.image_locality import images_of
 
 if TYPE_CHECKING:
-    from policy.conformance.run import Task
+    from policy.conformance.run import RecordingLine
     from policy.face import Snapshot
     from policy.rules import RuleSet
 
@@ -78,10 +78,10 @@ _DECODER: Final = msgspec.json.Decoder(RunningRecord)
 class Running:
     """The first cycle of a pod, or a placement with its scores, per line."""
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LineHead) -> bool:
         return head.pending is not None and bool(head.objects) and bool(head.expect)
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         from policy.face import Snapshot
 
         where = f"{task.source}:{task.line}"
@@ -94,12 +94,12 @@ class Running:
         judged = _Cycle(record, snapshot, rules)
         table = record.expect.scores
         lines = tuple(judged.differences() if table is None else judged.scores(table))
-        agreed = Verdict.TIE if judged.tied else Verdict.AGREE
-        return Result(
+        agreed = Agreement.TIE if judged.tied else Agreement.AGREE
+        return ScenarioResult(
             id=record.id,
             family=scenario.head(task.text).of_family,
             source=task.source,
-            verdict=Verdict.DIFFER if lines else agreed,
+            verdict=Agreement.DIFFER if lines else agreed,
             differences=lines or tuple(judged.tied),
         )
 

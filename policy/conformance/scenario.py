@@ -111,7 +111,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return sorted(found, key=lambda pair: pair[0].split("/", 1))
 
 
-class Head(msgspec.Struct, frozen=True):
+class LineHead(msgspec.Struct, frozen=True):
     """Enough of a line to know what it is; the rest stays undecoded."""
 
     id: str | None = None
@@ -138,11 +138,11 @@ class Notes(msgspec.Struct, frozen=True):
     family: str = ""
 
 
-_HEAD: Final = msgspec.json.Decoder(Head)
+_HEAD: Final = msgspec.json.Decoder(LineHead)
 _SCENARIO: Final = msgspec.json.Decoder(Scenario)
 
 
-def head(line: bytes) -> Head:
+def head(line: bytes) -> LineHead:
     """Raises msgspec.DecodeError for a line that is no record."""
     return _HEAD.decode(line)
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from policy.conformance.results import Result, Verdict
+from policy.conformance.results import Agreement, ScenarioResult
 
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
-    from policy.conformance.run import Task
-    from policy.conformance.scenario import Head
+    from policy.conformance.run import RecordingLine
+    from policy.conformance.scenario import LineHead
     from policy.rules import RuleSet
 
 NOW_MS: Final = 1_795_219_200_000
@@ -31,7 +31,7 @@ _AMOUNT: Final = 1e-3
 """Recorded figures are rounded to these."""
 
 
-class RecordedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedGroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     phase: str = ""
     running: int = 0
     succeeded: int = 0
@@ -46,7 +46,7 @@ class RecordedOutcome(msgspec.Struct, frozen=True, rename="camel"):
     evicts: list[str] = []
     pipelined: dict[str, str] = {}
     allocated: dict[str, str] = {}
-    pod_groups: dict[str, RecordedGroup] = {}
+    pod_groups: dict[str, RecordedGroupStatus] = {}
     drf: dict[str, float] = {}
     queue_share: dict[str, float] = {}
     panic: str = ""
@@ -77,7 +77,7 @@ class RecordedConfig(msgspec.Struct, frozen=True, rename="camel"):
     enable_priority_class: bool | None = None
 
 
-class RecordedSession(msgspec.Struct, frozen=True):
+class SessionScenario(msgspec.Struct, frozen=True):
     id: str
     family: str
     config: RecordedConfig
@@ -94,22 +94,22 @@ class RecordedSession(msgspec.Struct, frozen=True):
 class Sessions:
     """One session of kube-batch per line; it carries its own rules."""
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LineHead) -> bool:
         return head.pod is None and bool(head.config)
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         return compare(parse(task.text), source=task.source)
 
 
-_DECODER: Final = msgspec.json.Decoder(RecordedSession)
+_DECODER: Final = msgspec.json.Decoder(SessionScenario)
 
 
-def parse(line: bytes) -> RecordedSession:
+def parse(line: bytes) -> SessionScenario:
     """Raises msgspec.DecodeError for a line that is no recorded session."""
     return _DECODER.decode(line)
 
 
-def compare(recorded: RecordedSession, *, source: str = "") -> Result:
+def compare(recorded: SessionScenario, *, source: str = "") -> ScenarioResult:
     """Run the session with its own configuration, and judge what came of it."""
     from policy.batch import run_session
     from policy.cluster.snapshot import Snapshot
@@ -126,11 +126,11 @@ def compare(recorded: RecordedSession, *, source: str = "") -> Result:
     else:
         session = run_session(Snapshot.from_objects(objects, now_ms=NOW_MS), rules)
         differences = list(_differences(session, recorded))
-    return Result(
+    return ScenarioResult(
         id=recorded.id,
         family=recorded.family,
         source=source,
-        verdict=Verdict.DIFFER if differences else Verdict.AGREE,
+        verdict=Agreement.DIFFER if differences else Agreement.AGREE,
         differences=tuple(differences),
     )
 
@@ -157,7 +157,7 @@ def _rules(config: RecordedConfig) -> BatchRules:
 # --- comparing ---------------------------------------------------------------------------------
 
 
-def _differences(ours: SessionResult, recorded: RecordedSession) -> Iterator[str]:
+def _differences(ours: SessionResult, recorded: SessionScenario) -> Iterator[str]:
     outcome = recorded.outcome
     if outcome.panic:
         return
@@ -167,7 +167,7 @@ def _differences(ours: SessionResult, recorded: RecordedSession) -> Iterator[str
     yield from _maps("pipelined", ours.pipelined, outcome.pipelined)
     yield from _maps("allocated", ours.allocated, outcome.allocated)
     groups = {
-        name: RecordedGroup(
+        name: RecordedGroupStatus(
             phase=group.phase,
             running=group.running,
             succeeded=group.succeeded,

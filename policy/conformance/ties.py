@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import Ints
 from policy.preemption.columns import Lazy
@@ -43,8 +43,8 @@ class TiedImportance(Importance):
         self._places = _places(snapshot, order)
         self._listing = _places(snapshot, listing)
 
-    def order(self) -> NodeOrder:
-        return NodeOrder.build(
+    def order(self) -> PodsByNode:
+        return PodsByNode.build(
             self.snapshot,
             lambda s, rows: [*self.values(rows), self._places[rows], s.rank[rows]],
         )

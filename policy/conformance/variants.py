@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from policy.conformance import compare
-from policy.conformance.results import RecordingError, Result, Verdict
-from policy.conformance.scenario import Expect, Head, RecordedPostFilter, Scenario
+from policy.conformance.results import Agreement, RecordingError, ScenarioResult
+from policy.conformance.scenario import Expect, LineHead, RecordedPostFilter, Scenario
 from policy.rules.versions import VersionRange, lowest, parse_version
 
 if TYPE_CHECKING:
-    from policy.conformance.run import Task
+    from policy.conformance.run import RecordingLine
     from policy.decision.model import Decision
     from policy.rules import RuleSet
 
@@ -49,10 +49,10 @@ class RecordedVariants(msgspec.Struct, frozen=True, rename="camel"):
 class Variants:
     """One scheduling cycle of several versions of kube-scheduler per line."""
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LineHead) -> bool:
         return head.pod is not None and _BY_VERSION.match(bytes(head.expect)) is not None
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         where = f"{task.source}:{task.line}"
         if rules is None:
             raise RecordingError(f"{where}: a scheduling cycle, which batch rules do not decide")
@@ -69,8 +69,8 @@ class Variants:
             for version in versions
             for result in _results(record, version, rules, source=task.source, strict=strict)
         ]
-        worst = max((r.verdict for r in results), key=list(Verdict).index)
-        return Result(
+        worst = max((r.verdict for r in results), key=list(Agreement).index)
+        return ScenarioResult(
             id=record.id,
             family=record.family,
             source=task.source,
@@ -91,7 +91,7 @@ def _versions(recorded: Mapping[str, Expect], rules: RuleSet) -> list[str]:
 
 def _results(
     record: RecordedVariants, version: str, rules: RuleSet, *, source: str, strict: bool
-) -> Iterator[Result]:
+) -> Iterator[ScenarioResult]:
     scenario = Scenario(
         id=record.id,
         family=record.family,
@@ -104,11 +104,11 @@ def _results(
     if effects is None:
         return
     differences = tuple(_effects(effects, compare.decided(scenario, rules)))
-    yield Result(
+    yield ScenarioResult(
         id=record.id,
         family=record.family,
         source=source,
-        verdict=Verdict.DIFFER if differences else Verdict.AGREE,
+        verdict=Agreement.DIFFER if differences else Agreement.AGREE,
         differences=tuple(f"in the background: {line}" for line in differences),
     )
 

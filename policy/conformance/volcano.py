@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from policy.conformance.results import Result, Verdict
+from policy.conformance.results import Agreement, ScenarioResult
 
 if TYPE_CHECKING:
     from policy.batch.rules import BatchRules
     from policy.batch.volcano.framework.session import Session
-    from policy.conformance.run import Task
-    from policy.conformance.scenario import Head
+    from policy.conformance.run import RecordingLine
+    from policy.conformance.scenario import LineHead
     from policy.rules import RuleSet
 
 NOW_MS: Final = 1_767_268_800_000
@@ -72,10 +72,10 @@ class VolcanoCase(msgspec.Struct, frozen=True):
 class VolcanoCases:
     """One case of Volcano's tests per line."""
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LineHead) -> bool:
         return head.group is not None and bool(head.config) and bool(head.expect)
 
-    def judge(self, task: Task, rules: RuleSet | None, *, strict: bool) -> Result:
+    def judge(self, task: RecordingLine, rules: RuleSet | None, *, strict: bool) -> ScenarioResult:
         return compare(parse(task.text), source=task.source)
 
 
@@ -87,7 +87,7 @@ def parse(line: bytes) -> VolcanoCase:
     return _DECODER.decode(line)
 
 
-def compare(case: VolcanoCase, *, source: str = "") -> Result:
+def compare(case: VolcanoCase, *, source: str = "") -> ScenarioResult:
     """Run the case with its own configuration, and judge what came of it."""
     from policy.batch.volcano.run import act, open_session
     from policy.cluster.snapshot import Snapshot
@@ -105,11 +105,11 @@ def compare(case: VolcanoCase, *, source: str = "") -> Result:
     if differences:
         missing = [need for need in case.needs if need in _MISSING]
         differences += [f"not modelled: {need}" for need in missing]
-    return Result(
+    return ScenarioResult(
         id=case.id,
         family=case.group,
         source=source,
-        verdict=Verdict.DIFFER if differences else Verdict.AGREE,
+        verdict=Agreement.DIFFER if differences else Agreement.AGREE,
         differences=tuple(differences),
     )
 

@@ -20,10 +20,10 @@ from typing import Any, Final, TypeAlias
 from policy.conformance.gosort import go_sorted
 from policy.conformance.scenario import RecordedCandidate, Scenario
 
-Victims: TypeAlias = tuple[tuple[str, ...], int]
+VictimSet: TypeAlias = tuple[tuple[str, ...], int]
 """Victims of one node in their order, and how many violate a budget."""
 
-Decide: TypeAlias = Callable[[Mapping[str, int]], Mapping[str, Victims]]
+Decide: TypeAlias = Callable[[Mapping[str, int]], Mapping[str, VictimSet]]
 """Our victims by node, with pods that are equal in importance ranked as given."""
 
 ATTEMPTS: Final = 200
@@ -106,7 +106,7 @@ class _Search:
         sorted_by_go: Sequence[str],
     ) -> None:
         self._by_go = {key: place for place, key in enumerate(sorted_by_go)}
-        self._wanted: Victims = (tuple(wanted.victims), wanted.violations)
+        self._wanted: VictimSet = (tuple(wanted.victims), wanted.violations)
         self._listed = {key: place for place, key in enumerate(wanted.victims)}
         self._violating = set(wanted.victims[: wanted.violations])
         self._groups = [list(group) for group in groups]
@@ -162,7 +162,7 @@ class _Search:
             gone = _joined(within, [key for key in gone if key in self._violating], dice)
         return _joined(kept, gone, dice)
 
-    def learn(self, found: Victims) -> bool:
+    def learn(self, found: VictimSet) -> bool:
         """Take the outcome of the proposed order; True where it is the recorded one."""
         if found == self._wanted:
             return True
@@ -171,7 +171,7 @@ class _Search:
             self._best, self._distance = self._proposed, distance
         return False
 
-    def _apart(self, found: Victims) -> float:
+    def _apart(self, found: VictimSet) -> float:
         """How far an outcome is from the recorded one: other pods weigh most, then order."""
         pods, violations = found
         other = len(self._listed.keys() ^ set(pods))

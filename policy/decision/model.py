@@ -415,6 +415,7 @@ class ObstacleKind(StrEnum):
     SAME_PRIORITY = "same-priority"  # pods stay: no rule allows pods of the preemptor's priority
     HIGHER_PRIORITY = "higher-priority"  # pods stay: no rule allows pods of a higher one
     NOT_ALLOWED = "not-allowed"  # pods stay: no rule allows them, whatever their priority
+    POD_GROUP = "pod-group"  # pods stay: their group leaves as a whole or not at all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -510,7 +511,7 @@ class TraceFields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace(TraceFields):
+class DecisionTrace(TraceFields):
     """How the decision came about."""
 
     filter_statuses: NodeStatuses
@@ -566,7 +567,7 @@ class Decision(DecisionFields):
     """The result of `decide`: a pure function of snapshot, rule set, preemptor and seed."""
 
     candidates: Candidates
-    trace: Trace
+    trace: DecisionTrace
 
     @cached_property
     def canonical(self) -> bytes:

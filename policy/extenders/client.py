@@ -21,7 +21,7 @@ from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeo
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
 
-from policy.extenders.protocol import Answer, BadAnswer, Kind, content_of, url_of, verb_of
+from policy.extenders.protocol import Answer, BadAnswer, ExtenderVerb, content_of, url_of, verb_of
 from policy.rules.ruleset import Extender
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -52,7 +52,7 @@ class HttpExtenders:
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str], HTTPConnectionPool] = {}
 
-    def ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:
+    def ask(self, kind: ExtenderVerb, extender: Extender, request: bytes) -> Answer:
         url = url_of(extender, kind)
         parts = urlsplit(url)
         try:

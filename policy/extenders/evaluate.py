@@ -20,7 +20,7 @@ from policy.decision.model import ExtenderCall
 from policy.extenders.protocol import (
     Answer,
     Extenders,
-    Kind,
+    ExtenderVerb,
     filter_answer,
     nodes_request,
     preempt_answer,
@@ -63,7 +63,7 @@ class Preferences:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class CandidateOffer:
     """A candidate: a node, and who would leave it."""
 
     node: int
@@ -108,11 +108,11 @@ class Consultation:
         """Every exchange so far, in order."""
         return tuple(self._calls)
 
-    def _asked(self, kind: Kind) -> Iterator[Extender]:
+    def _asked(self, kind: ExtenderVerb) -> Iterator[Extender]:
         """Extenders that take part in this step, in order."""
         return (e for e in self._extenders if verb_of(e, kind))
 
-    def _ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:
+    def _ask(self, kind: ExtenderVerb, extender: Extender, request: bytes) -> Answer:
         answer = self._answers.ask(kind, extender, request)
         self._calls.append(
             ExtenderCall(
@@ -142,10 +142,10 @@ class Consultation:
         failed: dict[int, str] = {}
         unresolvable: dict[int, str] = {}
         unmentioned: dict[int, UnmentionedNodes] = {}
-        for extender in self._asked(Kind.FILTER):
+        for extender in self._asked(ExtenderVerb.FILTER):
             if not nodes.size:
                 break
-            answer = self._ask(Kind.FILTER, extender, self._about(extender, nodes))
+            answer = self._ask(ExtenderVerb.FILTER, extender, self._about(extender, nodes))
             try:
                 said = filter_answer(_content(answer))
                 if said.error:
@@ -192,8 +192,8 @@ class Consultation:
         position = {i: at for at, i in enumerate(nodes.tolist())}
         added = np.zeros(nodes.size, dtype=np.int64)
         told: list[tuple[str, int, Ints]] = []
-        for extender in self._asked(Kind.PRIORITIZE):
-            answer = self._ask(Kind.PRIORITIZE, extender, self._about(extender, nodes))
+        for extender in self._asked(ExtenderVerb.PRIORITIZE):
+            answer = self._ask(ExtenderVerb.PRIORITIZE, extender, self._about(extender, nodes))
             if answer.error:
                 continue
             values = np.zeros(nodes.size, dtype=np.int64)
@@ -208,13 +208,13 @@ class Consultation:
 
     # --- preempt -------------------------------------------------------------------------------
 
-    def preempt(self, offers: Sequence[Offer]) -> list[Offer]:
+    def preempt(self, offers: Sequence[CandidateOffer]) -> list[CandidateOffer]:
         """What the extenders leave of the candidates, by node. Raises ExtenderFailed."""
         left = list(offers)
-        for extender in self._asked(Kind.PREEMPT):
+        for extender in self._asked(ExtenderVerb.PREEMPT):
             if not left:
                 break
-            answer = self._ask(Kind.PREEMPT, extender, self._offering(extender, left))
+            answer = self._ask(ExtenderVerb.PREEMPT, extender, self._offering(extender, left))
             try:
                 left = self._chosen(extender, answer)
             except ExtenderFailed:
@@ -222,7 +222,7 @@ class Consultation:
                     raise
         return sorted(left, key=lambda offer: offer.node)
 
-    def _offering(self, extender: Extender, offers: Sequence[Offer]) -> bytes:
+    def _offering(self, extender: Extender, offers: Sequence[CandidateOffer]) -> bytes:
         names, pods = self._snapshot.nodes.names, self._snapshot.pods
         told = {}
         for offer in offers:
@@ -230,7 +230,7 @@ class Consultation:
             told[names[offer.node]] = (victims, offer.pdb_violations)
         return victims_request(self._incoming.pod, told, names_only=extender.node_cache_capable)
 
-    def _chosen(self, extender: Extender, answer: Answer) -> list[Offer]:
+    def _chosen(self, extender: Extender, answer: Answer) -> list[CandidateOffer]:
         """The answer's candidates; their pods must be on their nodes, their use is not checked."""
         said = preempt_answer(_content(answer)).node_name_to_meta_victims
         snapshot = self._snapshot
@@ -252,7 +252,9 @@ class Consultation:
                     )
                 rows.append(by_uid[pod.uid])
             unique = tuple(dict.fromkeys(rows))
-            offers.append(Offer(node=node, victims=unique, pdb_violations=victims.pdb_violations))
+            offers.append(
+                CandidateOffer(node=node, victims=unique, pdb_violations=victims.pdb_violations)
+            )
         empty = [o for o in offers if not o.victims]
         if empty and not extender.ignorable:
             name = snapshot.nodes.names[empty[0].node]

@@ -25,7 +25,7 @@ from policy.cluster.whole import whole
 from policy.rules.ruleset import Extender
 
 
-class Kind(StrEnum):
+class ExtenderVerb(StrEnum):
     """What an extender is queried for. Values are stored and never renamed."""
 
     FILTER = "filter"
@@ -45,7 +45,7 @@ class Answer:
 class Extenders(Protocol):
     """Whoever answers for the extenders: the network, or a record of what it said."""
 
-    def ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:
+    def ask(self, kind: ExtenderVerb, extender: Extender, request: bytes) -> Answer:
         """The answer to a request (JSON); a failure is an answer, too."""
 
 
@@ -53,36 +53,36 @@ class BadAnswer(ValueError):  # told to people in the words of its message
     """The body is not what an extender may answer."""
 
 
-def url_of(extender: Extender, kind: Kind) -> str:
+def url_of(extender: Extender, kind: ExtenderVerb) -> str:
     """Where a question goes."""
     return f"{extender.url_prefix.rstrip('/')}/{verb_of(extender, kind)}"
 
 
-def verb_of(extender: Extender, kind: Kind) -> str:
+def verb_of(extender: Extender, kind: ExtenderVerb) -> str:
     """The path of a question; "" where the extender is not asked such questions."""
     return {
-        Kind.FILTER: extender.filter_verb,
-        Kind.PRIORITIZE: extender.prioritize_verb,
-        Kind.PREEMPT: extender.preempt_verb,
+        ExtenderVerb.FILTER: extender.filter_verb,
+        ExtenderVerb.PRIORITIZE: extender.prioritize_verb,
+        ExtenderVerb.PREEMPT: extender.preempt_verb,
     }[kind]
 
 
 # --- requests ------------------------------------------------------------------------------------
 
 
-Object: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 """A pod or node as the API has it, without kind and apiVersion."""
 
 
 class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str]
-    items: list[Object]
+    items: list[JsonObject]
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """Question of filter and prioritize: which of these nodes?"""
 
-    pod: Object
+    pod: JsonObject
     nodes: NodeList | None
     node_names: list[str] | None
 
@@ -92,7 +92,7 @@ class MetaPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
-    pods: list[Object] = msgspec.field(name="Pods")
+    pods: list[JsonObject] = msgspec.field(name="Pods")
     pdb_violations: int = msgspec.field(name="NumPDBViolations")
 
 
@@ -104,7 +104,7 @@ class MetaVictims(msgspec.Struct, frozen=True, kw_only=True):
 class ExtenderPreemptionArgs(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """Question of preempt: which of these nodes, and whose pods?"""
 
-    pod: Object
+    pod: JsonObject
     node_name_to_victims: dict[str, Victims] | None
     node_name_to_meta_victims: dict[str, MetaVictims] | None
 
@@ -178,18 +178,18 @@ class PreemptAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     node_name_to_meta_victims: dict[str, MetaVictims]
 
 
-def content_of(kind: Kind, body: bytes, *, names_only: bool) -> str:
+def content_of(kind: ExtenderVerb, body: bytes, *, names_only: bool) -> str:
     """What the engine reads of an answer's body, as JSON. Raises BadAnswer.
 
     names_only: the extender was asked for node names, so that `NodeNames` counts.
     """
     value = _first_value(body)
     match kind:
-        case Kind.FILTER:
+        case ExtenderVerb.FILTER:
             read: Any = _filter_answer(value, names_only=names_only)
-        case Kind.PRIORITIZE:
+        case ExtenderVerb.PRIORITIZE:
             read = [_host_priority(v) for v in _list(value, "HostPriorityList")]
-        case Kind.PREEMPT:
+        case ExtenderVerb.PREEMPT:
             read = _preempt_answer(value)
     return canonical.encode(read).decode()
 

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from policy.decision.model import ExtenderCall
-from policy.extenders.protocol import Answer, Kind, request_digest
+from policy.extenders.protocol import Answer, ExtenderVerb, request_digest
 from policy.rules.ruleset import Extender
 
 
@@ -24,7 +24,7 @@ class RecordedExtenders:
                 Answer(status=call.status, error=call.error, content=call.answer)
             )
 
-    def ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:
+    def ask(self, kind: ExtenderVerb, extender: Extender, request: bytes) -> Answer:
         digest = request_digest(request)
         found = self._answers.get((extender.url_prefix, kind.value, digest))
         if not found:

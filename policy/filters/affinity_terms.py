@@ -14,7 +14,7 @@ from policy.cluster.tables import LabelSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class AffinityTerm:
     """One affinity term, ready to be asked about pods."""
 
     topology_key: str
@@ -31,7 +31,7 @@ class Term:
         return self.selector.matches(pod.labels)
 
 
-def compile_term(term: PodAffinityTerm, *, namespace: str) -> Term:
+def compile_term(term: PodAffinityTerm, *, namespace: str) -> AffinityTerm:
     """namespace: of the pod that carries the term; it is meant where the term names none."""
     if term.namespaces:
         namespaces = frozenset(term.namespaces)
@@ -39,7 +39,7 @@ def compile_term(term: PodAffinityTerm, *, namespace: str) -> Term:
         namespaces = frozenset({namespace})
     else:
         namespaces = frozenset()
-    return Term(
+    return AffinityTerm(
         topology_key=term.topology_key,
         namespaces=namespaces,
         namespace_selector=compile_selector(term.namespace_selector),
@@ -47,7 +47,9 @@ def compile_term(term: PodAffinityTerm, *, namespace: str) -> Term:
     )
 
 
-def unrolled(term: Term, namespace_labels: Mapping[str, Labels], *, keep_selector: bool) -> Term:
+def unrolled(
+    term: AffinityTerm, namespace_labels: Mapping[str, Labels], *, keep_selector: bool
+) -> AffinityTerm:
     """The incoming pod's term with its namespace selector turned into names.
 
     A selector of everything stays. Other selectors are dropped after that (1.27, 1.28), or, by a
@@ -56,7 +58,7 @@ def unrolled(term: Term, namespace_labels: Mapping[str, Labels], *, keep_selecto
     if term.namespace_selector.empty:
         return term
     names = {n for n, labels in namespace_labels.items() if term.namespace_selector.matches(labels)}
-    return Term(
+    return AffinityTerm(
         topology_key=term.topology_key,
         namespaces=term.namespaces | names,
         namespace_selector=term.namespace_selector if keep_selector else compile_selector(None),

@@ -222,7 +222,7 @@ class LinearFilter:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Obstacle:
+class TopologyObstacle:
     """What in the topology of a node makes a filter fail it."""
 
     kind: Literal["affinity", "anti-affinity", "existing-anti-affinity", "spread"]
@@ -236,7 +236,7 @@ class TopologyFilter(LinearFilter, ABC):
     """A filter that can name the pods because of which it fails a node."""
 
     @abstractmethod
-    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+    def obstacles(self, node: int, staying: Bools) -> list[TopologyObstacle]:
         """Why the pod fails on the node with only the pods `staying` there; shape (pods,)."""
 
 

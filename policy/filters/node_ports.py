@@ -15,9 +15,9 @@ from policy.cluster.tables import (
     HOST_PORTS,
     NOWHERE,
     Bools,
-    Column,
     HostPort,
     Ints,
+    PodColumn,
     Pools,
     host_ports,
 )
@@ -48,7 +48,7 @@ def _app_ports_id(pod: Pod, pools: Pools) -> int:
     return pools.named("app host ports").intern(ports, ports) if ports else NOWHERE
 
 
-APP_PORTS: Final = Column("app_host_ports", np.int32, _app_ports_id)
+APP_PORTS: Final = PodColumn("app_host_ports", np.int32, _app_ports_id)
 """HOST_PORTS without those of restartable init containers."""
 
 
@@ -58,7 +58,7 @@ class NodePorts:
     def __init__(
         self,
         incoming: Incoming,
-        column: Column,
+        column: PodColumn,
         held: Sequence[tuple[HostPort, ...]],
         entries: tuple[HostPort, ...],
     ) -> None:

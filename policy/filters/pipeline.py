@@ -21,14 +21,14 @@ from policy.filters.base import (
     Incoming,
     Narrowing,
     Nodes,
-    Obstacle,
     Parameters,
     TopologyFilter,
+    TopologyObstacle,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class ConfiguredFilter:
     """A filter of the rule set with its parameters."""
 
     info: FilterInfo
@@ -53,7 +53,7 @@ _NONE = Judged(
 class Pipeline:
     """Filters built for one pod, their loads side by side in one matrix."""
 
-    def __init__(self, incoming: Incoming, uses: Sequence[Use]) -> None:
+    def __init__(self, incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> None:
         self.incoming = incoming
         self._filters: list[tuple[str, Filter, slice]] = []
         width = 0
@@ -225,7 +225,7 @@ class Pipeline:
             undecided &= ~failed
         return Judged(codes=codes, index=index, statuses=tuple(statuses))
 
-    def obstacles(self, name: str, node: int, staying: Bools) -> list[Obstacle]:
+    def obstacles(self, name: str, node: int, staying: Bools) -> list[TopologyObstacle]:
         """Why a filter fails a node on which only the pods `staying` are left; shape (pods,).
 
         Empty for a filter that does not look at other pods' topology.
@@ -238,7 +238,7 @@ class Pipeline:
         ]
 
 
-def narrowing(incoming: Incoming, uses: Sequence[Use]) -> Narrowing | None:
+def narrowing(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Narrowing | None:
     """What the filters say before nodes are looked at; the first that rejects or fails decides."""
     names: Narrowing | None = None
     for use in uses:

@@ -23,7 +23,7 @@ from policy.cluster.objects import PodAffinityTerm
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools, Ints, LabelSet, TermSet
 from policy.filters.affinity_terms import (
-    Term,
+    AffinityTerm,
     compile_term,
     invalid_selector,
     required_terms,
@@ -37,10 +37,10 @@ from policy.filters.base import (
     Incoming,
     Narrowing,
     Nodes,
-    Obstacle,
     Parameter,
     Parameters,
     TopologyFilter,
+    TopologyObstacle,
     Verdicts,
     label_matches,
     pods_matching,
@@ -92,8 +92,8 @@ class PodAffinityFilter(TopologyFilter):
         self,
         incoming: Incoming,
         *,
-        affinity: Sequence[Term],
-        anti: Sequence[Term],
+        affinity: Sequence[AffinityTerm],
+        anti: Sequence[AffinityTerm],
         existing: Ints,
         existing_terms: dict[str, Ints],
         reasons: dict[str, tuple[str, ...]],
@@ -207,7 +207,7 @@ class PodAffinityFilter(TopologyFilter):
             reasons[~satisfied] = len(texts) - 1
         return Verdicts(codes=codes, reasons=reasons, texts=tuple(texts))
 
-    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+    def obstacles(self, node: int, staying: Bools) -> list[TopologyObstacle]:
         here = staying & self._on_node
         found = []
         for topology in self._affinity:
@@ -216,7 +216,7 @@ class PodAffinityFilter(TopologyFilter):
             ):
                 nothing = np.zeros(0, dtype=np.int64)
                 key = ",".join(topology.keys)
-                found.append(Obstacle(kind="affinity", topology_key=key, pods=nothing))
+                found.append(TopologyObstacle(kind="affinity", topology_key=key, pods=nothing))
         own = zip(self._anti, self._matches_anti, strict=True)
         column = self._snapshot.column(ANTI_AFFINITY)
         others = (
@@ -226,39 +226,41 @@ class PodAffinityFilter(TopologyFilter):
         for topology, matches in own:
             rows = topology.among(matches & here, node)
             key = ",".join(topology.keys)
-            found.append(Obstacle(kind="anti-affinity", topology_key=key, pods=rows))
+            found.append(TopologyObstacle(kind="anti-affinity", topology_key=key, pods=rows))
         for topology, matches in others:
             rows = topology.among(matches & here, node)
             key = ",".join(topology.keys)
-            found.append(Obstacle(kind="existing-anti-affinity", topology_key=key, pods=rows))
+            found.append(
+                TopologyObstacle(kind="existing-anti-affinity", topology_key=key, pods=rows)
+            )
         return [one for one in found if one.kind == "affinity" or one.pods.size]
 
 
-def _grouped(terms: Sequence[Term], *, together: bool) -> list[tuple[Term, ...]]:
+def _grouped(terms: Sequence[AffinityTerm], *, together: bool) -> list[tuple[AffinityTerm, ...]]:
     """The terms that are judged as one."""
     if together:
         return [tuple(terms)] if terms else []
     return [(term,) for term in terms]
 
 
-def _keys(terms: Sequence[Term]) -> tuple[str, ...]:
+def _keys(terms: Sequence[AffinityTerm]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t.topology_key for t in terms))
 
 
-def _all_select(terms: Sequence[Term], pod: LabelSet) -> bool:
+def _all_select(terms: Sequence[AffinityTerm], pod: LabelSet) -> bool:
     return all(t.selects(pod, {}) for t in terms)
 
 
-def _selected(incoming: Incoming, terms: Sequence[Term], *, together: bool) -> Bools:
+def _selected(incoming: Incoming, terms: Sequence[AffinityTerm], *, together: bool) -> Bools:
     """Label sets that the incoming pod's terms select (they were unrolled: no namespace labels)."""
     key = ("affinity", together, tuple(terms))
     match: Callable[[LabelSet], bool] = lambda s: _all_select(terms, s)  # noqa: E731  # a closure
     return label_matches(incoming.snapshot, key, match, within=terms[0].selector)
 
 
-def _compiled(snapshot: Snapshot, *, namespace_selectors: bool) -> list[tuple[Term, ...]]:
+def _compiled(snapshot: Snapshot, *, namespace_selectors: bool) -> list[tuple[AffinityTerm, ...]]:
     """Every set of anti-affinity terms of the pool, compiled once."""
-    known: dict[bool, list[tuple[Term, ...]]]
+    known: dict[bool, list[tuple[AffinityTerm, ...]]]
     known = snapshot.pools.tables.setdefault(ANTI_AFFINITY, {})
     compiled = known.setdefault(namespace_selectors, [])
     sets: Sequence[TermSet] = snapshot.pools.terms.values

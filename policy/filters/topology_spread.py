@@ -32,10 +32,10 @@ from policy.filters.base import (
     FilterInfo,
     Incoming,
     Nodes,
-    Obstacle,
     Parameter,
     Parameters,
     TopologyFilter,
+    TopologyObstacle,
     Verdicts,
     label_matches,
     pods_matching,
@@ -243,7 +243,7 @@ class TopologySpread(TopologyFilter):
             codes[~labelled], reasons[~labelled] = UNRESOLVABLE, 2
         return Verdicts(codes=codes, reasons=reasons, texts=((), (SKEW,), (NO_LABEL,)))
 
-    def obstacles(self, node: int, staying: Bools) -> list[Obstacle]:
+    def obstacles(self, node: int, staying: Bools) -> list[TopologyObstacle]:
         snapshot = self._snapshot
         gone = np.flatnonzero((snapshot.node == node) & ~staying)
         demand = self.demand(gone, np.full(gone.size, node, dtype=np.int64)).sum(axis=0)
@@ -265,7 +265,7 @@ class TopologySpread(TopologyFilter):
             ]
             smallest = column.fixed_min
             found.append(
-                Obstacle(
+                TopologyObstacle(
                     kind="spread",
                     topology_key=constraint.topology_key,
                     pods=counted,

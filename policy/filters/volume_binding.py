@@ -36,7 +36,7 @@ from policy.filters.volume_claims import (
     IGNORED,
     MISSING_CLAIMS,
     VOLUME,
-    ClaimReference,
+    PodClaimVolume,
     claim_not_found,
     claim_of,
     claim_references,
@@ -145,7 +145,7 @@ def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
 
 
 def _about_claim(
-    incoming: Incoming, reference: ClaimReference, parameters: Parameters
+    incoming: Incoming, reference: PodClaimVolume, parameters: Parameters
 ) -> Narrowing | None:
     snapshot, pod, name = incoming.snapshot, incoming.pod, reference.name
     claim = claim_of(snapshot, reference)

@@ -20,7 +20,7 @@ from policy.cluster.objects import (
     Volume,
 )
 from policy.cluster.snapshot import Delta, Snapshot
-from policy.cluster.tables import NOWHERE, Bools, Column, Ints, Pools
+from policy.cluster.tables import NOWHERE, Bools, Ints, PodColumn, Pools
 from policy.filters.base import Incoming, Parameter, Parameters
 
 CLAIM: Final = "PersistentVolumeClaim"
@@ -42,7 +42,7 @@ MISSING_CLAIMS: Final = Parameter(
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimReference:
+class PodClaimVolume:
     """A volume of a pod that stands for a claim."""
 
     namespace: str
@@ -54,14 +54,14 @@ class ClaimReference:
         return f"{self.namespace}/{self.name}"
 
 
-def claim_references(pod: Pod) -> Iterator[ClaimReference]:
+def claim_references(pod: Pod) -> Iterator[PodClaimVolume]:
     """Claims behind the pod's volumes, in their order."""
     namespace = pod.metadata.namespace or "default"
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
-            yield ClaimReference(namespace, volume.persistent_volume_claim.claim_name, False)
+            yield PodClaimVolume(namespace, volume.persistent_volume_claim.claim_name, False)
         elif volume.ephemeral is not None:
-            yield ClaimReference(namespace, _ephemeral_claim(pod, volume), True)
+            yield PodClaimVolume(namespace, _ephemeral_claim(pod, volume), True)
 
 
 def _ephemeral_claim(pod: Pod, volume: Volume) -> str:
@@ -75,11 +75,11 @@ def _claims_id(pod: Pod, pools: Pools) -> int:
     return pools.named("claims").intern(claims, claims) if claims else NOWHERE
 
 
-CLAIMS: Final = Column("claims", np.int32, _claims_id)
+CLAIMS: Final = PodColumn("claims", np.int32, _claims_id)
 """Which set of claims a pod names: index into the pool `claims` of tuples of references."""
 
 
-def claim_of(snapshot: Snapshot, reference: ClaimReference) -> PersistentVolumeClaim | None:
+def claim_of(snapshot: Snapshot, reference: PodClaimVolume) -> PersistentVolumeClaim | None:
     found = snapshot.of_kind(CLAIM).get(reference.key)
     return found if isinstance(found, PersistentVolumeClaim) else None
 
@@ -98,7 +98,7 @@ def missing_claim(incoming: Incoming, parameters: Parameters) -> str | None:
     return None
 
 
-def is_missing(snapshot: Snapshot, reference: ClaimReference, parameters: Parameters) -> bool:
+def is_missing(snapshot: Snapshot, reference: PodClaimVolume, parameters: Parameters) -> bool:
     """Is it known that the claim does not exist?"""
     how = parameters["missingClaims"]
     if how == IGNORED or claim_of(snapshot, reference) is not None:
@@ -225,7 +225,7 @@ class VolumeTable:
         return self._references
 
 
-def csi_volume(snapshot: Snapshot, reference: ClaimReference) -> tuple[str, str] | None:
+def csi_volume(snapshot: Snapshot, reference: PodClaimVolume) -> tuple[str, str] | None:
     """Driver and handle of the CSI volume behind a claim; None where nothing is attached.
 
     A claim that has no volume yet counts as one of its class's provisioner.

@@ -33,7 +33,7 @@ _STORAGE: Final = "storage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ProvisionableNodes:
     """Nodes on which every claim gets a volume; shape (nodes,) each."""
 
     satisfied: Bools  #: a volume that exists, or a provisioner that may make one there
@@ -49,7 +49,7 @@ def usable_nodes(nodes: NodeTable, volume: PersistentVolume) -> Bools | None:
     return matching_nodes(nodes, RequiredNodes(selector=(), terms=terms))
 
 
-def find(snapshot: Snapshot, claims: Sequence[PersistentVolumeClaim]) -> Found:
+def find(snapshot: Snapshot, claims: Sequence[PersistentVolumeClaim]) -> ProvisionableNodes:
     """What becomes of the unbound claims of one pod on each node."""
     size = len(snapshot.nodes)
     satisfied, sufficient = np.ones(size, np.bool_), np.ones(size, np.bool_)
@@ -71,7 +71,7 @@ def find(snapshot: Snapshot, claims: Sequence[PersistentVolumeClaim]) -> Found:
         full = made & ~impossible & ~_has_room(snapshot, claim)
         sufficient &= ~full
         undecided &= ~(impossible | full)
-    return Found(satisfied=satisfied, sufficient=sufficient)
+    return ProvisionableNodes(satisfied=satisfied, sufficient=sufficient)
 
 
 # --- volumes that exist --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from policy.cluster.objects import Pod
-from policy.cluster.tables import NOWHERE, Bools, Column, Ints, Pools
+from policy.cluster.tables import NOWHERE, Bools, Ints, PodColumn, Pools
 from policy.filters.base import (
     UNSCHEDULABLE,
     Filter,
@@ -100,7 +100,7 @@ def _disks_id(pod: Pod, pools: Pools) -> int:
     return pools.named("disks").intern(held, held) if held else NOWHERE
 
 
-DISKS: Final = Column("disks", np.int32, _disks_id)
+DISKS: Final = PodColumn("disks", np.int32, _disks_id)
 
 
 class VolumeRestrictions(LinearFilter):

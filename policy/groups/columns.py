@@ -29,9 +29,9 @@ from policy.cluster.tables import NOWHERE, Ints
 from policy.filters.base import Incoming, LinearFilter, Nodes, NodeUse
 from policy.filters.pipeline import narrowing
 from policy.groups.members import Member
-from policy.groups.passes import Misfit, Passes, PassResult, PlainPasses, Task
+from policy.groups.passes import CycleInputs, Misfit, Passes, PassResult, PlainPasses
 from policy.preemption import placing
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.rules.ruleset import ScorerUse
 from policy.scoring.base import Scope
@@ -43,12 +43,12 @@ _NONE: Final = -1
 """Instead of a score: the node does not take the pod."""
 
 
-def fast_passes(task: Task) -> Passes:
+def fast_passes(task: CycleInputs) -> Passes:
     """The fastest passes that give the same results as the plain ones."""
     return column_passes(task) or PlainPasses(task)
 
 
-def column_passes(task: Task) -> ColumnPasses | None:
+def column_passes(task: CycleInputs) -> ColumnPasses | None:
     """None where something but a node's own pods may matter to a member."""
     members, snapshot = task.muster.members, task.snapshot
     if any(_looks_around(member) for member in members):
@@ -95,7 +95,7 @@ def _label_key(member: Member) -> bytes:
 class _Used:
     """What the pods of each node use: one row per node, two columns for each of cpu and memory."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: CycleInputs) -> None:
         snapshot = self._snapshot = task.snapshot
         found = [node_use(snapshot, name) for name in _RESOURCES]
         columns = [part for use in found for part in (use.requested, use.assumed)]
@@ -119,7 +119,7 @@ class _Kind:
 
     def __init__(
         self,
-        context: Context,
+        context: DecisionContext,
         used: _Used,
         scorers: Sequence[ScorerUse],
         fitting: Sequence[ScorerUse],
@@ -136,7 +136,7 @@ class _Kind:
         self.value = self._evaluated(self._every)  #: (nodes,) score, or _NONE
 
     @staticmethod
-    def of(task: Task, member: Member, used: _Used) -> _Kind | None:
+    def of(task: CycleInputs, member: Member, used: _Used) -> _Kind | None:
         """None where something but a node's own pods may matter."""
         incoming = Incoming(
             snapshot=task.snapshot,
@@ -147,7 +147,7 @@ class _Kind:
             in_flight=task.in_flight,
             node_use=used.by_name(),
         )
-        context = Context(
+        context = DecisionContext(
             incoming=incoming, rules=task.rules, seed=task.seed, importance=Importance
         )
         if narrowing(incoming, context.uses) is not None or not context.pipeline.local:
@@ -243,7 +243,7 @@ class ColumnPasses:
     """Passes over arrays; see the module."""
 
     def __init__(
-        self, task: Task, kinds: tuple[_Kind, ...], of_member: Sequence[_Kind], used: _Used
+        self, task: CycleInputs, kinds: tuple[_Kind, ...], of_member: Sequence[_Kind], used: _Used
     ) -> None:
         self._task = task
         self._kinds = kinds

@@ -21,7 +21,7 @@ from policy.decision.groups import (
     MemberPreemption,
 )
 from policy.decision.model import Decision, NominationChange, Outcome, Victim
-from policy.groups.passes import Misfit, PassResult, Task
+from policy.groups.passes import CycleInputs, Misfit, PassResult
 from policy.groups.preemption import GROUP_UNSCHEDULABLE, Preempted
 from policy.preemption import messages
 from policy.preemption.candidates import listed_victims
@@ -53,7 +53,7 @@ def not_tried() -> Conclusion:
     return Conclusion(outcome=GroupOutcome.NOT_TRIED, code="", message="")
 
 
-def error(task: Task, text: str) -> Conclusion:
+def error(task: CycleInputs, text: str) -> Conclusion:
     """The cycle failed: every member says so and loses its nomination."""
     members = tuple(
         _member(
@@ -71,7 +71,7 @@ def error(task: Task, text: str) -> Conclusion:
     )
 
 
-def conclude(task: Task, first: PassResult, preempted: Preempted | None) -> Conclusion:
+def conclude(task: CycleInputs, first: PassResult, preempted: Preempted | None) -> Conclusion:
     """What follows from the first pass, and from the preemption where there was one."""
     if preempted is None and first.success and not first.decisions_preempt:
         return _scheduled(task, first)
@@ -115,7 +115,7 @@ def conclude(task: Task, first: PassResult, preempted: Preempted | None) -> Conc
     )
 
 
-def _scheduled(task: Task, first: PassResult) -> Conclusion:
+def _scheduled(task: CycleInputs, first: PassResult) -> Conclusion:
     members = []
     for position, node in enumerate(first.nodes):
         if node != NOWHERE:
@@ -134,7 +134,7 @@ def _scheduled(task: Task, first: PassResult) -> Conclusion:
 
 
 def _pending(
-    task: Task,
+    task: CycleInputs,
     first: PassResult,
     position: int,
     preempted: Preempted | None,
@@ -167,7 +167,7 @@ def _pending(
     return _member(task, position, first=first, message=text, nomination=nomination)
 
 
-def _fit_error(task: Task, first: PassResult, position: int) -> str:
+def _fit_error(task: CycleInputs, first: PassResult, position: int) -> str:
     misfit = first.misfits[position]
     nodes = len(task.snapshot.nodes)
     claims = task.rules.effects.claims_message
@@ -180,7 +180,7 @@ def _fit_error(task: Task, first: PassResult, position: int) -> str:
 
 
 def _member(
-    task: Task,
+    task: CycleInputs,
     position: int,
     *,
     first: PassResult | None = None,
@@ -222,7 +222,7 @@ def _member(
 
 
 def _leaving(
-    task: Task, preempted: Preempted | None, own: Mapping[int, Decision]
+    task: CycleInputs, preempted: Preempted | None, own: Mapping[int, Decision]
 ) -> tuple[tuple[Victim, ...], tuple[str, ...], tuple[str, ...]]:
     """Victims, pods to delete (each once), and nominations of others that are cleared."""
     snapshot = task.snapshot
@@ -253,6 +253,7 @@ def _attempt(row: int, preempted: Preempted, position: int) -> Attempt:
     reason = (unit.blocked_message,) if unit.blocked_message else ()
     return Attempt(
         row=row,
+        lead=row,
         violating=unit.violating,
         reprieved=False,
         ahead_of=NOWHERE,
@@ -263,7 +264,7 @@ def _attempt(row: int, preempted: Preempted, position: int) -> Attempt:
 
 def _effects(
     members: Sequence[GroupMember],
-    task: Task,
+    task: CycleInputs,
     *,
     condition: GroupConditionChange | None,
     deleted: tuple[str, ...] = (),
@@ -283,7 +284,9 @@ def _effects(
     )
 
 
-def _change(task: Task, status: str, reason: str, message: str) -> GroupConditionChange | None:
+def _change(
+    task: CycleInputs, status: str, reason: str, message: str
+) -> GroupConditionChange | None:
     """The condition as it is written; None where it says the same, or is True already."""
     group = task.muster.group
     if group is None:

@@ -16,12 +16,12 @@ from policy.decision.model import RuleFired
 from policy.groups.columns import fast_passes
 from policy.groups.conclude import Conclusion, conclude, error, not_tried
 from policy.groups.members import mixed_schedulers, muster
-from policy.groups.passes import Passes, PlainPasses, Task
+from policy.groups.passes import CycleInputs, Passes, PlainPasses
 from policy.groups.preemption import Preempted, preempt
 from policy.preemption.decide import DecisionError, cause_of
 from policy.rules.ruleset import RuleSet
 
-MakePasses = Callable[[Task], Passes]
+MakePasses = Callable[[CycleInputs], Passes]
 
 
 def decide_group(snapshot: Snapshot, rules: RuleSet, group: str, *, seed: int = 0) -> GroupDecision:
@@ -44,7 +44,7 @@ def decide_group_by(
     found = muster(snapshot, group, rules.groups)
     if not (found.members or found.gated or found.assigned or found.group):
         raise DecisionError(f"no pod group `{group}` in the cluster")
-    task = Task.of(snapshot, rules, rules.groups, found, seed=seed)
+    task = CycleInputs.of(snapshot, rules, rules.groups, found, seed=seed)
     try:
         return _run(task, passes)
     except (AssertionError, MemoryError):
@@ -54,7 +54,7 @@ def decide_group_by(
         return _decision(task, error(task, f"cannot be decided: {cause_of(exc)}"))
 
 
-def _run(task: Task, make: MakePasses) -> GroupDecision:
+def _run(task: CycleInputs, make: MakePasses) -> GroupDecision:
     found, groups = task.muster, task.groups
     if not found.members:
         return _decision(task, not_tried())
@@ -91,7 +91,7 @@ def _require_writable(snapshot: Snapshot, effects: GroupEffects) -> None:
 
 
 def _decision(
-    task: Task, conclusion: Conclusion, preempted: Preempted | None = None
+    task: CycleInputs, conclusion: Conclusion, preempted: Preempted | None = None
 ) -> GroupDecision:
     found, snapshot = task.muster, task.snapshot
     fired: tuple[RuleFired, ...] = () if preempted is None else preempted.fired

@@ -32,14 +32,14 @@ def eligibility(snapshot: Snapshot, found: Muster, rules: GroupRules) -> FirstRu
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Potential:
+class PotentialUnits:
     """The units that the rules allow, and why not the others."""
 
     units: Rows  #: the most important first
     fired: tuple[RuleFired, ...]
 
 
-def potential_units(units: Units, found: Muster, rules: GroupRules) -> Potential:
+def potential_units(units: Units, found: Muster, rules: GroupRules) -> PotentialUnits:
     """The units that may be preempted, in order of importance; equals in the order found."""
     snapshot = units.snapshot
     variables = UnitVariables(units, found).beside(group_variables(snapshot, found))
@@ -52,7 +52,7 @@ def potential_units(units: Units, found: Muster, rules: GroupRules) -> Potential
         if errors.any():
             fired.append(_unknown(units, key.expression, columns, allowed[errors], key.id))
     order = np.lexsort((np.arange(allowed.size), *reversed(keys)))
-    return Potential(units=allowed[order], fired=tuple(fired))
+    return PotentialUnits(units=allowed[order], fired=tuple(fired))
 
 
 def _allowed(units: Units, rules: GroupRules, columns: Columns) -> tuple[Rows, list[RuleFired]]:

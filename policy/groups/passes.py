@@ -25,7 +25,7 @@ from policy.filters.base import Incoming, InFlight
 from policy.filters.pipeline import narrowing
 from policy.groups.members import Muster
 from policy.preemption import messages
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.decide import decide_by
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
@@ -103,7 +103,7 @@ class Passes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class CycleInputs:
     """What all passes of a cycle have in common."""
 
     snapshot: Snapshot
@@ -116,14 +116,14 @@ class Task:
     @staticmethod
     def of(
         snapshot: Snapshot, rules: RuleSet, groups: GroupRules, found: Muster, *, seed: int
-    ) -> Task:
+    ) -> CycleInputs:
         frozen = groups.assumed_terms is AssumedTerms.FROZEN
         flight = InFlight(
             pods=np.array(found.flying, dtype=np.int64),
             with_anti_affinity=_on(snapshot, with_anti_affinity(snapshot)) if frozen else None,
             with_affinity=_on(snapshot, _with_affinity(snapshot)) if frozen else None,
         )
-        return Task(
+        return CycleInputs(
             snapshot=snapshot,
             rules=rules,
             groups=groups,
@@ -174,7 +174,7 @@ def _with_affinity(snapshot: Snapshot) -> Rows:
 class PlainPasses:
     """Passes on snapshots: a new one for every member that is placed."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: CycleInputs) -> None:
         self._task = task
         self._snapshot = task.snapshot
 
@@ -262,7 +262,7 @@ class PlainPasses:
             return NOWHERE, Misfit.of(filtered.statuses, rejected=rejected)
         return place_pod(context, passing).node, None
 
-    def _context(self, snapshot: Snapshot, key: str) -> Context:
+    def _context(self, snapshot: Snapshot, key: str) -> DecisionContext:
         row, pod = snapshot.row(key), snapshot.pod(key)
         assert row is not None and pod is not None
         incoming = Incoming(
@@ -273,7 +273,7 @@ class PlainPasses:
             messages=self._task.rules.messages,
             in_flight=self._task.in_flight,
         )
-        return Context(
+        return DecisionContext(
             incoming=incoming,
             rules=self._task.rules,
             seed=self._task.seed,

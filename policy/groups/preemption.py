@@ -21,10 +21,10 @@ from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE
 from policy.decision.groups import GroupPass, GroupPreemption, PassKind, UnitTried
 from policy.decision.model import RuleFired
-from policy.groups.judging import Potential, eligibility, potential_units
-from policy.groups.passes import Passes, PassResult, Task
+from policy.groups.judging import PotentialUnits, eligibility, potential_units
+from policy.groups.passes import CycleInputs, Passes, PassResult
 from policy.groups.units import Units, find_units, violating
-from policy.rules.group_rules import Nominations, ReprieveTest, UnitVictimRules, VictimSearch
+from policy.rules.group_rules import Nominations, ReprieveTest, UnitSearch, UnitVictimRules
 from policy.rules.ruleset import ReprieveGroup
 
 SUCCESS: Final = "Success"
@@ -48,7 +48,7 @@ class Preempted:
         return self.result.code == SUCCESS
 
 
-def preempt(task: Task, passes: Callable[[], Passes]) -> Preempted:
+def preempt(task: CycleInputs, passes: Callable[[], Passes]) -> Preempted:
     """What the group preempts. `passes` makes those of the cycle, on the whole snapshot."""
     asked = eligibility(task.snapshot, task.muster, task.groups)
     fired = (asked.fired, *asked.without_value)
@@ -90,10 +90,10 @@ class _Try:
 
 @dataclass(slots=True)
 class _Search:
-    task: Task
+    task: CycleInputs
     passes: Passes
     units: Units
-    potential: Potential
+    potential: PotentialUnits
     passed: list[GroupPass] = field(default_factory=list)
 
     def run(self, fired: tuple[RuleFired, ...]) -> Preempted:
@@ -114,7 +114,7 @@ class _Search:
         given = emptied.nodes if fixed else None
         for position, one in enumerate(tries):
             self._put_back(position, one, given)
-        if rules.search is VictimSearch.FEWER:
+        if rules.search is UnitSearch.FEWER:
             self._exchange(tries, limit=rules.search_passes)
         return self._result(tries, given, fired)
 

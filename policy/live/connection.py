@@ -51,7 +51,7 @@ class NotServed(Exception):
     """The API server does not know the resource (404)."""
 
 
-class Refused(LiveError):
+class AccessRefused(LiveError):
     """The API server does not let this user do it (401, 403)."""
 
 
@@ -63,7 +63,7 @@ class _Status(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ClusterAddress:
     """Which cluster, and how it was named."""
 
     config: SingleConfig
@@ -73,7 +73,7 @@ class Place:
 
 def place(
     *, kubeconfig: str | None = None, context: str | None = None, in_cluster: bool = False
-) -> Place:
+) -> ClusterAddress:
     """The cluster that is meant: as kubectl finds it, or that of the pod it runs in.
 
     kubeconfig: a file; else `KUBECONFIG`, whose first file counts, else `~/.kube/config`.
@@ -97,7 +97,7 @@ def place(
         raise LiveError(str(exc), help=advice) from exc
     assert config is not None
     name = "in-cluster" if in_cluster else config.context_name
-    return Place(config=_with_exec_v1(config), name=name, server=config.cluster.server)
+    return ClusterAddress(config=_with_exec_v1(config), name=name, server=config.cluster.server)
 
 
 def _with_exec_v1(config: SingleConfig) -> SingleConfig:
@@ -115,7 +115,7 @@ def _with_exec_v1(config: SingleConfig) -> SingleConfig:
 class Connection:
     """One cluster's API server; safe to use from several threads."""
 
-    def __init__(self, at: Place) -> None:
+    def __init__(self, at: ClusterAddress) -> None:
         self.place = at
         self.source = at.server
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_LIST_SECONDS)
@@ -206,7 +206,7 @@ def refusal(path: str, code: int, body: bytes) -> Exception:
     if code == 401:
         return Interrupted(f"{path}: the credentials were refused (401): {said}")
     if code == 403:
-        return Refused(
+        return AccessRefused(
             f"{path}: {said}",
             help="apply deploy/rbac.yaml, or ask for the rights to list and watch it",
         )

@@ -25,7 +25,7 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Node, Pod, key_of, kind_of
 from policy.live.backoff import Backoff
 from policy.live.connection import Busy, Connection, Interrupted, LiveError, NotServed
-from policy.live.resources import EVENT, Resource, watched
+from policy.live.resources import EVENT, ApiResource, watched
 from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Trouble
 from policy.observing.cutting import SeenChange, in_server_order, segments
 from policy.observing.events import Claim
@@ -49,7 +49,7 @@ _IDLE_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
-class Figures:
+class FollowerFigures:
     """What a follower did so far, for its status."""
 
     started_ms: int = 0
@@ -89,14 +89,14 @@ class Follower:
         actor: str,
         clock: Callable[[], int],
         tell: Callable[[Occasion], None] = lambda _: None,
-        resources: Iterable[Resource] | None = None,
+        resources: Iterable[ApiResource] | None = None,
         window_ms: int = WINDOW_MS,
         settle_ms: int = SETTLE_MS,
         patience_ms: int = PATIENCE_MS,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         """clock: milliseconds since 1970 UTC. tell: called with what happens, in this thread."""
-        self.figures = Figures()
+        self.figures = FollowerFigures()
         self._store = store
         self._cluster = cluster
         self._connection = connection

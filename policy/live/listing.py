@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from policy.live.connection import Connection, Expired, Interrupted, LiveError, NotServed
-from policy.live.resources import Resource, watched
+from policy.live.resources import ApiResource, watched
 from policy.live.watching import PAGE
 from policy.manifests import Limits, ManifestSet, read_dicts
 
@@ -47,7 +47,7 @@ def listed(
     return replace(read, sources=(connection.source,)), frozenset(served)
 
 
-def _items(connection: Connection, resource: Resource) -> Iterator[dict[str, Any]]:
+def _items(connection: Connection, resource: ApiResource) -> Iterator[dict[str, Any]]:
     token = ""
     while True:
         params = {"limit": str(PAGE)}

@@ -11,7 +11,7 @@ EVENT: Final = "Event"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ApiResource:
     """A kind of objects of an API server."""
 
     kind: str  #: as the engine keeps it
@@ -24,36 +24,36 @@ class Resource:
 
 
 _ALL: Final = (
-    Resource(kind="Pod", path="/api/v1/pods"),
-    Resource(kind="Node", path="/api/v1/nodes"),
-    Resource(kind="Namespace", path="/api/v1/namespaces"),
-    Resource(
+    ApiResource(kind="Pod", path="/api/v1/pods"),
+    ApiResource(kind="Node", path="/api/v1/nodes"),
+    ApiResource(kind="Namespace", path="/api/v1/namespaces"),
+    ApiResource(
         kind="PodDisruptionBudget",
         path="/apis/policy/v1/poddisruptionbudgets",
         older="/apis/policy/v1beta1/poddisruptionbudgets",
     ),
-    Resource(kind="PriorityClass", path="/apis/scheduling.k8s.io/v1/priorityclasses"),
-    Resource(kind="PersistentVolume", path="/api/v1/persistentvolumes"),
-    Resource(kind="PersistentVolumeClaim", path="/api/v1/persistentvolumeclaims"),
-    Resource(kind="StorageClass", path="/apis/storage.k8s.io/v1/storageclasses"),
-    Resource(
+    ApiResource(kind="PriorityClass", path="/apis/scheduling.k8s.io/v1/priorityclasses"),
+    ApiResource(kind="PersistentVolume", path="/api/v1/persistentvolumes"),
+    ApiResource(kind="PersistentVolumeClaim", path="/api/v1/persistentvolumeclaims"),
+    ApiResource(kind="StorageClass", path="/apis/storage.k8s.io/v1/storageclasses"),
+    ApiResource(
         kind="CSINode",
         path="/apis/storage.k8s.io/v1/csinodes",
         older="/apis/storage.k8s.io/v1beta1/csinodes",
     ),
-    Resource(kind="Service", path="/api/v1/services"),
-    Resource(kind="ReplicaSet", path="/apis/apps/v1/replicasets"),
-    Resource(kind="StatefulSet", path="/apis/apps/v1/statefulsets"),
-    Resource(kind="ReplicationController", path="/api/v1/replicationcontrollers"),
-    Resource(
+    ApiResource(kind="Service", path="/api/v1/services"),
+    ApiResource(kind="ReplicaSet", path="/apis/apps/v1/replicasets"),
+    ApiResource(kind="StatefulSet", path="/apis/apps/v1/statefulsets"),
+    ApiResource(kind="ReplicationController", path="/api/v1/replicationcontrollers"),
+    ApiResource(
         kind="SchedulingPodGroup",
         path="/apis/scheduling.k8s.io/v1alpha2/podgroups",
         required=False,
     ),
-    Resource(kind="Workload", path="/apis/scheduling.k8s.io/v1alpha1/workloads", required=False),
+    ApiResource(kind="Workload", path="/apis/scheduling.k8s.io/v1alpha1/workloads", required=False),
 )
 
-EVENTS: Final = Resource(
+EVENTS: Final = ApiResource(
     kind=EVENT,
     path="/apis/events.k8s.io/v1/events",
     field_selector="reason=Preempted",
@@ -61,6 +61,6 @@ EVENTS: Final = Resource(
 )
 
 
-def watched() -> tuple[Resource, ...]:
+def watched() -> tuple[ApiResource, ...]:
     """The kinds that the engine keeps, and the events about preemptions."""
     return (*(one for one in _ALL if one.kind in KINDS), EVENTS)

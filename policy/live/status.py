@@ -13,13 +13,13 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Metri
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policy.live.following import Figures
+from policy.live.following import FollowerFigures
 
 _SILENT_MS: Final = 600_000
 """After so long without a word from the API server (bookmarks come every minute) it is unwell."""
 
 
-def age_seconds(figures: Figures, now_ms: int) -> float:
+def age_seconds(figures: FollowerFigures, now_ms: int) -> float:
     """Seconds since the API server was heard last; since the start, where it never was."""
     return max(0, now_ms - (figures.last_news_ms or figures.started_ms)) / 1000
 
@@ -43,7 +43,7 @@ _METRICS: Final = (
 )
 
 
-def unwell(figures: Figures, now_ms: int) -> str:
+def unwell(figures: FollowerFigures, now_ms: int) -> str:
     """Why the follower is not doing its work; "" where it is."""
     if not figures.synced:
         return "the first lists are not complete"
@@ -54,7 +54,7 @@ def unwell(figures: Figures, now_ms: int) -> str:
     return ""
 
 
-def status_line(figures: Figures, now_ms: int) -> str:
+def status_line(figures: FollowerFigures, now_ms: int) -> str:
     """One line for a terminal."""
     if not figures.synced:
         return "listing the cluster"
@@ -74,7 +74,7 @@ def status_line(figures: Figures, now_ms: int) -> str:
 class FollowerMetrics(Collector):
     """The figures for Prometheus; also in the registry of a service that runs beside it."""
 
-    def __init__(self, figures: Callable[[], Figures], clock: Callable[[], int]) -> None:
+    def __init__(self, figures: Callable[[], FollowerFigures], clock: Callable[[], int]) -> None:
         self._figures = figures
         self._clock = clock
 
@@ -85,7 +85,7 @@ class FollowerMetrics(Collector):
             yield family(name, about, value=float(value(figures, now_ms)))
 
 
-def health(figures: Figures, now_ms: int) -> tuple[int, bytes]:
+def health(figures: FollowerFigures, now_ms: int) -> tuple[int, bytes]:
     """Status and JSON of an answer that says how the follower is doing."""
     why = unwell(figures, now_ms)
     return 503 if why else 200, msgspec.json.encode({"ok": not why, "why": why, **asdict(figures)})
@@ -95,7 +95,7 @@ class StatusServer:
     """`/healthz` and `/metrics` over HTTP, in a thread of its own."""
 
     def __init__(
-        self, host: str, port: int, figures: Callable[[], Figures], clock: Callable[[], int]
+        self, host: str, port: int, figures: Callable[[], FollowerFigures], clock: Callable[[], int]
     ) -> None:
         """Raises OSError where the address cannot be used."""
         registry = CollectorRegistry()

@@ -17,14 +17,14 @@ import msgspec
 from policy.cluster.objects import KINDS, NAMESPACED, ClusterObject, key_of
 from policy.live.backoff import Backoff
 from policy.live.connection import (
+    AccessRefused,
     Connection,
     Expired,
     Interrupted,
     NotServed,
-    Refused,
     refusal,
 )
-from policy.live.resources import EVENT, Resource
+from policy.live.resources import EVENT, ApiResource
 from policy.observing.events import Claim, EventError, claim_of, version_of
 
 PAGE: Final = 500
@@ -107,7 +107,7 @@ class KindWatcher:
     def __init__(
         self,
         connection: Connection,
-        resource: Resource,
+        resource: ApiResource,
         tell: Callable[[News], None],
         *,
         stop: threading.Event,
@@ -150,7 +150,7 @@ class KindWatcher:
                     continue
                 self._tell(Trouble(kind=self._resource.kind, message=str(exc), not_served=True))
                 return
-            except Refused as exc:
+            except AccessRefused as exc:
                 self._tell(Trouble(kind=self._resource.kind, message=str(exc), fatal=exc))
                 return
 

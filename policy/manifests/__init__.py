@@ -5,7 +5,7 @@ what an API server would have added at admission; `from_dicts` does both for dec
 raise `ManifestError`, which names file, document, object and field of every problem.
 """
 
-from policy.manifests.collected import Place
+from policy.manifests.collected import ReadFrom
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError
 from policy.manifests.reader import ManifestSet, read, read_dicts
@@ -16,8 +16,8 @@ __all__ = [
     "Limits",
     "ManifestError",
     "ManifestSet",
-    "Place",
     "Problem",
+    "ReadFrom",
     "default_classes",
     "from_dicts",
     "read",

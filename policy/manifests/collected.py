@@ -29,7 +29,7 @@ class Stop(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadFrom:
     """Where an object was read."""
 
     source: str
@@ -45,7 +45,7 @@ class StreamEntry:
     obj: ClusterObject | None  #: None where it was deleted
     resource_version: int  #: 0 where the line does not say it
     received_ms: int | None  #: where the recorder of the watch noted it
-    place: Place
+    place: ReadFrom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Collected:
     """The objects and problems of all sources, in the order of reading."""
 
     def __init__(self, limits: Limits, *, admission: bool) -> None:
-        self.place = Place("", 0)
+        self.place = ReadFrom("", 0)
         self.problems: list[Problem] = []
         self.skipped: Counter[str] = Counter()
         self.repeated: Counter[str] = Counter()
@@ -71,9 +71,9 @@ class Collected:
         self.claims: list[SeenClaim] = []
         self.received_ms: int | None = None  #: of the line of a watch at hand
         # with the resourceVersion, 0 where there is none
-        self._found: dict[tuple[str, str], tuple[ClusterObject, Place, int]] = {}
+        self._found: dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]] = {}
         # the objects of lists alone, once there is a watch that changes them
-        self._listed: dict[tuple[str, str], tuple[ClusterObject, Place, int]] | None = None
+        self._listed: dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]] | None = None
         self._uids: dict[str, tuple[str, str]] = {}
         self._alike = Alike()
         self._single: set[str] = set()  # sources of one document
@@ -89,7 +89,7 @@ class Collected:
         return [obj for obj, _, _ in self._lists.values()]
 
     @property
-    def _lists(self) -> dict[tuple[str, str], tuple[ClusterObject, Place, int]]:
+    def _lists(self) -> dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]]:
         return self._found if self._listed is None else self._listed
 
     @property
@@ -104,18 +104,18 @@ class Collected:
         return newer
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ReadFrom]:
         """Parallel to `objects`."""
-        places: list[Place] = []
-        given = shown = Place("", 0)
+        places: list[ReadFrom] = []
+        given = shown = ReadFrom("", 0)
         for _, place, _ in self._found.values():
             if place is not given:
                 given = place
-                shown = Place(place.source, 0) if place.source in self._single else place
+                shown = ReadFrom(place.source, 0) if place.source in self._single else place
             places.append(shown)
         return places
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: ReadFrom) -> None:
         """The objects that follow stand here."""
         if place.source != self.place.source:
             self._first_problem = len(self.problems)

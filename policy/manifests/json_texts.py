@@ -48,7 +48,7 @@ class TooLarge(Exception):
         self.text = text
 
 
-class Part(NamedTuple):
+class JsonPart(NamedTuple):
     """One value of a text."""
 
     document: int  #: from 1
@@ -88,13 +88,13 @@ class Parts:
         self.document = 0
         self.item = 0
 
-    def __iter__(self) -> Iterator[Part | Items | EndOfList]:
+    def __iter__(self) -> Iterator[JsonPart | Items | EndOfList]:
         while start := self._peek():
             self.document += 1
             self.item = 0
             try:
                 text, value = self._value()
-                yield Part(self.document, 0, text, None, value)
+                yield JsonPart(self.document, 0, text, None, value)
             except TooLarge as whole:
                 if start == b"[":
                     yield from self._array(None)
@@ -200,7 +200,7 @@ class Parts:
 
     # --- lists that are larger than one object may be -----------------------------------------
 
-    def _array(self, kind: str | None) -> Iterator[Part | Items]:
+    def _array(self, kind: str | None) -> Iterator[JsonPart | Items]:
         self._expect(b"[")
         if self._peek() == b"]":
             self._at += 1
@@ -209,7 +209,7 @@ class Parts:
         while True:
             self.item += 1
             text, value = self._value()
-            yield Part(self.document, self.item, text, kind, value)
+            yield JsonPart(self.document, self.item, text, kind, value)
             if self._data is not tried:
                 tried = self._data
                 items = self._many(kind)
@@ -248,7 +248,7 @@ class Parts:
             return items
         return []
 
-    def _mapping(self, whole: TooLarge) -> Iterator[Part | Items | EndOfList]:
+    def _mapping(self, whole: TooLarge) -> Iterator[JsonPart | Items | EndOfList]:
         """The members of a list object; only its items may be large. Raises `whole` for another."""
         self._expect(b"{")
         seen: set[str] = set()

@@ -23,7 +23,7 @@ _LONGEST_NUMBER: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class NoValue:
+class Unreadable:
     """What stands in the place of something that cannot be read."""
 
     message: str
@@ -50,21 +50,21 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return Repeating(values, repeated)
 
 
-def _int(text: str) -> int | NoValue:
+def _int(text: str) -> int | Unreadable:
     if len(text) <= _LONGEST_NUMBER:
         return int(text)
-    return NoValue(f"a number of {len(text.lstrip('-'))} digits")
+    return Unreadable(f"a number of {len(text.lstrip('-'))} digits")
 
 
-def _float(text: str) -> float | NoValue:
+def _float(text: str) -> float | Unreadable:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        return NoValue(f"`{shown(text)}` is out of range")
+        return Unreadable(f"`{shown(text)}` is out of range")
     return value
 
 
-def _constant(text: str) -> NoValue:
-    return NoValue(f"`{text}` is not JSON")
+def _constant(text: str) -> Unreadable:
+    return Unreadable(f"`{text}` is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(
@@ -117,7 +117,7 @@ def problems(value: Any) -> Iterator[Mismatch]:
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         path, part = waiting.pop()
-        if isinstance(part, NoValue):
+        if isinstance(part, Unreadable):
             yield Mismatch(path, part.message)
         elif isinstance(part, str):
             flaw = _flaw(part)

@@ -17,8 +17,8 @@ from policy.cluster import collector, times
 from policy.cluster.objects import KINDS, ClusterObject, Node, Pod, key_of
 from policy.cluster.whole import rest_of
 from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
-from policy.manifests.collected import Collected, Place, SeenClaim, Stop, StreamEntry
-from policy.manifests.json_texts import EndOfList, Items, JsonError, Part, Parts, TooLarge
+from policy.manifests.collected import Collected, ReadFrom, SeenClaim, Stop, StreamEntry
+from policy.manifests.json_texts import EndOfList, Items, JsonError, JsonPart, Parts, TooLarge
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, shown
 from policy.observing.events import EventError, claim_of, version_of
@@ -41,7 +41,7 @@ class ManifestSet:
     """The objects of some manifests, each once, in the order of reading."""
 
     objects: list[ClusterObject]  #: as lists and watches leave them
-    places: list[Place]  #: parallel to `objects`
+    places: list[ReadFrom]  #: parallel to `objects`
     listed: list[ClusterObject]  #: as the lists alone have them, before any watch
     changes: list[StreamEntry]  #: what watches change of the lists, in the order of reading
     claims: list[SeenClaim]  #: what events say about preemptions
@@ -174,7 +174,7 @@ class _Reader:
 
     def _begin(self, document: int) -> None:
         self._item = 0
-        self._collected.begin(Place(self._source, document))
+        self._collected.begin(ReadFrom(self._source, document))
 
     def _problem(self, message: str, *, obj: str = "", field: str = "", help: str = "") -> None:
         place = self._collected.place
@@ -202,7 +202,7 @@ class _Reader:
 
     # --- texts -----------------------------------------------------------------------------
 
-    def _read_source(self, source: sources.Source, stdin: IO[bytes] | None) -> None:
+    def _read_source(self, source: sources.ManifestSource, stdin: IO[bytes] | None) -> None:
         self._source = source.name
         self._from_folder = source.from_folder
         try:
@@ -218,11 +218,11 @@ class _Reader:
             self._collected.problem(exc.problem)
 
     def _opened(
-        self, source: sources.Source, stdin: IO[bytes] | None
+        self, source: sources.ManifestSource, stdin: IO[bytes] | None
     ) -> AbstractContextManager[sources.Text]:
         return sources.opened(source, stdin, limits=self._limits, read_before=self._text_bytes)
 
-    def _is_json(self, source: sources.Source) -> bool:
+    def _is_json(self, source: sources.ManifestSource) -> bool:
         with self._opened(source, None) as text:
             if text.beginning.lstrip()[:1] not in (b"{", b"["):
                 return False
@@ -251,7 +251,7 @@ class _Reader:
 
     def _read_json(self, text: sources.Text) -> int:
         parts = Parts(text, most=self._limits.object_bytes)
-        waiting: list[Part] = []  # items of a list whose kind comes after them
+        waiting: list[JsonPart] = []  # items of a list whose kind comes after them
         number = 0
         try:
             for part in parts:
@@ -281,7 +281,7 @@ class _Reader:
             self._too_large(self._label_of(exc.text))
         return parts.document
 
-    def _end_of_list(self, end: EndOfList, waiting: Sequence[Part]) -> None:
+    def _end_of_list(self, end: EndOfList, waiting: Sequence[JsonPart]) -> None:
         for key in end.repeated:
             self._problem(odd.TWICE, obj=shown(end.kind or "object"), field=shown(key))
         for part in waiting:
@@ -299,7 +299,7 @@ class _Reader:
             return self._nameless("object")
         return self._label(kind, value.get("metadata"))
 
-    def _json_part(self, part: Part, of: str | None) -> None:
+    def _json_part(self, part: JsonPart, of: str | None) -> None:
         value, self._odd, self._decoded_here = part.value, True, True
         if part.text:
             try:
@@ -387,7 +387,7 @@ class _Reader:
         elif not isinstance(kind, str | None):
             self._problem(
                 kind.message
-                if isinstance(kind, odd.NoValue)
+                if isinstance(kind, odd.Unreadable)
                 else f"expected a string, got {fields.described(kind)}",
                 obj=self._nameless("object"),
                 field="kind",
@@ -568,7 +568,7 @@ def _described(value: Any) -> str:
         return "nothing"
     if isinstance(value, str):
         return f"the text `{shown(value)}`"
-    if isinstance(value, odd.NoValue):
+    if isinstance(value, odd.Unreadable):
         return value.message
     return f"`{json.dumps(value, default=repr)[:60]}`"
 

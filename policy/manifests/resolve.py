@@ -29,7 +29,7 @@ from policy.cluster.objects import (
     key_of,
 )
 from policy.manifests.admission import SYSTEM_CLASSES
-from policy.manifests.collected import Place
+from policy.manifests.collected import ReadFrom
 from policy.manifests.problems import ManifestError
 from policy.manifests.reader import read_dicts
 from policy.text.problems import Problem
@@ -42,7 +42,7 @@ def resolve(
     objects: Sequence[ClusterObject],
     *,
     known_classes: Iterable[PriorityClass] = (),
-    places: Sequence[Place] | None = None,
+    places: Sequence[ReadFrom] | None = None,
 ) -> list[ClusterObject]:
     """The objects as an API server would have stored them, in the same order.
 
@@ -59,13 +59,13 @@ def resolve(
                 try:
                     obj = _pod(obj, classes)
                 except _UnknownClassError as exc:
-                    place = places[i] if places else Place("", 0)
+                    place = places[i] if places else ReadFrom("", 0)
                     problems.append(exc.problem(f"Pod {key_of(obj)}", place))
             elif type(obj) is SchedulingPodGroup:
                 try:
                     obj = _pod_group(obj, classes)
                 except _UnknownClassError as exc:
-                    place = places[i] if places else Place("", 0)
+                    place = places[i] if places else ReadFrom("", 0)
                     problems.append(exc.problem(f"PodGroup {key_of(obj)}", place))
             elif type(obj).__name__ in NAMESPACED and not obj.metadata.namespace:
                 obj = replace(obj, metadata=_in_default(obj.metadata))
@@ -106,7 +106,7 @@ class _UnknownClassError(Exception):
         self.name = name
         self.known = sorted(known)
 
-    def problem(self, of: str, place: Place) -> Problem:
+    def problem(self, of: str, place: ReadFrom) -> Problem:
         close = difflib.get_close_matches(self.name, self.known, n=1)
         return Problem(
             source=place.source,

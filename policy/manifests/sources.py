@@ -32,7 +32,7 @@ _UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ManifestSource:
     """One file to read, or standard input (`path` is None)."""
 
     name: str
@@ -49,19 +49,19 @@ class Source:
 class FoundFiles:
     """The files behind what the user named."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ManifestSource, ...]
     other_files: int  #: files in folders that are no manifests by their name
     problems: tuple[Problem, ...]
 
 
 def find(paths: Sequence[str | Path]) -> FoundFiles:
     """Expand folders (recursively, in name order); report what does not exist."""
-    sources: list[Source] = []
+    sources: list[ManifestSource] = []
     problems: list[Problem] = []
     others = 0
     for given in paths:
         if str(given) == "-":
-            sources.append(Source(STDIN, None, 0))
+            sources.append(ManifestSource(STDIN, None, 0))
             continue
         path = Path(given)
         try:
@@ -70,7 +70,7 @@ def find(paths: Sequence[str | Path]) -> FoundFiles:
             problems.append(_refused(exc, str(given), like=path))
             continue
         if not stat.S_ISDIR(status.st_mode):
-            sources.append(Source(_name(given), path, status.st_size))
+            sources.append(ManifestSource(_name(given), path, status.st_size))
             continue
         for file in _files_under(path, problems):
             if not file.name.removesuffix(".gz").endswith(ENDINGS):
@@ -81,7 +81,7 @@ def find(paths: Sequence[str | Path]) -> FoundFiles:
             except OSError as exc:  # a link that leads nowhere, or to itself
                 problems.append(_refused(exc, str(file)))
             else:
-                sources.append(Source(_name(file), file, size, from_folder=True))
+                sources.append(ManifestSource(_name(file), file, size, from_folder=True))
     return FoundFiles(tuple(sources), others, tuple(problems))
 
 
@@ -131,7 +131,7 @@ class SourceError(Exception):
 
 @contextmanager
 def opened(
-    source: Source, stdin: IO[bytes] | None, *, limits: Limits, read_before: int = 0
+    source: ManifestSource, stdin: IO[bytes] | None, *, limits: Limits, read_before: int = 0
 ) -> Iterator[Text]:
     """The text of a source, to be read in pieces. Raises SourceError, here and while reading.
 

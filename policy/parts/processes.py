@@ -32,7 +32,7 @@ class _Worker:
         self.pipe.close()
 
 
-class Pool:
+class ProcessPool:
     """Processes that do parts; one that is ended from outside is replaced."""
 
     def __init__(self, work: Work[Any, Any], jobs: int) -> None:

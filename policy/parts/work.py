@@ -77,9 +77,9 @@ def map_parts(
 
         yield from results(work, parts, workers.dask)
     elif workers.jobs > 1:
-        from policy.parts.processes import Pool
+        from policy.parts.processes import ProcessPool
 
-        pool = Pool(work, workers.jobs)
+        pool = ProcessPool(work, workers.jobs)
         try:
             yield from pool.results(iter(parts))
         finally:

@@ -33,7 +33,7 @@ from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
 from policy.preemption import messages
 from policy.preemption.columns import owner_of, run_seconds
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
@@ -45,6 +45,7 @@ from policy.preemption.victims import (
     attempts,
     joined,
 )
+from policy.preemption.whole_groups import UNITS, kept_because
 from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
 
 
@@ -70,7 +71,7 @@ NOTHING_SOUGHT = SearchResult(potential=np.zeros(0, dtype=np.int64))
 """The result where no search was made."""
 
 
-def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResult:
+def search(context: DecisionContext, filtered: Filtered, *, consult: bool) -> SearchResult:
     """Dry-run the potential nodes, rank the candidates, and tell the best one in full.
 
     consult: the rule set's extenders are queried, too.
@@ -125,7 +126,7 @@ def search(context: Context, filtered: Filtered, *, consult: bool) -> SearchResu
 
 
 def best_of(
-    context: Context,
+    context: DecisionContext,
     filtered: Filtered,
     found: DryRun,
     *,
@@ -140,6 +141,7 @@ def best_of(
         victims=found.victims,
         offsets=found.offsets,
         pdb_violations=found.pdb_violations,
+        breaking=context.breaking,
     )
     ranked = rank(
         criteria=context.rules.ranking,
@@ -164,17 +166,17 @@ def best_of(
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
-        checks=_checks(context, told),
+        checks=_checks(context, node, told),
         victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
 
 
-def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
+def _checks(context: DecisionContext, node: int, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     snapshot, keys = context.snapshot, context.snapshot.keys
     violating = {a.row: a.violating for a in told}
     rows = np.array([a.row for a in told], dtype=np.int64)
-    used = context.budget_counts(rows)
+    used = context.budget_counts(node, rows)
     budgets: dict[int, list[BudgetCount]] = {}
     for row, count in used:
         budgets.setdefault(row, []).append(count)
@@ -182,12 +184,13 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     by_group = context.rules.victims.reprieve != (ReprieveGroup.ALL,)
     ahead_by = dict.fromkeys((a.row for a in told if a.ahead_of != NOWHERE), "victims.reprieve")
     pairs = [
-        (a.row, a.ahead_of)
+        (a.lead, a.ahead_of)
         for a in told
         if a.row in ahead_by and not (by_group and a.violating != violating[a.ahead_of])
     ]
     keys_of = context.importance.deciding_keys(pairs)
-    ahead_by |= {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
+    by_lead = {row: key for (row, _), key in zip(pairs, keys_of, strict=True)}
+    ahead_by |= {a.row: by_lead[a.lead] for a in told if a.lead in by_lead}
     return tuple(
         PodCheck(
             pod=keys[a.row],
@@ -210,7 +213,7 @@ def _checks(context: Context, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:
     )
 
 
-def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
+def _sample(context: DecisionContext, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     """Dry-run potential nodes, one by one in cyclic name order, until enough is found.
 
     Enough: the wanted number of candidates, at least one of them without PDB violation.
@@ -235,7 +238,7 @@ def _sample(context: Context, potential: Rows) -> tuple[DryRun, Rows, Sampling]:
     return found, examined, sampling
 
 
-def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]:
+def _walked(context: DecisionContext, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]:
     """What is found on the nodes of the walk up to the last one that is needed; these nodes."""
     size = walk.size
     parts: list[DryRun] = []
@@ -261,12 +264,14 @@ def _walked(context: Context, walk: Rows, *, wanted: int) -> tuple[DryRun, Rows]
     return joined(parts).only(looked_at), examined
 
 
-def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
+def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
     failed = context.pipeline.judge(found.failed_load, found.failed)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
     refused = [(found.without_victims, messages.NO_VICTIMS)]
+    if found.unfit.size:
+        refused.append((found.unfit, messages.UNFIT))
     for needed in sorted(set(found.needed.tolist())):
         text = messages.TOO_MANY_VICTIMS.format(
             needed=needed, limit=context.rules.victims.max_victims
@@ -292,7 +297,7 @@ def _dry_run_statuses(context: Context, found: DryRun) -> NodeStatuses:
     return context.statuses(nodes[by_name], judged, positions=np.arange(nodes.size))
 
 
-def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
+def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]:
     """How many pods on the examined nodes each victim rule allowed or denied."""
     rules = context.rules.victims.eligible
     counts = _decided(context, nodes)
@@ -317,10 +322,21 @@ def victim_rules(context: Context, nodes: Rows) -> tuple[RuleFired, ...]:
                 inputs={"pods": counts[0]},
             )
         )
+    kept = int(np.isin(context.snapshot.node[context.kept_together], nodes).sum())
+    if kept:
+        told.append(
+            RuleFired(
+                section=UNITS,
+                rule="",
+                verdict=Verdict.DENY.value,
+                reason=kept_because(context.rules),
+                inputs={"pods": kept},
+            )
+        )
     return tuple(told)
 
 
-def _decided(context: Context, nodes: Rows) -> list[int]:
+def _decided(context: DecisionContext, nodes: Rows) -> list[int]:
     """Pods on the nodes for which no victim rule decided, then those that each one decided."""
     if context.shared_victims is not None:
         return context.shared_victims.decided(nodes)
@@ -335,7 +351,7 @@ def _decided(context: Context, nodes: Rows) -> list[int]:
     return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
 
 
-def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, ...]:
+def forbidding_rules(context: DecisionContext, held: Sequence[int]) -> tuple[RuleFired, ...]:
     """How many potential victims each rule of `victims.forbid` held back."""
     return tuple(
         RuleFired(
@@ -350,7 +366,7 @@ def forbidding_rules(context: Context, held: Sequence[int]) -> tuple[RuleFired, 
     )
 
 
-def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
+def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Candidates:
     snapshot = context.snapshot
     behind = np.array(
         [*(criterion.id for criterion in context.rules.ranking), ""], dtype=np.object_
@@ -385,7 +401,9 @@ def _candidates(context: Context, found: DryRun, ranked: Ranked) -> Candidates:
     )
 
 
-def _violations(context: Context, found: DryRun, ranked: Ranked) -> tuple[BudgetViolation, ...]:
+def _violations(
+    context: DecisionContext, found: DryRun, ranked: Ranked
+) -> tuple[BudgetViolation, ...]:
     """The budgets that victims of candidates would break, by the order of the candidates."""
     if not found.violating.any():
         return ()
@@ -393,12 +411,22 @@ def _violations(context: Context, found: DryRun, ranked: Ranked) -> tuple[Budget
     rows = found.victims[flat]
     nodes = np.repeat(found.nodes[ranked.order], np.diff(offsets))
     broken = np.flatnonzero(found.violating[flat])
-    on = dict(zip(rows[broken].tolist(), nodes[broken].tolist(), strict=True))
+    rows, nodes = rows[broken], nodes[broken]
+    if context.whole_groups is None:
+        # A pod is on one node, so all of them are counted in one go.
+        on = dict(zip(rows.tolist(), nodes.tolist(), strict=True))
+        counted = [(on[row], row, count) for row, count in context.budget_counts(NOWHERE, rows)]
+    else:
+        counted = [
+            (node, row, count)
+            for node in dict.fromkeys(nodes.tolist())
+            for row, count in context.budget_counts(node, rows[nodes == node])
+        ]
     return tuple(
         BudgetViolation(
-            **values_of(count), node=context.names[on[row]], pod=context.snapshot.keys[row]
+            **values_of(count), node=context.names[node], pod=context.snapshot.keys[row]
         )
-        for row, count in context.budget_counts(rows[broken])
+        for node, row, count in counted
         if count.allowed_after < 0
     )
 
@@ -414,7 +442,13 @@ def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
 
 
 _UNTOLD = Attempt(
-    row=NOWHERE, violating=False, reprieved=False, ahead_of=NOWHERE, filter="", reasons=()
+    row=NOWHERE,
+    lead=NOWHERE,
+    violating=False,
+    reprieved=False,
+    ahead_of=NOWHERE,
+    filter="",
+    reasons=(),
 )
 
 

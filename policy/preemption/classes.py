@@ -12,7 +12,7 @@ and `--paranoid` never do. A pod goes the full path where findings would depend 
 node and the class (`_shared`, `_shared_victims`): a filter that looks beyond the node (topology
 spread, pod affinity, volumes), extenders, a nomination of the pod itself; and the dry run does
 where there are rules of `victims.forbid`, conditions or keys without a value, an order of
-importance that depends on the instant.
+importance that depends on the instant, groups that leave as one from several nodes.
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
@@ -38,7 +38,7 @@ from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import Bools, Ints, taken
 from policy.filters.pipeline import Judged, Pipeline
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.victims import Allowed, DryRun, dry_run
 
@@ -91,7 +91,7 @@ def _touched(before: Snapshot, after: Snapshot, delta: Delta) -> Rows:
     return np.array(sorted(node for node in nodes if node >= 0), dtype=np.int64)
 
 
-def class_of(context: Context) -> PodClass | None:
+def class_of(context: DecisionContext) -> PodClass | None:
     """The class of the pod, None where it takes the full path."""
     if not _shared(context):
         return None
@@ -106,7 +106,7 @@ def class_of(context: Context) -> PodClass | None:
     return found
 
 
-def _shared(context: Context) -> bool:
+def _shared(context: DecisionContext) -> bool:
     """Does what the filters find about a node depend on the node and the class alone?"""
     pod = context.incoming.pod
     return (
@@ -117,11 +117,12 @@ def _shared(context: Context) -> bool:
     )
 
 
-def _shared_victims(context: Context) -> bool:
+def _shared_victims(context: DecisionContext) -> bool:
     """And what the dry run finds?"""
     victims = context.rules.victims
     return (
         not victims.forbid
+        and context.whole_groups is None
         and all(key.expression.total for key in victims.importance)
         and type(context.importance) is Importance
         and context.importance.lasting
@@ -129,7 +130,7 @@ def _shared_victims(context: Context) -> bool:
     )
 
 
-def _key(context: Context) -> bytes:
+def _key(context: DecisionContext) -> bytes:
     """Everything of the pod and the rules that a finding is computed from."""
     incoming = context.incoming
     status = incoming.pod.status
@@ -191,7 +192,7 @@ class PodClass:
     _statuses: _Statuses
 
     @staticmethod
-    def empty(context: Context, *, deltas: int) -> PodClass:
+    def empty(context: DecisionContext, *, deltas: int) -> PodClass:
         nodes, width = len(context.names), context.pipeline.width
 
         def integers(*shape: int) -> Ints:
@@ -219,7 +220,7 @@ class PodClass:
             _statuses=_Statuses(),
         )
 
-    def serves(self, context: Context) -> bool:
+    def serves(self, context: DecisionContext) -> bool:
         """Are the filters those that the findings are of?"""
         pipeline = context.pipeline
         return self._filters == pipeline.names and self._findings.load.shape[1] == pipeline.width
@@ -239,18 +240,19 @@ class PodClass:
             _statuses=self._statuses,
         )
 
-    def with_victims(self, context: Context) -> PodClass | None:
+    def with_victims(self, context: DecisionContext) -> PodClass | None:
         """The class ready for dry runs; None where these take the full path."""
         if not _shared_victims(context):
             return None
         if self._made_from is not None:
             allowed, violating = self._made_from
             self._compare(context, allowed.rule, context.allowed.rule)
+            self._compare(context, allowed.pods, context.allowed.pods)
             self._compare(context, violating, context.violating)
         self._made_from = (context.allowed, context.violating)
         return self
 
-    def _compare(self, context: Context, before: NDArray[Any], now: NDArray[Any]) -> None:
+    def _compare(self, context: DecisionContext, before: NDArray[Any], now: NDArray[Any]) -> None:
         """Forget nodes of pods of which something else is true. Both: (pods,)."""
         if before is now:
             return
@@ -261,7 +263,7 @@ class PodClass:
 
     # --- the filters -----------------------------------------------------------------------------
 
-    def judge(self, context: Context) -> Judged:
+    def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
         found, pipeline = self._findings, context.pipeline
         unknown = np.flatnonzero(~found.judged)
@@ -274,7 +276,7 @@ class PodClass:
 
     # --- the dry run -----------------------------------------------------------------------------
 
-    def examined(self, context: Context, walk: Rows, *, wanted: int) -> Rows:
+    def examined(self, context: DecisionContext, walk: Rows, *, wanted: int) -> Rows:
         """The nodes that a walk looks at until it has the wanted candidates, in its order.
 
         At least one of the candidates violates no budget; all of the walk where there are too few.
@@ -294,7 +296,7 @@ class PodClass:
                 return walk
             size = min(walk.size, size + max(missing, size // 8, 1))
 
-    def _make_known(self, context: Context, nodes: Rows) -> None:
+    def _make_known(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
         if not found.ran[nodes].all():
             # What happened elsewhere is found anew in the same go: a dry run of ten nodes takes
@@ -303,7 +305,7 @@ class PodClass:
             wanted[nodes] = ~found.ran[nodes]
             self._run(context, np.flatnonzero(wanted))
 
-    def dry_run(self, context: Context, nodes: Rows) -> DryRun:
+    def dry_run(self, context: DecisionContext, nodes: Rows) -> DryRun:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
         found = self._findings
         self._make_known(context, nodes)
@@ -331,7 +333,7 @@ class PodClass:
         found: list[int] = self._findings.decided[nodes].sum(axis=0).tolist()
         return found
 
-    def _run(self, context: Context, nodes: Rows) -> None:
+    def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
         new = dry_run(
             context.pipeline,

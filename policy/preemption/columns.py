@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -26,27 +26,32 @@ from policy.cluster.tables import (
     PRIORITY,
     START,
     TERMINATING,
-    Column,
+    PodColumn,
     Pool,
     Pools,
 )
 from policy.filters.base import Incoming
+from policy.filters.pipeline import ConfiguredFilter
+from policy.filters.registry import FILTERS
+from policy.preemption.elsewhere import fits_elsewhere
 from policy.rules.expressions import (
     BoolColumn,
     IntColumn,
     InternedColumn,
+    NoFigures,
     RowByRow,
     Scalar,
     TimestampColumn,
     ValueTable,
 )
 from policy.rules.expressions import Column as Values
-from policy.rules.expressions.variables import EMPTY_NODE
+from policy.rules.expressions.variables import EMPTY_NODE, NEVER
+from policy.rules.ruleset import RuleSet
 
 Provider = Callable[[], Values]
 
 
-Source: TypeAlias = tuple[Mapping[str, Callable[[Any], Values]], Any]
+ColumnSource: TypeAlias = tuple[Mapping[str, Callable[[Any], Values]], Any]
 """How variables are computed, by name, and what from. The functions are made once: a decision that
 reads five of a hundred variables would spend more on making the others ready than on computing.
 """
@@ -57,7 +62,7 @@ class Lazy(RowByRow):
 
     def __init__(
         self,
-        *sources: Source,
+        *sources: ColumnSource,
         at_rows: tuple[Mapping[str, Callable[[Any, Rows], Values]], Any] = ({}, None),
         providers: Mapping[str, Provider] = MappingProxyType({}),
     ) -> None:
@@ -158,40 +163,40 @@ _MAPS: Final[Mapping[str, Callable[[Pod], Mapping[str, Any]]]] = {
 }
 
 
-def _text_column(field: str) -> Column:
+def _text_column(field: str) -> PodColumn:
     of = _TEXTS[field]
 
     def code(pod: Pod, pools: Pools) -> int:
         text = of(pod)
         return pools.named(field).intern(text, text)
 
-    return Column(f"text:{field}", np.int64, code)
+    return PodColumn(f"text:{field}", np.int64, code)
 
 
-def _map_column(field: str) -> Column:
+def _map_column(field: str) -> PodColumn:
     of = _MAPS[field]
 
     def code(pod: Pod, pools: Pools) -> int:
         found = of(pod)
         return pools.named(field).intern(tuple(sorted(found.items())), dict(found))
 
-    return Column(f"map:{field}", np.int64, code)
+    return PodColumn(f"map:{field}", np.int64, code)
 
 
-_CREATED: Final = Column(
+_CREATED: Final = PodColumn(
     "created",
     np.int64,
     lambda p, _: times.parse_optional(p.metadata.creation_timestamp),
     gone=times.MISSING,
 )
-_LEAVING_SINCE: Final = Column(
+_LEAVING_SINCE: Final = PodColumn(
     "leaving-since", np.int64, lambda p, _: leaving_since_ms(p), gone=times.MISSING
 )
 _TEXT_COLUMNS: Final = {field: _text_column(field) for field in _TEXTS}
 _MAP_COLUMNS: Final = {field: _map_column(field) for field in _MAPS}
 
 
-def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
+def _codes(snapshot: Snapshot, column: PodColumn) -> NDArray[np.intp]:
     """Codes of an interned column; a removed pod has any: no rule is asked about it."""
     codes = snapshot.column(column)
     return snapshot.remembered(
@@ -199,7 +204,7 @@ def _codes(snapshot: Snapshot, column: Column) -> NDArray[np.intp]:
     )
 
 
-def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
+def _interned(snapshot: Snapshot, column: PodColumn, pool: Pool) -> Values:
     table = snapshot.pools.tables.get(column)
     if table is None:
         table = snapshot.pools.tables[column] = ValueTable(pool.values)
@@ -209,7 +214,7 @@ def _interned(snapshot: Snapshot, column: Column, pool: Pool) -> Values:
 # --- variables that are the same for all rows --------------------------------------------------
 
 
-def preemptor_variables(incoming: Incoming) -> Source:
+def preemptor_variables(incoming: Incoming) -> ColumnSource:
     """preemptor.*, cluster.nodeCount and now."""
     return _PREEMPTOR, incoming
 
@@ -295,7 +300,7 @@ def leaving_seconds(snapshot: Snapshot) -> NDArray[np.int64]:
     return np.asarray(np.maximum(0, seconds))
 
 
-def victim_variables(snapshot: Snapshot) -> tuple[Source, Source]:
+def victim_variables(snapshot: Snapshot) -> tuple[ColumnSource, ColumnSource]:
     """victim.* and node.* (the node that the pod is on), one row per pod of the snapshot."""
     nodes = cache(lambda: np.maximum(snapshot.node, 0).astype(np.intp))
     return (_VICTIM, snapshot), node_variables(snapshot, nodes)
@@ -312,6 +317,29 @@ def _pdb_matches(snapshot: Snapshot) -> Values:
     labels = np.maximum(snapshot.column(LABELS), 0).astype(np.int64)
     some = len(snapshot.pools.labels)
     return IntColumn(BudgetIndex.of(snapshot).counts(labels) if some else labels)
+
+
+def _budget_last_evicted(snapshot: Snapshot) -> Values:
+    """By the workloads of the pods that each budget selects, as history counts evictions."""
+    figures = (snapshot.history or {}).get(history_key("secondsSinceLastPreempted", None))
+    if figures is None:
+        return NoFigures()
+    found = np.full(len(snapshot.pods), NEVER, dtype=np.int64)
+    labels = snapshot.column(LABELS)
+    there = np.flatnonzero(labels >= 0)
+    if not figures or not there.size:
+        return IntColumn(found)
+    index = BudgetIndex.of(snapshot)
+    place, budget = index.pairs(labels[there])
+    rows = there[place]
+    codes = snapshot.column(_TEXT_COLUMNS["workload"])[rows]
+    workloads, used = np.unique(codes, return_inverse=True)
+    names = snapshot.pools.named("workload").values
+    seconds = np.array([figures.get(names[w], NEVER) for w in workloads.tolist()], dtype=np.int64)
+    of_budget = np.full(len(index.budgets), NEVER, dtype=np.int64)
+    np.minimum.at(of_budget, budget, seconds[used])
+    np.minimum.at(found, rows, of_budget[budget])
+    return IntColumn(found)
 
 
 def _created_at(snapshot: Snapshot) -> Values:
@@ -336,7 +364,7 @@ def _class_notes(snapshot: Snapshot) -> Values:
     return InternedColumn(codes, [class_annotations(snapshot, n) for n in names] or [{}])
 
 
-def _interned_of(field: str, column: Column, snapshot: Snapshot) -> Values:
+def _interned_of(field: str, column: PodColumn, snapshot: Snapshot) -> Values:
     return _interned(snapshot, column, snapshot.pools.named(field))
 
 
@@ -358,6 +386,7 @@ _VICTIM: Final[Mapping[str, Callable[[Snapshot], Values]]] = {
         s.column(TERMINATING) & s.column(PREEMPTED)
     ),
     "victim.pdbMatches": _pdb_matches,
+    "victim.budgetLastEvictedSeconds": _budget_last_evicted,
     **{
         f"victim.{field}": partial(_interned_of, field, column)
         for field, column in (
@@ -372,13 +401,24 @@ _VICTIM_AT_ROWS: Final[Mapping[str, Callable[[Snapshot, Rows], Values]]] = {
 }
 
 
-def pod_variables(incoming: Incoming) -> Lazy:
-    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now."""
+def uses_of(rules: RuleSet) -> list[ConfiguredFilter]:
+    """The filters of a rule set with their parameters."""
+    return [ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
+
+
+def pod_variables(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Lazy:
+    """What rules about victims read: victim.*, node.*, preemptor.*, cluster.nodeCount and now.
+
+    uses: the filters by which a victim fits elsewhere.
+    """
     snapshot = incoming.snapshot
     return Lazy(
         *victim_variables(snapshot),
         preemptor_variables(incoming),
         at_rows=(_VICTIM_AT_ROWS, snapshot),
+        providers={
+            "victim.fitsElsewhere": lambda: BoolColumn(fits_elsewhere(snapshot, uses)),
+        },
     )
 
 
@@ -409,7 +449,7 @@ def lasting_columns(name: str) -> Callable[[Snapshot], list[object]] | None:
     return _LASTING.get(field) if group == "victim" else None
 
 
-def _backed(*columns: Column) -> Callable[[Snapshot], list[object]]:
+def _backed(*columns: PodColumn) -> Callable[[Snapshot], list[object]]:
     return lambda snapshot: [snapshot.column(column) for column in columns]
 
 
@@ -438,7 +478,7 @@ class _NodeRows:
     nodes: Callable[[], NDArray[np.intp]]
 
 
-def node_variables(snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]) -> Source:
+def node_variables(snapshot: Snapshot, nodes: Callable[[], NDArray[np.intp]]) -> ColumnSource:
     """node.*, row i about node nodes()[i]."""
     return _NODE, _NodeRows(snapshot, nodes)
 

@@ -10,34 +10,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
-from policy.cluster.members import leaving_together
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, Bools, distinct
+from policy.cluster.tables import NOWHERE, Bools, Ints, distinct
 from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
-from policy.filters.pipeline import Judged, Pipeline, Use
-from policy.filters.registry import FILTERS
-from policy.preemption.columns import FrozenHistory, pod_variables
+from policy.filters.pipeline import Judged, Pipeline
+from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
 from policy.preemption.importance import Importance
 from policy.preemption.victims import (
     Allowed,
     DryRun,
-    Potential,
+    PotentialVictims,
     allowed_victims,
     budget_violations,
     dry_run,
     potential_victims,
 )
-from policy.rules.group_rules import OrdinaryVictims
+from policy.preemption.whole_groups import WholeGroups, kept_together
 from policy.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
     from policy.preemption.classes import PodClass
 
 
-class Context:
+class DecisionContext:
     """One question to the rule set: this pod, on this snapshot, with this seed."""
 
     def __init__(
@@ -48,7 +46,7 @@ class Context:
         seed: int,
         importance: Callable[..., Importance],
         consultation: Consultation | None = None,
-        class_of: Callable[[Context], PodClass | None] = lambda context: None,
+        class_of: Callable[[DecisionContext], PodClass | None] = lambda context: None,
     ) -> None:
         """class_of: what is known of nodes for equal pods (`classes`); by default nothing.
 
@@ -63,9 +61,9 @@ class Context:
         self.seed = seed
         self.consultation = consultation
         self._class_of = class_of
-        self.uses = [Use(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
+        self.uses = uses_of(rules)
         self.history = FrozenHistory(self.snapshot.history or {})
-        self.variables = pod_variables(incoming)
+        self.variables = pod_variables(incoming, self.uses)
         self.importance = importance(
             self.snapshot, rules.victims.importance, self.variables, self.history
         )
@@ -94,16 +92,28 @@ class Context:
     @cached_property
     def allowed(self) -> Allowed:
         """Which pods of the cluster the rules allow as victims."""
-        found = allowed_victims(
-            self.rules.victims.eligible, self.snapshot, self.variables, self.history
-        )
-        groups = self.rules.groups
-        if groups is None or groups.units.ordinary is OrdinaryVictims.PODS:
-            return found
-        return replace(found, pods=found.pods & ~leaving_together(self.snapshot))
+        found = self._allowed_by_rules
+        kept = self.kept_together
+        return replace(found, pods=found.pods & ~kept) if kept.any() else found
 
     @cached_property
-    def order(self) -> NodeOrder:
+    def _allowed_by_rules(self) -> Allowed:
+        return allowed_victims(
+            self.rules.victims.eligible, self.snapshot, self.variables, self.history
+        )
+
+    @cached_property
+    def kept_together(self) -> Bools:
+        """Pods that the rules allow and that stay because of their group; shape (pods,)."""
+        return kept_together(self.incoming, self.rules, self._allowed_by_rules)
+
+    @cached_property
+    def whole_groups(self) -> WholeGroups | None:
+        """The groups that leave as one; None where every pod leaves alone."""
+        return WholeGroups.of(self)
+
+    @cached_property
+    def order(self) -> PodsByNode:
         """Pods of each node from the most important down."""
         return self.importance.order()
 
@@ -113,8 +123,15 @@ class Context:
         budgets = self.rules.victims.budgets
         return budget_violations(budgets, self.snapshot, self.order, self.allowed.pods)
 
-    def budget_counts(self, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
-        """What the pods (allowed victims) use of the budgets that select them, pod by pod."""
+    def budget_counts(self, node: int, rows: Rows) -> Iterator[tuple[int, BudgetCount]]:
+        """What the pods use of the budgets that select them, pod by pod.
+
+        rows: allowed victims on the node, and those that leave with them.
+        """
+        if self.whole_groups is not None:
+            found = self.whole_groups.budget_counts(node)
+            yield from ((row, count) for row in rows.tolist() for count in found.get(row, ()))
+            return
         rules, snapshot = self.rules.victims.budgets, self.snapshot
         use = BudgetUse.of(snapshot, self.order, skip_disrupted=rules.skip_disrupted)
         counts = counted(snapshot, use, self.allowed.pods, rows, decrement=rules.decrement)
@@ -136,11 +153,16 @@ class Context:
                 ),
             )
 
-    def potential_victims(self, nodes: Rows) -> Potential:
-        """Pods that may be evicted from the nodes (ascending)."""
+    def potential_victims(self, nodes: Rows) -> PotentialVictims:
+        """What may be evicted from the nodes (ascending): pods, or whole groups."""
+        found = self.potential_pods(nodes)
+        return found if self.whole_groups is None else self.whole_groups.potential(found)
+
+    def potential_pods(self, nodes: Rows) -> PotentialVictims:
+        """Pods that may be evicted from the nodes (ascending), each by itself."""
         rules, allowed, violating = self.rules.victims, self.allowed.pods, self.violating
 
-        def build() -> Potential:
+        def build() -> PotentialVictims:
             return potential_victims(
                 rules=rules,
                 snapshot=self.snapshot,
@@ -158,6 +180,13 @@ class Context:
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
 
+    def breaking(self, nodes: Rows) -> Ints:
+        """Pods that may be evicted from each of the nodes and would break a budget; (nodes,)."""
+        ascending, place = np.unique(nodes, return_inverse=True)
+        potential = self.potential_victims(ascending)
+        counts = np.bincount(potential.group[potential.violating], minlength=ascending.size)
+        return counts[place].astype(np.int64)
+
     def judge_every_node(self) -> Judged:
         """Status of every node with all its pods in place."""
         if self.shared is not None:
@@ -169,7 +198,8 @@ class Context:
         if self.shared_victims is not None:
             return self.shared_victims.dry_run(self, nodes)
         potential = self.potential_victims(nodes)
-        return dry_run(self.pipeline, potential, self.rules.victims, self.importance)
+        found = dry_run(self.pipeline, potential, self.rules.victims, self.importance)
+        return found if self.whole_groups is None else self.whole_groups.checked(found)
 
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""

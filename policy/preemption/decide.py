@@ -17,12 +17,12 @@ from policy.decision.model import (
     NO_EFFECTS,
     NO_STATUSES,
     Decision,
+    DecisionTrace,
     Effects,
     ExtenderCall,
     Obstacle,
     OfferedNode,
     Outcome,
-    Trace,
 )
 from policy.extenders.evaluate import Consultation, ExtenderFailed, left_to_extenders
 from policy.extenders.protocol import Extenders
@@ -31,7 +31,7 @@ from policy.filters.base import Incoming, InFlight
 from policy.filters.pipeline import narrowing
 from policy.preemption.candidates import NOTHING_SOUGHT, SearchResult, search
 from policy.preemption.classes import class_of
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.eligibility import eligibility
 from policy.preemption.extending import ask_filters
 from policy.preemption.filtering import filter_nodes
@@ -169,7 +169,7 @@ def cause_of(error: Exception) -> str:
 
 def _run(question: _Question, importance: Callable[..., Importance]) -> Decision:
     evaluate_all = question.evaluate_all
-    context = Context(
+    context = DecisionContext(
         incoming=question.incoming,
         rules=question.rules,
         seed=question.seed,
@@ -213,7 +213,7 @@ def _run(question: _Question, importance: Callable[..., Importance]) -> Decision
     # Of an offer the statuses say what stood in the way.
     if outcome is Outcome.NO_CANDIDATE and question.offer is None:
         stands_in_the_way = obstacles_of(context, filtered.statuses, found.statuses)
-    trace = Trace(
+    trace = DecisionTrace(
         fits=fits,
         eligible=asked.eligible,
         rejected=rejected,
@@ -252,7 +252,7 @@ def _require_writable(snapshot: Snapshot, effects: Effects) -> None:
 
 def _failed(question: _Question, message: str) -> Decision:
     """The cycle ended in an error; nothing follows from it."""
-    trace = Trace(
+    trace = DecisionTrace(
         fits=False,
         eligible=False,
         rejected=(),
@@ -290,7 +290,7 @@ def _decision(
     node: str | None,
     found: SearchResult,
     effects: Effects,
-    trace: Trace,
+    trace: DecisionTrace,
 ) -> Decision:
     incoming, rules = question.incoming, question.rules
     return Decision(

@@ -14,7 +14,7 @@ from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING
 from policy.decision.model import LeavingPod, RuleFired
 from policy.preemption.columns import Provider, scalar
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import row_of
 from policy.rules.expressions import Columns, Expression, Scalar
@@ -29,7 +29,7 @@ class Eligibility:
     without_value: tuple[RuleFired, ...]  #: rules up to that one whose condition had no value
 
 
-def eligibility(context: Context, filtered: Filtered) -> Eligibility:
+def eligibility(context: DecisionContext, filtered: Filtered) -> Eligibility:
     """The first rule whose condition holds, or has no value and says that it holds then."""
     leaving = _leaving_sets(context)
     variables = context.variables.also(_nominated_variables(context, filtered, leaving))
@@ -75,7 +75,7 @@ def first_that_holds(rules: Sequence[Rule], columns: Columns, *, section: str) -
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
 
 
-def _leaving_sets(context: Context) -> dict[str, Callable[[], Rows]]:
+def _leaving_sets(context: DecisionContext) -> dict[str, Callable[[], Rows]]:
     """Terminating pods on the nominated node, by the variable that counts them."""
     snapshot = context.snapshot
     node = context.nominated
@@ -106,7 +106,7 @@ def _leaving_sets(context: Context) -> dict[str, Callable[[], Rows]]:
 
 
 def _waits_for(
-    context: Context, rule: Rule, leaving: Mapping[str, Callable[[], Rows]]
+    context: DecisionContext, rule: Rule, leaving: Mapping[str, Callable[[], Rows]]
 ) -> tuple[LeavingPod, ...]:
     """The terminating pods that the rule's condition counts, by name."""
     if rule.when is None:
@@ -133,7 +133,7 @@ def _waits_for(
 
 
 def _nominated_variables(
-    context: Context, filtered: Filtered, leaving: Mapping[str, Callable[[], Rows]]
+    context: DecisionContext, filtered: Filtered, leaving: Mapping[str, Callable[[], Rows]]
 ) -> dict[str, Provider]:
     """nominated.* and cluster.failedNodeCount."""
     name = context.incoming.pod.status.nominated_node_name

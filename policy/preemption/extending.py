@@ -10,7 +10,7 @@ import numpy as np
 
 from policy.cluster.tables import NOWHERE
 from policy.decision.model import Code, NodeStatuses, Status
-from policy.extenders.evaluate import Consultation, ExtenderFailed, FilterResult, Offer
+from policy.extenders.evaluate import CandidateOffer, Consultation, ExtenderFailed, FilterResult
 from policy.filters.base import UNSCHEDULABLE, Nodes
 from policy.preemption.filtering import Filtered
 from policy.preemption.victims import DryRun
@@ -86,7 +86,7 @@ def ask_preempt(consultation: Consultation, found: DryRun) -> DryRun:
     bounds = found.offsets.tolist()
     rows = found.victims.tolist()
     offers = [
-        Offer(node=node, victims=tuple(rows[start:end]), pdb_violations=violations)
+        CandidateOffer(node=node, victims=tuple(rows[start:end]), pdb_violations=violations)
         for node, start, end, violations in zip(
             found.nodes.tolist(), bounds, bounds[1:], found.pdb_violations.tolist(), strict=False
         )

@@ -14,7 +14,7 @@ from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Narrowing
 from policy.filters.pipeline import Judged
 from policy.filters.registry import FILTERS
 from policy.preemption import messages
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -35,7 +35,7 @@ class Filtered:
         return int((self.codes != SUCCESS).sum())
 
 
-def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
+def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filtered:
     """Judge every node; `narrowed` is what the filters said before looking at nodes."""
     size = len(context.names)
     every = np.arange(size)
@@ -63,7 +63,7 @@ def filter_nodes(context: Context, narrowed: Narrowing | None) -> Filtered:
 
 
 def _status_outside(
-    context: Context, judged: Judged, narrowed: Narrowing
+    context: DecisionContext, judged: Judged, narrowed: Narrowing
 ) -> tuple[int, str, tuple[str, ...]]:
     """Code, filter and reasons of a node outside the narrowed set."""
     if narrowed.outside == "dry-run":

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster import times
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import START
 from policy.preemption.columns import Lazy, lasting_columns, victim_variables
@@ -66,10 +66,10 @@ class Importance:
         self._keys = keys
         self._columns = Columns(len(snapshot.pods), variables, history)
 
-    def order(self) -> NodeOrder:
+    def order(self) -> PodsByNode:
         """Pods of each node from the most important down; snapshot order ends every order."""
         if self.lasting:
-            return NodeOrder.of(
+            return PodsByNode.of(
                 self.snapshot,
                 ("importance", self._keys),
                 partial(_lasting_keys, self._keys),
@@ -81,7 +81,7 @@ class Importance:
                 ),
                 reads=partial(_read, self._keys) if _known(self._keys) else None,
             )
-        return NodeOrder.build(
+        return PodsByNode.build(
             self.snapshot,
             lambda s, rows: [*(self._values(key, rows) for key in self._keys), s.rank[rows]],
         )
@@ -100,6 +100,13 @@ class Importance:
             self._values(key, rows)
             for key in self._keys
             if key.expression.source.strip() not in _IDENTITY
+        ]
+
+    def keys(self, rows: Rows) -> list[NDArray[np.int64]]:
+        """Sort keys that leave no two pods equal, most significant first."""
+        return [
+            *(self._values(key, rows) for key in self._keys),
+            self.snapshot.rank[rows].astype(np.int64),
         ]
 
     def deciding_keys(self, pairs: Sequence[tuple[int, int]]) -> list[str]:

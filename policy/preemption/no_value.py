@@ -12,8 +12,8 @@ import numpy as np
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import Bools
 from policy.decision.model import NO_VALUE, RuleFired
-from policy.preemption.context import Context
-from policy.preemption.victims import Potential
+from policy.preemption.context import DecisionContext
+from policy.preemption.victims import PotentialVictims
 from policy.rules.expressions import BoolColumn, Columns, Expression
 
 
@@ -23,7 +23,7 @@ def row_of(*, section: str, rule: str, why: str, inputs: dict[str, str | int | b
 
 
 def conditions_without_value(
-    context: Context, nodes: Rows, potential: Potential
+    context: DecisionContext, nodes: Rows, potential: PotentialVictims
 ) -> Iterator[RuleFired]:
     """Rules about victims and keys of their order without a value for pods on the nodes.
 

@@ -24,7 +24,7 @@ from policy.decision.model import (
 )
 from policy.extenders.evaluate import left_to_extenders
 from policy.filters.base import Incoming
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.rules.expressions import BoolColumn, Columns
 from policy.rules.ruleset import Rule, RuleSet, Verdict
@@ -33,7 +33,7 @@ _OF_PRIORITY = frozenset({"victim.priority", "preemptor.priority"})
 
 
 def obstacles_of(
-    context: Context, filtered: NodeStatuses, dry_run: NodeStatuses
+    context: DecisionContext, filtered: NodeStatuses, dry_run: NodeStatuses
 ) -> tuple[Obstacle, ...]:
     """On one node for each status, the first by name; most frequent statuses first.
 
@@ -85,11 +85,13 @@ def obstacles_on(
         row=row,
         ignored=left_to_extenders(rules.extenders),
     )
-    context = Context(incoming=incoming, rules=rules, seed=0, importance=Importance)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     return list(_on_node(context, node, filter_name, dry_run=dry_run))
 
 
-def _on_node(context: Context, name: str, filter_name: str, *, dry_run: bool) -> Iterator[Obstacle]:
+def _on_node(
+    context: DecisionContext, name: str, filter_name: str, *, dry_run: bool
+) -> Iterator[Obstacle]:
     snapshot = context.snapshot
     node = snapshot.nodes.index[name]
     here = np.flatnonzero(snapshot.node == node)
@@ -126,18 +128,18 @@ def _on_node(context: Context, name: str, filter_name: str, *, dry_run: bool) ->
             )
 
 
-def _domain(context: Context, node: int, keys: str) -> str:
+def _domain(context: DecisionContext, node: int, keys: str) -> str:
     labels = context.snapshot.nodes.nodes[node].metadata.labels or {}
     return ",".join(labels.get(key, "") for key in keys.split(","))
 
 
-def _named(context: Context, rows: Rows) -> tuple[str, ...]:
+def _named(context: DecisionContext, rows: Rows) -> tuple[str, ...]:
     snapshot = context.snapshot
     first = rows[np.argsort(snapshot.rank[rows], kind="stable")][:MAX_NAMED]
     return tuple(snapshot.keys[row] for row in first.tolist())
 
 
-def _kept(context: Context, here: Rows) -> Iterator[tuple[ObstacleKind, str, Rows]]:
+def _kept(context: DecisionContext, here: Rows) -> Iterator[tuple[ObstacleKind, str, Rows]]:
     """The pods of one node that may not be victims, by what keeps them: kind, rule, rows."""
     rules = context.rules.victims
     decided = context.allowed.rule[here]
@@ -145,12 +147,13 @@ def _kept(context: Context, here: Rows) -> Iterator[tuple[ObstacleKind, str, Row
         if rule.verdict is not Verdict.ALLOW:
             yield ObstacleKind.RULE, rule.id, here[decided == i]
     yield from _not_allowed(context, here[decided < 0])
+    yield ObstacleKind.POD_GROUP, "", here[context.kept_together[here]]
     rows = here[context.allowed.pods[here]]
     for rule, held in zip(rules.forbid, _forbidden(context, rules.forbid, rows), strict=True):
         yield ObstacleKind.RULE, rule.id, rows[held]
 
 
-def _not_allowed(context: Context, rows: Rows) -> Iterator[tuple[ObstacleKind, str, Rows]]:
+def _not_allowed(context: DecisionContext, rows: Rows) -> Iterator[tuple[ObstacleKind, str, Rows]]:
     allowing = [r for r in context.rules.victims.eligible if r.verdict is Verdict.ALLOW]
     if not by_priority(allowing):
         yield ObstacleKind.NOT_ALLOWED, "", rows
@@ -166,7 +169,7 @@ def by_priority(allowing: Iterable[Rule]) -> bool:
     return all(r.when is not None and set(r.when.variables) <= _OF_PRIORITY for r in allowing)
 
 
-def _forbidden(context: Context, rules: Sequence[Rule], rows: Rows) -> Iterator[Bools]:
+def _forbidden(context: DecisionContext, rules: Sequence[Rule], rows: Rows) -> Iterator[Bools]:
     """For each rule of `forbid`, which of the allowed pods it is the first to hold back."""
     if not rules:
         return

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.occupancy import NodeOrder, snapshot_order
+from policy.cluster.occupancy import PodsByNode, snapshot_order
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import Bools, Column
+from policy.cluster.tables import Bools, PodColumn
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -26,20 +26,21 @@ from policy.preemption.candidates import (
     forbidding_rules,
     victim_rules,
 )
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
 from policy.preemption.segments import segment_sums
-from policy.preemption.victims import DryRun, Potential
+from policy.preemption.victims import DryRun, PotentialVictims
+from policy.preemption.whole_groups import kept_because
 from policy.rules.ruleset import Verdict
 
 Offer = Sequence[OfferedNode]
 
-_UID: Final = Column("uid", np.object_, lambda pod, _: uid_of(pod))
+_UID: Final = PodColumn("uid", np.object_, lambda pod, _: uid_of(pod))
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
-def judge(context: Context, filtered: Filtered, offer: Offer) -> SearchResult:
+def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchResult:
     """The best of the offered candidates that the rules allow."""
     snapshot = context.snapshot
     order, uids = snapshot_order(snapshot), snapshot.column(_UID)
@@ -89,7 +90,7 @@ class _Offered:
 
 
 def _located(
-    snapshot: Snapshot, order: NodeOrder, uids: NDArray[np.object_], one: OfferedNode
+    snapshot: Snapshot, order: PodsByNode, uids: NDArray[np.object_], one: OfferedNode
 ) -> _Offered | str:
     """Index of the node and rows of the victims, or why they cannot be judged."""
     node = snapshot.nodes.index.get(one.node)
@@ -110,22 +111,25 @@ def _located(
 
 
 def _refusals(
-    context: Context, potential: Potential, offered: Sequence[_Offered]
+    context: DecisionContext, potential: PotentialVictims, offered: Sequence[_Offered]
 ) -> dict[int, str]:
     """Why the rules refuse some of the candidates, by node."""
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
     # protected its pod in `allowed` already.
     rows, counts = _flat(offered)
     held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
-    held[potential.rows] = False
+    held[potential.pods] = False
     limit = context.rules.victims.max_victims
     promised = _promised(context, [one.node for one in offered], rows, counts)
     found: dict[int, str] = {}
     denied = np.split(~context.allowed.pods[rows], np.cumsum(counts)[:-1])
     forbidden = segment_sums(held[rows], counts)
     for i, one in enumerate(offered):
+        split = _split(context, one.victims)
         if denied[i].any():
             found[one.node] = _denial(context, one.victims[int(denied[i].argmax())])
+        elif split:
+            found[one.node] = messages.SPLIT.format(group=split)
         elif forbidden[i]:
             found[one.node] = messages.FORBIDDEN
         elif limit is not None and counts[i] > limit:
@@ -141,16 +145,25 @@ def _flat(offered: Sequence[_Offered]) -> tuple[Rows, Rows]:
     return rows, np.array([len(one.victims) for one in offered], dtype=np.int64)
 
 
-def _denial(context: Context, row: int) -> str:
+def _denial(context: DecisionContext, row: int) -> str:
     """Why the rules deny that the pod is evicted."""
     rules = context.rules.victims.eligible
+    if context.kept_together[row]:
+        return messages.KEPT.format(reason=kept_because(context.rules))
     decided = int(context.allowed.rule[row])
     if decided < 0 or rules[decided].verdict is Verdict.ALLOW:
         return messages.UNMENTIONED
     return messages.DENIED.format(rule=rules[decided].id)
 
 
-def _promised(context: Context, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
+def _split(context: DecisionContext, victims: Sequence[int]) -> str:
+    """The group of which only some of the pods that leave together are offered, "" for none."""
+    if context.whole_groups is None:
+        return ""
+    return next(context.whole_groups.split(np.array(victims, dtype=np.int64)), "")
+
+
+def _promised(context: DecisionContext, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
     rows: victims, candidate by candidate; counts: (nodes,) of each. Shape (nodes,).
@@ -183,7 +196,9 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(context: Context, potential: Potential, allowed: Sequence[_Offered]) -> DryRun:
+def _as_dry_run(
+    context: DecisionContext, potential: PotentialVictims, allowed: Sequence[_Offered]
+) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
     victims, counts = _flat(allowed)
     violating = context.violating[victims]

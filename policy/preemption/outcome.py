@@ -20,14 +20,14 @@ from policy.decision.model import (
 )
 from policy.preemption import messages
 from policy.preemption.candidates import SearchResult
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.eligibility import Eligibility
 from policy.preemption.placing import Placement, place
 from policy.rules.ruleset import OnNoCandidate
 
 
 def conclude(
-    context: Context,
+    context: DecisionContext,
     placement: Placement | None,
     eligibility: Eligibility,
     found: SearchResult,
@@ -68,12 +68,12 @@ def conclude(
     return Outcome.PREEMPT, found.node, effects, ""
 
 
-def _told(context: Context, message: str) -> str:
+def _told(context: DecisionContext, message: str) -> str:
     """The message, where this generation gives one."""
     return message if context.rules.effects.preemption_message else ""
 
 
-def place_pod(context: Context, passing: Rows) -> Placement:
+def place_pod(context: DecisionContext, passing: Rows) -> Placement:
     """The node for a pod that fits: the one it is nominated to, else the best by score."""
     if context.nominated in passing:
         return Placement(node=context.nominated, scores=())
@@ -86,7 +86,7 @@ def place_pod(context: Context, passing: Rows) -> Placement:
     return replace(placement, scores=(*placement.scores, *told))
 
 
-def _preempt(context: Context, node: str, victims: Sequence[Victim]) -> Effects:
+def _preempt(context: DecisionContext, node: str, victims: Sequence[Victim]) -> Effects:
     rules = context.rules.effects
     snapshot = context.snapshot
     deleted = tuple(

@@ -15,14 +15,16 @@ from policy.cluster.tables import PRIORITY, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
+    ColumnSource,
     FrozenHistory,
     Lazy,
-    Source,
     node_variables,
     preemptor_variables,
     run_seconds,
     starts_or_now,
 )
+from policy.preemption.context import DecisionContext
+from policy.preemption.importance import Importance
 from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums
 from policy.rules.expressions import (
@@ -63,6 +65,8 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
+    #: (nodes,) -> (nodes,) pods that may be evicted there and would break a budget
+    breaking: Callable[[Rows], Ints]
 
     def only(self, candidates: Rows) -> Field:
         """Some of them, ascending."""
@@ -72,6 +76,7 @@ class Field:
             victims=self.victims[flat],
             offsets=offsets,
             pdb_violations=self.pdb_violations[candidates],
+            breaking=self.breaking,
         )
 
 
@@ -138,6 +143,11 @@ class _Victims:
             saturated_sums(run_seconds(self.snapshot, self.field.victims), self.counts)
         )
 
+    def reprieved_violations(self) -> IntColumn:
+        # A scheduler or an extender that offers victims may know of other budgets.
+        breaking = self.field.breaking(self.field.nodes)
+        return IntColumn(np.maximum(0, breaking - self.field.pdb_violations))
+
     def node_names(self) -> InternedColumn:
         return InternedColumn(self.field.nodes.astype(np.intp), self.snapshot.nodes.names)
 
@@ -154,10 +164,11 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
     "candidate.memoryBytes": lambda v: v.requested("memory"),
     "candidate.victimSeconds": lambda v: v.seconds(),
     "candidate.needsNoVictim": lambda v: BoolColumn(~v.some),
+    "candidate.reprievedViolations": lambda v: v.reprieved_violations(),
 }
 
 
-def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[Source, Source]:
+def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[ColumnSource, ColumnSource]:
     """candidate.* and node.*, one row per candidate."""
     nodes = node_variables(snapshot, lambda: field.nodes.astype(np.intp))
     return (_CANDIDATE, _Victims(snapshot, field)), nodes
@@ -345,6 +356,8 @@ def rank_recorded(
             if victim is None:
                 raise KeyError(key)
             victims.append(victim)
+    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
     np.cumsum([len(candidates[n][0]) for n in ordered], out=offsets[1:])
     field = Field(
@@ -352,8 +365,8 @@ def rank_recorded(
         victims=np.array(victims, dtype=np.int64),
         offsets=offsets,
         pdb_violations=np.array([candidates[n][1] for n in ordered], dtype=np.int64),
+        breaking=context.breaking,
     )
-    incoming = Incoming(snapshot=snapshot, pod=pod, key=preemptor, row=row, messages=rules.messages)
     ranked = rank(
         criteria=rules.ranking,
         field=field,

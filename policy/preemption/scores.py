@@ -5,7 +5,7 @@ from __future__ import annotations
 from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
 from policy.filters.pipeline import narrowing
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import filter_nodes
 from policy.preemption.importance import Importance
 from policy.preemption.placing import values
@@ -22,7 +22,7 @@ def score_table(snapshot: Snapshot, rules: RuleSet, pod: str) -> dict[str, dict[
     if row is None or incoming_pod is None:
         raise KeyError(pod)
     incoming = Incoming(snapshot=snapshot, pod=incoming_pod, key=pod, row=row)
-    context = Context(incoming=incoming, rules=rules, seed=0, importance=Importance)
+    context = DecisionContext(incoming=incoming, rules=rules, seed=0, importance=Importance)
     passing = filter_nodes(context, narrowing(incoming, context.uses)).passing
     table: dict[str, dict[str, int]] = {context.names[i]: {} for i in passing.tolist()}
     for use, found in zip(rules.scoring, values(incoming, rules.scoring, passing), strict=True):

@@ -8,7 +8,7 @@ k-th potential victims of all nodes are put back in one step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.budgets import BudgetUse, violations
-from policy.cluster.occupancy import NodeOrder
+from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Pipeline
 from policy.preemption.columns import Lazy, lasting_inputs
 from policy.preemption.importance import Importance
 from policy.preemption.running_totals import RunningTotals
-from policy.preemption.segments import gathered, starts_of
+from policy.preemption.segments import gathered, segment_sums, starts_of
 from policy.rules.expressions import BoolColumn, Columns, Evaluated, Expression, History
 from policy.rules.ruleset import (
     BudgetRules,
@@ -99,7 +99,7 @@ def _allowed_victims(
 
 
 def budget_violations(
-    rules: BudgetRules, snapshot: Snapshot, order: NodeOrder, allowed: Bools
+    rules: BudgetRules, snapshot: Snapshot, order: PodsByNode, allowed: Bools
 ) -> Bools:
     """Which of the allowed pods would break a budget if all of a node left; shape (pods,)."""
     use = BudgetUse.of(snapshot, order, skip_disrupted=rules.skip_disrupted)
@@ -111,8 +111,43 @@ def budget_violations(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Companions:
+    """The pods behind each potential victim: it alone, or the whole group that leaves with it.
+
+    Potential victim i stands for `rows[offsets[i]:offsets[i + 1]]`, the most important pod first.
+    """
+
+    rows: Rows  #: pods, also those on other nodes
+    offsets: Rows  #: (potential victims + 1,)
+    here: Bools  #: parallel to `rows`: the pod is on the node from which the victim is to leave
+
+    def at(self, some: slice) -> Companions:
+        """Those of some potential victims that follow each other."""
+        first, last = int(self.offsets[some.start]), int(self.offsets[some.stop])
+        return Companions(
+            rows=self.rows[first:last],
+            offsets=self.offsets[some.start : some.stop + 1] - first,
+            here=self.here[first:last],
+        )
+
+    def demand(self, pipeline: Pipeline, nodes: Rows, order: Rows) -> Ints:
+        """What the pods on the node take up together; shape (order, width).
+
+        nodes: (potential victims,) node indexes; order: potential victims.
+        """
+        owner = np.repeat(np.arange(nodes.size), np.diff(self.offsets))[self.here]
+        single = pipeline.demand(self.rows[self.here], nodes[owner])
+        counts = np.bincount(owner, minlength=nodes.size)
+        # Column by column in memory, as every demand.
+        summed = np.zeros((single.shape[1], order.size), dtype=np.int64)
+        for column in range(single.shape[1]):
+            summed[column] = segment_sums(single[:, column], counts)[order]
+        return summed.T
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Potential:
+class PotentialVictims:
     """Potential victims of some nodes, in importance order within each node."""
 
     rows: Rows  #: pods
@@ -125,6 +160,8 @@ class Potential:
     held: tuple[int, ...]  #: pods that each rule of `victims.forbid` held back, the first of them
     #: rules of `victims.forbid` whose condition had no value, with the pods (rows)
     without_value: tuple[tuple[int, Rows], ...]
+    #: the pods that leave with each of `rows`; None where every pod leaves alone
+    companions: Companions | None = None
 
     @cached_property
     def on(self) -> Rows:
@@ -135,7 +172,7 @@ class Potential:
         place = int(np.searchsorted(self.nodes, node))
         return place < self.nodes.size and int(self.nodes[place]) == node
 
-    def none_on(self, node: int) -> Potential:
+    def none_on(self, node: int) -> PotentialVictims:
         """No potential victims, on another node."""
         nothing = np.zeros(0, dtype=np.int64)
         return replace(
@@ -147,9 +184,21 @@ class Potential:
             violating=np.zeros(0, dtype=np.bool_),
             reprieve_order=nothing,
             reprieved=nothing,
+            companions=None,
         )
 
-    def at(self, node: int) -> Potential:
+    @property
+    def pods(self) -> Rows:
+        """All pods that may leave, those that leave with others included."""
+        return self.rows if self.companions is None else self.companions.rows
+
+    def demand(self, pipeline: Pipeline) -> Ints:
+        """What each takes up of its node, in the order of the reprieve; shape (rows, width)."""
+        if self.companions is None:
+            return pipeline.demand(self.reprieved, self.on)
+        return self.companions.demand(pipeline, self.on, self.reprieve_order)
+
+    def at(self, node: int) -> PotentialVictims:
         """Those of one of the nodes."""
         place = int(np.searchsorted(self.nodes, node))
         start = int(self.counts[:place].sum())
@@ -163,6 +212,7 @@ class Potential:
             violating=self.violating[here],
             reprieve_order=self.reprieve_order[here] - start,
             reprieved=self.reprieved[here],
+            companions=None if self.companions is None else self.companions.at(here),
         )
 
 
@@ -174,7 +224,7 @@ class DryRun:
     """
 
     #: on all nodes that were looked at, each on one of them; empty where equal pods share findings
-    potentials: tuple[Potential, ...]
+    potentials: tuple[PotentialVictims, ...]
     nodes: Rows  #: (candidates,) node indexes, ascending
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
@@ -186,13 +236,16 @@ class DryRun:
     over_limit: Rows  #: node indexes left out because of `maxVictims`
     needed: Rows  #: parallel to `over_limit`: victims that it would take
     needless: Rows  #: node indexes on which everybody could come back
+    #: node indexes that are no candidate because the pod would not fit once the pods that leave
+    #: with the victims are gone from other nodes
+    unfit: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @property
     def held(self) -> tuple[int, ...]:
         """Pods that each rule of `victims.forbid` held back, the first of them."""
         return tuple(map(sum, zip(*(p.held for p in self.potentials), strict=True)))
 
-    def potential_on(self, node: int) -> Potential:
+    def potential_on(self, node: int) -> PotentialVictims:
         """Potential victims of a node; none where an extender named one that was not looked at."""
         for potential in self.potentials:
             if potential.has(node):
@@ -217,6 +270,20 @@ class DryRun:
             over_limit=self.over_limit[nodes.take(self.over_limit)],
             needed=self.needed[nodes.take(self.over_limit)],
             needless=self.needless[nodes.take(self.needless)],
+            unfit=self.unfit[nodes.take(self.unfit)],
+        )
+
+    def without(self, candidates: Bools) -> DryRun:
+        """Some candidates are none: the pod would not fit. candidates: (candidates,) bool."""
+        flat, offsets = gathered(self.offsets, np.flatnonzero(~candidates))
+        return replace(
+            self,
+            nodes=self.nodes[~candidates],
+            victims=self.victims[flat],
+            offsets=offsets,
+            violating=self.violating[flat],
+            pdb_violations=self.pdb_violations[~candidates],
+            unfit=self.nodes[candidates],
         )
 
 
@@ -243,6 +310,7 @@ def joined(parts: Sequence[DryRun]) -> DryRun:
         over_limit=over_limit[over_by_name],
         needed=np.concatenate([part.needed for part in parts])[over_by_name],
         needless=np.sort(np.concatenate([part.needless for part in parts])),
+        unfit=np.sort(np.concatenate([part.unfit for part in parts])),
     )
 
 
@@ -250,13 +318,13 @@ def potential_victims(
     *,
     rules: VictimRules,
     snapshot: Snapshot,
-    order: NodeOrder,
+    order: PodsByNode,
     allowed: Bools,
     violating: Bools,
     nodes: Rows,
     variables: Lazy,
     history: History,
-) -> Potential:
+) -> PotentialVictims:
     """Allowed pods of the nodes; forbidden ones are left out.
 
     allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
@@ -284,8 +352,8 @@ def potential_victims(
         rows, group = rows.take(kept), group.take(kept)
     counts = np.bincount(group, minlength=nodes.size)
     broken = violating.take(rows)
-    reprieve_order = _reprieve_order(group, counts, broken, rules.reprieve)
-    return Potential(
+    reprieve_order = in_reprieve_order(group, counts, broken, rules.reprieve)
+    return PotentialVictims(
         rows=rows,
         group=group,
         nodes=nodes,
@@ -298,7 +366,7 @@ def potential_victims(
     )
 
 
-def _reprieve_order(
+def in_reprieve_order(
     group: Rows, counts: Rows, violating: Bools, parts: tuple[ReprieveGroup, ...]
 ) -> Rows:
     """Positions in the order in which potential victims are put back, node by node."""
@@ -320,7 +388,7 @@ def _reprieve_order(
 
 
 def dry_run(
-    pipeline: Pipeline, potential: Potential, rules: VictimRules, importance: Importance
+    pipeline: Pipeline, potential: PotentialVictims, rules: VictimRules, importance: Importance
 ) -> DryRun:
     """Victims on each of `potential.nodes`."""
     # In five phases, each on all nodes at once:
@@ -333,7 +401,7 @@ def dry_run(
     # 5. Judge: a node without victims or with too many is no candidate; the others are told with
     #    the budgets that they violate, and the nodes that failed with what is still on them.
     nodes, counts = potential.nodes, potential.counts
-    demand = pipeline.demand(potential.reprieved, potential.on)
+    demand = potential.demand(pipeline)
     if nodes.size < len(pipeline.incoming.snapshot.nodes):  # not soon asked for again
         totals = RunningTotals.of(demand, counts)
     else:
@@ -406,7 +474,7 @@ def _reprieve(
 
 
 def _listed(
-    potential: Potential,
+    potential: PotentialVictims,
     rules: VictimRules,
     load: Ints,
     *,
@@ -420,8 +488,13 @@ def _listed(
     group: (listed,) ascending, the node of each.
     """
     nodes = potential.nodes
-    victim_counts = np.bincount(group, minlength=nodes.size)
     violating = potential.violating.take(listed)
+    victims = potential.rows.take(listed)
+    if potential.companions is not None:
+        flat, offsets = gathered(potential.companions.offsets, listed)
+        victims, sizes = potential.companions.rows[flat], np.diff(offsets)
+        group, violating = np.repeat(group, sizes), np.repeat(violating, sizes)
+    victim_counts = np.bincount(group, minlength=nodes.size)
     broken = np.bincount(group.take(np.flatnonzero(violating)), minlength=nodes.size)
     needless = np.zeros(nodes.size, dtype=np.bool_)
     if rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
@@ -430,7 +503,7 @@ def _listed(
     if rules.max_victims is not None:
         over = fits & (victim_counts > rules.max_victims)
         within = np.flatnonzero(~over.take(group))
-        listed, violating = listed.take(within), violating.take(within)
+        victims, violating = victims.take(within), violating.take(within)
     chosen = np.flatnonzero(fits & ~needless & ~over)
     offsets = np.zeros(chosen.size + 1, dtype=np.int64)
     np.cumsum(victim_counts[chosen], out=offsets[1:])
@@ -438,7 +511,7 @@ def _listed(
     return DryRun(
         potentials=(potential,),
         nodes=nodes[chosen],
-        victims=potential.rows.take(listed),
+        victims=victims,
         offsets=offsets,
         violating=violating,
         pdb_violations=broken[chosen].astype(np.int64),
@@ -456,6 +529,7 @@ class Attempt:
     """One potential victim of one node being put back."""
 
     row: int
+    lead: int  #: row of the pod by whose importance it is tried; its own, but of whole groups
     violating: bool
     reprieved: bool
     ahead_of: int  #: row of the next pod behind a reprieved one that had to leave, or NOWHERE
@@ -463,14 +537,14 @@ class Attempt:
     reasons: tuple[str, ...]
 
 
-def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[Attempt]:
+def attempts(pipeline: Pipeline, potential: PotentialVictims, victims: Rows) -> list[Attempt]:
     """The reprieve on one node told step by step.
 
     potential: of that node alone; victims: rows of the pods that the dry run evicts there. What
     each step met follows from who came back before, so all steps are judged in one go.
     """
     node = np.repeat(potential.nodes, potential.rows.size)
-    demand = pipeline.demand(potential.reprieved, node)
+    demand = potential.demand(pipeline)
     load = pipeline.without(pipeline.base[potential.nodes], demand.sum(axis=0)[None, :])
     gone = set(victims.tolist())
     left = np.array([row in gone for row in potential.reprieved.tolist()], dtype=np.bool_)
@@ -488,6 +562,7 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
         told.append(
             Attempt(
                 row=row,
+                lead=row,
                 violating=violates,
                 reprieved=reprieved,
                 ahead_of=behind if reprieved else NOWHERE,
@@ -496,4 +571,17 @@ def attempts(pipeline: Pipeline, potential: Potential, victims: Rows) -> list[At
             )
         )
         behind = behind if reprieved else row
-    return told[::-1]
+    return _of_every_pod(potential, told[::-1])
+
+
+def _of_every_pod(potential: PotentialVictims, told: list[Attempt]) -> list[Attempt]:
+    """The steps for each pod, where some leave together. told: in the order of the reprieve."""
+    companions = potential.companions
+    if companions is None:
+        return told
+    bounds = companions.offsets
+    return [
+        replace(step, row=row)
+        for step, entry in zip(told, potential.reprieve_order.tolist(), strict=True)
+        for row in companions.rows[bounds[entry] : bounds[entry + 1]].tolist()
+    ]

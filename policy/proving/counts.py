@@ -15,8 +15,8 @@ import z3
 
 from policy.proving import solver
 from policy.proving.lists import decided
-from policy.proving.solver import Limits, SolverStatus
-from policy.proving.world import COUNTED, Value, World
+from policy.proving.solver import SolverLimits, SolverStatus
+from policy.proving.world import COUNTED, Declarations, Value
 from policy.rules.ruleset import RuleSet
 
 VIOLATING: Final = "victim.pdbViolating"
@@ -33,7 +33,7 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class CountVariables:
     """The variables that both rule sets read, and how their values compare."""
 
     relations: tuple[tuple[str, Relation], ...]
@@ -45,7 +45,7 @@ class Counts:
         """Variables whose values may differ."""
         return frozenset(name for name, found in self.relations if found is not Relation.SAME)
 
-    def facts(self, world: World) -> list[Value]:
+    def facts(self, world: Declarations) -> list[Value]:
         """What is known of the two copies of each variable."""
         facts = []
         for name, relation in self.relations:
@@ -69,13 +69,13 @@ def matter(new: RuleSet, old: RuleSet) -> frozenset[str]:
     return both - {name for name in both if _surely_same(name, new, old)}
 
 
-def compared(new: RuleSet, old: RuleSet, limits: Limits) -> Counts:
+def compared(new: RuleSet, old: RuleSet, limits: SolverLimits) -> CountVariables:
     """How the counts compare that both rule sets read."""
     asking = _Asking(new, old, limits)
     relations = tuple(
         (name, _relation(name, new, old, asking)) for name in sorted(matter(new, old))
     )
-    return Counts(
+    return CountVariables(
         relations=relations, solver_seconds=asking.solver_seconds, wall_seconds=asking.wall_seconds
     )
 
@@ -99,13 +99,15 @@ def _counted_alike(new: RuleSet, old: RuleSet) -> bool:
 class _Asking:
     new: RuleSet
     old: RuleSet
-    limits: Limits
+    limits: SolverLimits
     solver_seconds: float = 0.0
     wall_seconds: float = 0.0
 
-    def within(self, inner: RuleSet, outer: RuleSet, which: Callable[[World], list[Value]]) -> bool:
+    def within(
+        self, inner: RuleSet, outer: RuleSet, which: Callable[[Declarations], list[Value]]
+    ) -> bool:
         """Does `outer` allow every pod that `inner` allows, of those meant?"""
-        world = World()
+        world = Declarations()
         one, two = decided(inner, world).allowed, decided(outer, world).allowed
         meant = which(world)
         answer = solver.ask([one, z3.Not(two), *meant, *world.facts()], limits=self.limits)
@@ -114,7 +116,7 @@ class _Asking:
         return answer.status is SolverStatus.NONE
 
 
-def _leaving(world: World) -> list[Value]:
+def _leaving(world: Declarations) -> list[Value]:
     return [world.variable("victim.terminatingByPreemption")]
 
 

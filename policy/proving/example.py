@@ -20,7 +20,7 @@ from policy.preemption.columns import history_key
 from policy.preemption.decide import decide
 from policy.preemption.denials import denials, judged
 from policy.proving.smallest import DAY_MS, NOW
-from policy.proving.world import NUMBER, World
+from policy.proving.world import NUMBER, Declarations
 from policy.rules import RulesError
 from policy.rules.expressions import NEVER, Expression
 from policy.rules.ruleset import RuleSet
@@ -43,7 +43,7 @@ class Assignment:
     history: dict[tuple[str, int | None], dict[str, int]] = field(default_factory=dict)
 
 
-def assignment(world: World, values: Mapping[str, Any], side: str = "") -> Assignment:
+def assignment(world: Declarations, values: Mapping[str, Any], side: str = "") -> Assignment:
     """What the solver's values mean; of variables that differ by side, those of `side`."""
     found = Assignment()
     for copy in world.variables:
@@ -329,7 +329,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
+class ExampleDecision:
     """What the product does with the two pods of an example."""
 
     taken: bool  #: the pod is a victim
@@ -341,25 +341,25 @@ class Replayed:
         return f"taken: allowed by {who}" if self.taken else f"kept: {who}"
 
 
-def replayed(example: Example, rules: RuleSet) -> Replayed:
+def replayed(example: Example, rules: RuleSet) -> ExampleDecision:
     """The decision of the product, and the rule behind it."""
     snapshot = snapshot_of(example.case, rules)
     decision = decide(snapshot, rules, example.case.preemptor, seed=0)
     if decision.outcome is Outcome.NOT_ELIGIBLE:
         fired = [f for f in decision.trace.rules if f.section == "eligibility"]
         rule = next((f.rule for f in reversed(fired) if f.verdict != NO_VALUE), "")
-        return Replayed(taken=False, section="eligibility", rule=rule)
+        return ExampleDecision(taken=False, section="eligibility", rule=rule)
     victims = {victim.pod for victim in decision.victims}
     taken = decision.outcome is Outcome.PREEMPT and example.victim in victims
     denial = denials(snapshot, rules, example.case.preemptor).get(example.victim)
     if denial is not None:
-        return Replayed(taken=taken, section=denial.section, rule=denial.rule)
+        return ExampleDecision(taken=taken, section=denial.section, rule=denial.rule)
     row = snapshot.row(example.victim)
     assert row is not None
     allowed, _ = judged(snapshot, rules, example.case.preemptor)
     place = int(allowed.rule[row])
     rule = rules.victims.eligible[place].id if place >= 0 else ""
-    return Replayed(taken=taken, section="victims.eligible", rule=rule)
+    return ExampleDecision(taken=taken, section="victims.eligible", rule=rule)
 
 
 def is_true(example: Example, rules: RuleSet, condition: Expression) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import z3
 
 from policy.proving.terms import ALWAYS, NEVER, Translator, takes_effect
-from policy.proving.world import Value, World
+from policy.proving.world import Declarations, Value
 from policy.rules.ruleset import Rule, RuleSet, Verdict
 
 
@@ -29,7 +29,7 @@ class Decided:
         return z3.And(self.may_preempt, self.allowed, z3.Not(self.forbidden))
 
 
-def decided(rules: RuleSet, world: World, side: str = "") -> Decided:
+def decided(rules: RuleSet, world: Declarations, side: str = "") -> Decided:
     """Everything that the rules say of one preemptor and one pod on a node."""
     translator = Translator(world, side)
 

@@ -16,14 +16,21 @@ import z3
 from policy.cases.running import snapshot_of
 from policy.preemption.decide import decide
 from policy.proving import solver
-from policy.proving.counts import Counts, compared, matter
-from policy.proving.example import Example, NotWritable, Replayed, assignment, is_true, written
+from policy.proving.counts import CountVariables, compared, matter
+from policy.proving.example import (
+    Example,
+    ExampleDecision,
+    NotWritable,
+    assignment,
+    is_true,
+    written,
+)
 from policy.proving.example import replayed as replay
 from policy.proving.lists import Decided, decided, decides
 from policy.proving.smallest import wishes
-from policy.proving.solver import Answer, Limits, SolverStatus
+from policy.proving.solver import SolverAnswer, SolverLimits, SolverStatus
 from policy.proving.terms import Translator
-from policy.proving.world import Value, World
+from policy.proving.world import Declarations, Value
 from policy.rules.expressions import (
     CONDITION,
     Context,
@@ -54,14 +61,14 @@ class Proof(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ProvenClaim:
     """One claim and what became of it."""
 
     claim: str
     verdict: Proof
     detail: str = ""  #: why it is unknown, or which rules are meant
     example: Example | None = None  #: of a refuted claim
-    sides: tuple[tuple[str, Replayed], ...] = ()  #: what each rule set does with the example
+    sides: tuple[tuple[str, ExampleDecision], ...] = ()  #: what each rule set does with the example
     not_understood: tuple[str, ...] = ()  #: parts whose value may be anything
     solver_seconds: float = 0.0
     wall_seconds: float = 0.0
@@ -76,15 +83,15 @@ def load_condition(source: str) -> Expression:
         raise ProvingError(f"`{source}`: {first.message}", help=first.help or "") from exc
 
 
-def no_inversion(rules: RuleSet, limits: Limits) -> Finding:
+def no_inversion(rules: RuleSet, limits: SolverLimits) -> ProvenClaim:
     """No victim has a priority equal to or higher than the preemptor's."""
     claim = "no victim of equal or higher priority"
     return replace(never(rules, load_condition(INVERSION), limits), claim=claim)
 
 
-def never(rules: RuleSet, unwanted: Expression, limits: Limits) -> Finding:
+def never(rules: RuleSet, unwanted: Expression, limits: SolverLimits) -> ProvenClaim:
     """No victim is taken for which the condition is true."""
-    world = World()
+    world = Declarations()
     one = decided(rules, world)
     term = Translator(world).condition(unwanted)
     claim = f"never: {unwanted.source}"
@@ -106,10 +113,12 @@ def never(rules: RuleSet, unwanted: Expression, limits: Limits) -> Finding:
     return question.unknown(answer, _NOT_REPLAYED)
 
 
-def at_least(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "") -> Finding:
+def at_least(
+    rules: RuleSet, other: RuleSet, limits: SolverLimits, *, named: str = ""
+) -> ProvenClaim:
     """Every pod that `rules` take, for whatever preemptor, `other` takes as well."""
     claim = f"at least as protective as {named or other.name}"
-    found = _at_least(rules, other, limits, claim, Counts(relations=()))
+    found = _at_least(rules, other, limits, claim, CountVariables(relations=()))
     if found.verdict is Proof.REFUTED or not matter(rules, other):
         return found
     counts = compared(rules, other, limits)
@@ -137,9 +146,9 @@ def at_least(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "")
 
 
 def _at_least(
-    rules: RuleSet, other: RuleSet, limits: Limits, claim: str, counts: Counts
-) -> Finding:
-    world = World(apart=counts.apart)
+    rules: RuleSet, other: RuleSet, limits: SolverLimits, claim: str, counts: CountVariables
+) -> ProvenClaim:
+    world = Declarations(apart=counts.apart)
     one, two = decided(rules, world, "new"), decided(other, world, "old")
     question = _Question(
         claim=claim,
@@ -159,7 +168,7 @@ def _at_least(
     return question.unknown(answer, _NOT_REPLAYED)
 
 
-def same(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "") -> Finding:
+def same(rules: RuleSet, other: RuleSet, limits: SolverLimits, *, named: str = "") -> ProvenClaim:
     """Both take the same pods, for whatever preemptor."""
     claim = f"takes the same victims as {named or other.name}"
     forth = at_least(rules, other, limits)
@@ -172,14 +181,14 @@ def same(rules: RuleSet, other: RuleSet, limits: Limits, *, named: str = "") -> 
 # -- rules that never decide ---------------------------------------------------------------------
 
 
-def no_dead_rule(rules: RuleSet, limits: Limits) -> Finding:
+def no_dead_rule(rules: RuleSet, limits: SolverLimits) -> ProvenClaim:
     """Every rule decides somewhere; refuted where one is proved never to be the first to hold."""
     found = list(dead(rules, limits))
     never_first = [f"`{r.id}` ({s})" for s, r, f in found if f.verdict is Proof.REFUTED]
     unknown = [f"`{r.id}`: {f.detail}" for _, r, f in found if f.verdict is Proof.UNKNOWN]
     details = [f"never decides: {', '.join(never_first)}"] if never_first else []
     details += [f"not known: {'; '.join(unknown)}"] if unknown else []
-    return Finding(
+    return ProvenClaim(
         claim="every rule decides somewhere",
         verdict=Proof.REFUTED if never_first else Proof.UNKNOWN if unknown else Proof.PROVED,
         detail="; ".join(details),
@@ -189,7 +198,7 @@ def no_dead_rule(rules: RuleSet, limits: Limits) -> Finding:
     )
 
 
-def dead(rules: RuleSet, limits: Limits) -> Iterator[tuple[str, Rule, Finding]]:
+def dead(rules: RuleSet, limits: SolverLimits) -> Iterator[tuple[str, Rule, ProvenClaim]]:
     """Each rule with its section: proved dead, decides in an example, or unknown.
 
     The verdict is that of the claim `the rule decides somewhere`.
@@ -203,8 +212,10 @@ def dead(rules: RuleSet, limits: Limits) -> Iterator[tuple[str, Rule, Finding]]:
             yield section, rule, _alive(rules, section, place, rule, limits)
 
 
-def _alive(rules: RuleSet, section: str, place: int, rule: Rule, limits: Limits) -> Finding:
-    world = World()
+def _alive(
+    rules: RuleSet, section: str, place: int, rule: Rule, limits: SolverLimits
+) -> ProvenClaim:
+    world = Declarations()
     one = decided(rules, world)
     question = _Question(
         claim=f"rule `{rule.id}` decides somewhere",
@@ -252,24 +263,24 @@ class _Question:
     """Are there values under which all formulas hold? Then the claim is refuted."""
 
     claim: str
-    world: World
+    world: Declarations
     formulas: Sequence[Value]
     note: str
 
-    def ask(self, limits: Limits) -> Answer:
+    def ask(self, limits: SolverLimits) -> SolverAnswer:
         facts = self.world.facts()
         return solver.ask([*self.formulas, *facts], lambda: wishes(self.world), limits)
 
-    def example(self, answer: Answer) -> Example | str:
+    def example(self, answer: SolverAnswer) -> Example | str:
         """The case of the solver's values, or why there is none."""
         try:
             return written(assignment(self.world, answer.values, "new"), self.note)
         except NotWritable as signal:
             return f"the solver names values that no case can hold: {signal}"
 
-    def finding(self, answer: Answer) -> Finding:
+    def finding(self, answer: SolverAnswer) -> ProvenClaim:
         verdict = Proof.PROVED if answer.status is SolverStatus.NONE else Proof.UNKNOWN
-        return Finding(
+        return ProvenClaim(
             claim=self.claim,
             verdict=verdict,
             detail=answer.reason,
@@ -278,11 +289,11 @@ class _Question:
             wall_seconds=answer.wall_seconds,
         )
 
-    def unknown(self, answer: Answer, detail: str) -> Finding:
+    def unknown(self, answer: SolverAnswer, detail: str) -> ProvenClaim:
         return replace(self.finding(answer), verdict=Proof.UNKNOWN, detail=detail)
 
     def refuted(
-        self, answer: Answer, example: Example, sides: tuple[tuple[str, Replayed], ...]
-    ) -> Finding:
+        self, answer: SolverAnswer, example: Example, sides: tuple[tuple[str, ExampleDecision], ...]
+    ) -> ProvenClaim:
         finding = replace(self.finding(answer), verdict=Proof.REFUTED)
         return replace(finding, example=example, sides=sides)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from policy.proving.questions import Finding, Proof
+from policy.proving.questions import Proof, ProvenClaim
 from policy.proving.solver import version
 from policy.proving.world import ASSUMPTIONS
 from policy.rules.ruleset import RuleSet
@@ -22,12 +22,12 @@ NOT_COMPARED: Final = (
 _WORST: Final = (Proof.REFUTED, Proof.UNKNOWN, Proof.BUDGETS, Proof.PROVED)
 
 
-def overall(findings: Sequence[Finding]) -> Proof:
+def overall(findings: Sequence[ProvenClaim]) -> Proof:
     """The worst verdict of all claims."""
     return min((finding.verdict for finding in findings), key=_WORST.index)
 
 
-def words(rules: RuleSet, findings: Sequence[Finding]) -> Iterator[str]:
+def words(rules: RuleSet, findings: Sequence[ProvenClaim]) -> Iterator[str]:
     """Lines for people."""
     for finding in findings:
         yield f"{finding.verdict.value}: {finding.claim} ({finding.solver_seconds:.2f} s)"
@@ -37,7 +37,7 @@ def words(rules: RuleSet, findings: Sequence[Finding]) -> Iterator[str]:
     yield f"not compared: {', '.join(NOT_COMPARED)}"
 
 
-def _details(finding: Finding) -> Iterator[str]:
+def _details(finding: ProvenClaim) -> Iterator[str]:
     if finding.detail:
         yield finding.detail
     for name, side in finding.sides:
@@ -48,7 +48,7 @@ def _details(finding: Finding) -> Iterator[str]:
         yield f"not understood, so it may have any value: `{part}`"
 
 
-def document(rules: RuleSet, findings: Sequence[Finding]) -> dict[str, Any]:
+def document(rules: RuleSet, findings: Sequence[ProvenClaim]) -> dict[str, Any]:
     """Everything as plain values."""
     return {
         "rules": rules.name,
@@ -61,7 +61,7 @@ def document(rules: RuleSet, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: ProvenClaim) -> dict[str, Any]:
     return {
         "claim": finding.claim,
         "verdict": finding.verdict.value,

@@ -9,7 +9,7 @@ import z3
 
 from policy.cluster import times
 from policy.proving.patterns import NotTranslatable, text_value
-from policy.proving.world import NUMBER, Reading, Value, World, stands_for
+from policy.proving.world import NUMBER, Declarations, Reading, Value, stands_for
 from policy.rules.expressions import VARIABLES, ValueType
 from policy.rules.expressions.kernels import INT_MAX, INT_MIN
 
@@ -54,7 +54,7 @@ _FIRST: Final = ("nominated.", "now", "victim.", "preemptor.", "node.", "cluster
 """What gives way last where the usual values contradict each other."""
 
 
-def wishes(world: World) -> list[list[Value]]:
+def wishes(world: Declarations) -> list[list[Value]]:
     """Groups of alternatives for `solver.ask`, about everything that the world declares."""
     found: list[list[Value]] = []
     copies = sorted(world.variables, key=_importance)
@@ -76,12 +76,12 @@ def _importance(copy: str) -> tuple[int, str]:
     return place, copy
 
 
-def _of_variable(copy: str, world: World) -> tuple[Value, Iterator[Value]]:
+def _of_variable(copy: str, world: Declarations) -> tuple[Value, Iterator[Value]]:
     name, value = copy.partition("@")[0], world.variables[copy]
     return value, _candidates(name, value, world)
 
 
-def _candidates(name: str, value: Value, world: World) -> Iterator[Value]:
+def _candidates(name: str, value: Value, world: Declarations) -> Iterator[Value]:
     for usual in USUAL.get(name, ()):
         yield value == _literal(usual)
     kind = VARIABLES[name].type
@@ -95,7 +95,7 @@ def _candidates(name: str, value: Value, world: World) -> Iterator[Value]:
         yield from _words(value, world)
 
 
-def _words(value: Value, world: World) -> Iterator[Value]:
+def _words(value: Value, world: Declarations) -> Iterator[Value]:
     shortest = sorted(world.texts, key=lambda text: (len(text), text))
     for text in shortest[:MOST_CANDIDATES]:
         try:
@@ -105,7 +105,7 @@ def _words(value: Value, world: World) -> Iterator[Value]:
     yield z3.InRe(value, z3.Star(z3.Range("a", "z")))
 
 
-def _instants(name: str, value: Value, world: World) -> Iterator[Value]:
+def _instants(name: str, value: Value, world: Declarations) -> Iterator[Value]:
     now = world.variables.get("now")
     if name == "now" or now is None:
         yield value == times.parse(NOW)
@@ -116,7 +116,7 @@ def _instants(name: str, value: Value, world: World) -> Iterator[Value]:
     yield z3.And(value <= now, (now - value) % 1000 == 0)
 
 
-def _of_reading(reading: Reading, world: World) -> Iterator[list[Value]]:
+def _of_reading(reading: Reading, world: Declarations) -> Iterator[list[Value]]:
     if reading.function == NUMBER:
         yield [
             z3.And(reading.key == text_value(text), stands_for(reading, text))
@@ -131,13 +131,13 @@ def _of_reading(reading: Reading, world: World) -> Iterator[list[Value]]:
         yield list(_words(reading.value, world))
 
 
-def _numerals(world: World) -> list[str]:
+def _numerals(world: Declarations) -> list[str]:
     """Texts that are numbers: large enough to be above other small ones, before the rest."""
     numbers = round_numbers(world)
     return [str(n) for n in (10, 100, 1000, 1_000_000, -1, *numbers)]
 
 
-def round_numbers(world: World) -> list[int]:
+def round_numbers(world: Declarations) -> list[int]:
     """Numbers to try: round ones, and those next to the literals of the expressions."""
     near = {number + step for number in world.numbers for step in (-1, 0, 1)}
     every = {0, 1, 10, 100, 1000, *(n for n in near if INT_MIN <= n <= INT_MAX)}

@@ -20,7 +20,7 @@ from policy.proving.world import Value, unquoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SolverLimits:
     """What one question may cost."""
 
     seconds: float = 10.0
@@ -37,7 +37,7 @@ class SolverStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SolverAnswer:
     """What came back."""
 
     status: SolverStatus
@@ -56,14 +56,14 @@ def version() -> str:
 def ask(
     formulas: Sequence[Value],
     wishes: Callable[[], Sequence[Sequence[Value]]] | None = None,
-    limits: Limits | None = None,
-) -> Answer:
+    limits: SolverLimits | None = None,
+) -> SolverAnswer:
     """Is there an assignment under which all formulas hold?
 
     wishes: makes groups of alternatives that make an assignment easier to read, the better ones
     first; of each group the first is taken that can be had beside those before.
     """
-    limits = limits or Limits()
+    limits = limits or SolverLimits()
     found = _asked(formulas, (), limits)
     if found.status is not SolverStatus.SOME or wishes is None:
         return found
@@ -76,7 +76,9 @@ def ask(
     )
 
 
-def _asked(formulas: Sequence[Value], wishes: Sequence[Sequence[Value]], limits: Limits) -> Answer:
+def _asked(
+    formulas: Sequence[Value], wishes: Sequence[Sequence[Value]], limits: SolverLimits
+) -> SolverAnswer:
     began = time.monotonic()
     names: list[list[str]] = []
     implied = []
@@ -102,13 +104,13 @@ def _written(formulas: Sequence[Value]) -> str:
     return str(solver.sexpr())
 
 
-def _answer(said: Mapping[str, Any], wall: float) -> Answer:
+def _answer(said: Mapping[str, Any], wall: float) -> SolverAnswer:
     reason = str(said.get("reason", ""))
     if "memory" in reason:
         reason = "the solver used up its memory"
     elif "timeout" in reason or "canceled" in reason or "interrupted" in reason:
         reason = "the time limit"
-    return Answer(
+    return SolverAnswer(
         status=SolverStatus(said["status"]),
         values=MappingProxyType({k: _value(v) for k, v in said.get("values", {}).items()}),
         reason=reason,

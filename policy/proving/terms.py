@@ -17,7 +17,7 @@ import z3
 
 from policy.proving.patterns import NotTranslatable, pattern, text_value
 from policy.proving.wording import wording
-from policy.proving.world import MAPS, NUMBER, Value, World
+from policy.proving.world import MAPS, NUMBER, Declarations, Value
 from policy.rules.expressions import (
     VARIABLES,
     Context,
@@ -128,7 +128,7 @@ def _root(source: str, context: Context, kind: ValueType) -> Node:
 class Translator:
     """Translates expressions of one rule set (`side`) into one world."""
 
-    world: World
+    world: Declarations
     side: str = ""
     bound: dict[str, Part] = field(default_factory=dict)  #: loop variables
 

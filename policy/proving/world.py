@@ -55,7 +55,7 @@ class Opaque:
 
 
 @dataclass(slots=True)
-class World:
+class Declarations:
     """Everything that one question declares.
 
     apart: variables of `COUNTED` whose values may differ between the rule sets compared.

@@ -24,13 +24,14 @@ from policy.rules.expressions import (
     ValueType,
     compile_expression,
 )
+from policy.rules.group_rules import OrdinaryVictims
 from policy.rules.overlays import implied_id
 from policy.rules.ruleset import ReprieveGroup
 from policy.rules.schema import RULE_NAMES, RuleFileModel
 from policy.rules.shape import (
     TYPE_WORDS,
+    FileShape,
     Path,
-    Shape,
     find,
     found_in,
     show,
@@ -117,7 +118,7 @@ class Checker:
 
     def run(self) -> RuleFileModel | None:
         """All checks; the validated model where pydantic found nothing."""
-        shape = Shape(self.root, RuleFileModel, _shape_words, _MISSING)
+        shape = FileShape(self.root, RuleFileModel, _shape_words, _MISSING)
         model = shape.validate()
         self.problems += shape.problems
         for path, keys, context, expected in _EXPRESSIONS:
@@ -135,6 +136,7 @@ class Checker:
         self._uses(("spec", "filters"), self.filters)
         self._uses(SCORING, self.scorers)
         self._scores()
+        self._ordinary()
         return model
 
     def complain(self, place: Place, path: Path, message: str, advice: str | None = None) -> None:
@@ -258,6 +260,16 @@ class Checker:
                 "the groups must hold every potential victim exactly once",
                 "write `[pdb-violating, others]`, `[others, pdb-violating]` or `[all]`",
             )
+
+    def _ordinary(self) -> None:
+        """Extenders answer with victims of one node, so a group would not stay whole."""
+        path = ("spec", "groups", "units", "ordinary")
+        chosen, extenders = find(self.root, path), find(self.root, ("spec", "extenders"))
+        if not isinstance(chosen, Leaf) or chosen.text != OrdinaryVictims.WHOLE:
+            return
+        if isinstance(extenders, Series) and extenders.items:
+            message = "`ordinary: whole` cannot be kept where extenders change the victims"
+            self.complain(chosen.place, path, message, "write `none`, or remove the extenders")
 
     # -- filters and scorers -------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RuleChange:
     """One difference. `before` and `after` are canonical JSON, None where there is nothing."""
 
     kind: ChangeKind
@@ -38,10 +38,10 @@ class Change:
         return self.words
 
 
-def compare(old: RuleSet, new: RuleSet) -> tuple[Change, ...]:
+def compare(old: RuleSet, new: RuleSet) -> tuple[RuleChange, ...]:
     """The changes that lead from one rule set to another; the name is not one of them."""
     before, after = json.loads(old.canonical)["spec"], json.loads(new.canonical)["spec"]
-    changes: list[Change] = []
+    changes: list[RuleChange] = []
     for path in PATCHABLE:
         name = ".".join(path)
         key = RULE_NAMES.get(path[-1], "id")
@@ -67,7 +67,7 @@ def _identified(rules: Sequence[dict[str, Any]], key: str) -> dict[str, dict[str
 
 def _rules(
     section: str, old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], key: str
-) -> Iterator[Change]:
+) -> Iterator[RuleChange]:
     before, after = _identified(old, key), _identified(new, key)
     for name, rule in before.items():
         if name not in after:
@@ -106,8 +106,8 @@ def _change(
     before: dict[str, Any] | None,
     after: dict[str, Any] | None,
     words: str,
-) -> Change:
-    return Change(
+) -> RuleChange:
+    return RuleChange(
         kind=kind,
         section=section,
         rule=name,
@@ -143,7 +143,9 @@ def _from_to(name: str, before: Any, after: Any) -> str:
 _LISTS = frozenset(".".join(path) for path in PATCHABLE)
 
 
-def _settings(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def _settings(
+    path: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[RuleChange]:
     for key in sorted({*before, *after}):
         name = f"{path}.{key}" if path else key
         old, new = before.get(key), after.get(key)
@@ -152,7 +154,7 @@ def _settings(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
         if isinstance(old, dict) or isinstance(new, dict):
             yield from _settings(name, old or {}, new or {})
             continue
-        yield Change(
+        yield RuleChange(
             kind=ChangeKind.CHANGED,
             section=name,
             rule=None,

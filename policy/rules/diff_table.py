@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policy.filters.registry import FILTERS
-from policy.rules.diff import Change, ChangeKind
+from policy.rules.diff import ChangeKind, RuleChange
 from policy.rules.explain import effective_rules
 from policy.rules.ruleset import RuleSet
 from policy.scoring.registry import SCORERS
@@ -28,7 +28,7 @@ class DiffRow:
     meaning: str
 
 
-def diff_rows(old: RuleSet, new: RuleSet, changes: Sequence[Change]) -> list[DiffRow]:
+def diff_rows(old: RuleSet, new: RuleSet, changes: Sequence[RuleChange]) -> list[DiffRow]:
     """A row per change, in the order of the changes."""
     texts = [
         {(rule.section, rule.id): rule for rule in effective_rules(rules)} for rules in (old, new)
@@ -58,13 +58,13 @@ def diff_rows(old: RuleSet, new: RuleSet, changes: Sequence[Change]) -> list[Dif
     return rows
 
 
-def _shown(position: int, text: str, change: Change) -> str:
+def _shown(position: int, text: str, change: RuleChange) -> str:
     if change.section in _REGISTRIES:
         return f"{position}." if change.kind is ChangeKind.MOVED else "yes"
     return f"{position}. {text}"
 
 
-def _checks(change: Change) -> str:
+def _checks(change: RuleChange) -> str:
     """What a filter or scorer does, in its first sentence."""
     info = _REGISTRIES[change.section].get(change.rule or "")
     text = " ".join(info.doc.split()) if info is not None else ""
@@ -78,7 +78,7 @@ def _gone(why: str) -> str:
 _REGISTRIES: Final[Mapping[str, Mapping[str, Any]]] = {"filters": FILTERS, "scoring": SCORERS}
 
 
-def _parameters(change: Change) -> list[DiffRow]:
+def _parameters(change: RuleChange) -> list[DiffRow]:
     """A row per parameter of a filter or scorer that differs."""
     assert change.rule is not None
     before, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
@@ -113,7 +113,7 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _setting(change: Change) -> DiffRow:
+def _setting(change: RuleChange) -> DiffRow:
     before = None if change.before is None else json.loads(change.before)
     after = None if change.after is None else json.loads(change.after)
     section, _, name = change.section.rpartition(".")

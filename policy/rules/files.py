@@ -181,6 +181,14 @@ def is_of_kind(source: str | Path, kind: str, *, within: Path | None = None) -> 
     return found[1] == kind
 
 
+def is_configuration(source: str, *, within: Path | None = None) -> bool:
+    """Is it a file of a batch scheduler's own configuration, which names no kind of ours?"""
+    if source in shipped() or not is_of_kind(source, BATCH_RULES, within=within):
+        return False
+    found = _KIND.search(text_of(Path(source), source, within))
+    return found is None or found[1] != BATCH_RULES
+
+
 def file_of(source: str) -> str:
     """The file of a shipped name or a path, as places in it are written."""
     file = shipped().get(source)

@@ -29,6 +29,7 @@ class OrdinaryVictims(StrEnum):
 
     PODS = "pods"  # single members
     NONE = "none"  # nothing, where the group has several running pods
+    WHOLE = "whole"  # all running pods, on every node, or nothing
 
 
 class UnitBudgets(StrEnum):
@@ -46,7 +47,7 @@ class ReprieveTest(StrEnum):
     FIXED_NODES = "fixed-nodes"  # every member still fits on the node that it was given
 
 
-class VictimSearch(StrEnum):
+class UnitSearch(StrEnum):
     """How the units that leave are found."""
 
     GREEDY = "greedy"  # one reprieve, the most important unit first
@@ -109,7 +110,7 @@ class UnitVictimRules:
     skip_disrupted: bool
     reprieve: tuple[ReprieveGroup, ...]
     reprieve_test: ReprieveTest
-    search: VictimSearch
+    search: UnitSearch
     search_passes: int  #: at most so many passes for exchanges
 
 

@@ -15,8 +15,8 @@ from policy.rules.group_rules import (
     ReprieveTest,
     Success,
     UnitBudgets,
+    UnitSearch,
     UnitStart,
-    VictimSearch,
 )
 from policy.rules.schema_parts import EligibilityModel, EligibleModel, ImportanceModel, Model, Word
 
@@ -44,8 +44,9 @@ class UnitsModel(Model):
     )
     ordinary: Annotated[OrdinaryVictims, Word] = Field(
         OrdinaryVictims.PODS,
-        description="what an ordinary pod takes of a group in disruption mode `PodGroup` with "
-        "several running pods: single `pods`, or `none` of them",
+        description="what an ordinary pod takes of a group in disruption mode `PodGroup`: single "
+        "`pods`; `none` of them, where several run; or the `whole` group, on every node, where "
+        "all of its pods may leave and its priority is lower than that of the preemptor",
     )
 
 
@@ -57,7 +58,9 @@ class UnitBudgetsModel(Model):
         description="stop-at-first: a violated budget ends the counting of its unit; decrement: "
         "every budget of every pod is counted; static: none is used up",
     )
-    disruptedPods: Literal["skip", "count"] = "skip"
+    disruptedPods: Literal["skip", "count"] = Field(
+        "skip", description="pods in a budget's `disruptedPods` use up nothing, or a disruption"
+    )
 
 
 class UnitVictimsModel(Model):
@@ -72,8 +75,8 @@ class UnitVictimsModel(Model):
         description="when a unit may stay: a new `pass` succeeds, or every member still fits on "
         "the node that it was given (`fixed-nodes`)",
     )
-    search: Annotated[VictimSearch, Word] = Field(
-        VictimSearch.GREEDY,
+    search: Annotated[UnitSearch, Word] = Field(
+        UnitSearch.GREEDY,
         description="`fewer`: after the reprieve, exchanges are tried that evict fewer pods",
     )
     searchPasses: Annotated[int, Field(ge=0, le=100_000)] = Field(

@@ -17,12 +17,12 @@ from policy.rules.expressions import (
     compile_expression,
 )
 from policy.rules.expressions.implication import follows, impossible, only_lower
-from policy.rules.group_rules import GroupRules
+from policy.rules.group_rules import GroupRules, OrdinaryVictims
 from policy.rules.ruleset import RankingCriterion, Rule, RuleSet, Verdict
 from policy.text.printable import printable
 
 
-class Finding(StrEnum):
+class WarningKind(StrEnum):
     """Kinds of warnings; the values are stable."""
 
     UNREACHABLE = "unreachable"  # an earlier rule decides wherever this one would
@@ -44,7 +44,7 @@ class Finding(StrEnum):
 class LintWarning:
     """One finding, with the place of the rule that it is about."""
 
-    finding: StrEnum  #: `Finding`, or of batch rules `BatchFinding`
+    finding: StrEnum  #: `WarningKind`, or of batch rules `BatchFinding`
     place: str  #: `file:line`
     rule: str
     message: str
@@ -88,7 +88,7 @@ class _Linter:
         yield from self._decisions(victims.eligible)
         if not any(rule.verdict is Verdict.ALLOW for rule in victims.eligible):
             yield self._warn(
-                Finding.NONE_ALLOWED,
+                WarningKind.NONE_ALLOWED,
                 victims.eligible[0].id,
                 "no rule allows any pod to be a victim",
                 "add a rule with `verdict: allow`",
@@ -113,7 +113,7 @@ class _Linter:
         yield from self._row_by_row()
         yield from self._silent()
 
-    def _warn(self, finding: Finding, rule: str, message: str, advice: str) -> LintWarning:
+    def _warn(self, finding: WarningKind, rule: str, message: str, advice: str) -> LintWarning:
         place = self.rules.origins.get(rule, self.rules.name)
         return LintWarning(finding=finding, place=place, rule=rule, message=message, help=advice)
 
@@ -134,7 +134,7 @@ class _Linter:
             )
             if earlier is not None:
                 yield self._warn(
-                    Finding.UNREACHABLE,
+                    WarningKind.UNREACHABLE,
                     rule.id,
                     f"rule `{rule.id}` is never reached: `{earlier}` decides before it",
                     "remove it, or move it up",
@@ -147,7 +147,7 @@ class _Linter:
         for rule in rules:
             if _never_holds(rule):
                 yield self._warn(
-                    Finding.NEVER_HOLDS,
+                    WarningKind.NEVER_HOLDS,
                     rule.id,
                     f"the condition of rule `{rule.id}` never holds",
                     "remove the rule, or correct its `when`",
@@ -164,7 +164,7 @@ class _Linter:
                     return  # what comes after sees lower priorities only
             elif not only_lower(rule.when) and not _never_holds(rule):
                 yield self._warn(
-                    Finding.NOT_LOWER,
+                    WarningKind.NOT_LOWER,
                     rule.id,
                     f"rule `{rule.id}` allows victims of the preemptor's own priority and above",
                     "add `victim.priority < preemptor.priority` to its `when`",
@@ -177,7 +177,7 @@ class _Linter:
         yield from self._decisions(units.eligible)
         if not any(rule.verdict is Verdict.ALLOW for rule in units.eligible):
             yield self._warn(
-                Finding.NONE_ALLOWED,
+                WarningKind.NONE_ALLOWED,
                 units.eligible[0].id,
                 "no rule allows any unit to be preempted",
                 "add a rule with `verdict: allow`",
@@ -189,13 +189,22 @@ class _Linter:
             allows = rule.verdict is Verdict.ALLOW and not _never_holds(rule)
             if allows and not follows(rule.when, lower):
                 yield self._warn(
-                    Finding.NOT_LOWER,
+                    WarningKind.NOT_LOWER,
                     rule.id,
                     f"rule `{rule.id}` allows units of the group's own priority and above",
                     "add `unit.priority < group.priority` to its `when`",
                 )
         keys = [(key.id, key.expression) for key in units.importance]
         yield from self._order(keys, needs_unique=False)
+        ordinary = groups.units.ordinary
+        if not groups.units.whole_groups and ordinary is not OrdinaryVictims.PODS:
+            yield self._warn(
+                WarningKind.CANNOT_DECIDE,
+                "units",
+                f"`ordinary: {ordinary.value}` can never decide: no group leaves as a whole where "
+                "`wholeGroups` is false",
+                "remove it, or set `wholeGroups: true`",
+            )
 
     def _own_ranking(self) -> Iterator[LintWarning]:
         """Criteria of one's own that decide less than they seem to."""
@@ -208,7 +217,7 @@ class _Linter:
             own = not varying <= KUBERNETES_RANKS_BY
             if own and budgets is not None:
                 yield self._warn(
-                    Finding.BEHIND_BUDGETS,
+                    WarningKind.BEHIND_BUDGETS,
                     criterion.id,
                     f"`{criterion.id}` compares only nodes that are equal in `{budgets.id}` and "
                     "whatever else stands before it",
@@ -216,7 +225,7 @@ class _Linter:
                 )
             if own and sampled < 100:
                 yield self._warn(
-                    Finding.SAMPLED,
+                    WarningKind.SAMPLED,
                     criterion.id,
                     f"`{criterion.id}` compares only the nodes that are examined: the search may "
                     f"stop after {sampled} % of the candidates",
@@ -246,7 +255,7 @@ class _Linter:
         likely = dict.fromkeys(hazard.what for hazard in expression.hazards if hazard.likely)
         if likely:
             yield self._warn(
-                Finding.NO_VALUE,
+                WarningKind.NO_VALUE,
                 name,
                 f"`{name}` may have no value ({', '.join(likely)}): {then}",
                 advice,
@@ -267,7 +276,7 @@ class _Linter:
                 reason = f"`{expression}` is the same for all"
             if reason is not None:
                 yield self._warn(
-                    Finding.CANNOT_DECIDE,
+                    WarningKind.CANNOT_DECIDE,
                     name,
                     f"`{name}` can never decide: {reason}",
                     "remove it",
@@ -278,7 +287,7 @@ class _Linter:
         if needs_unique and unique is None:
             name = keys[-1][0]
             yield self._warn(
-                Finding.ORDER_NOT_UNIQUE,
+                WarningKind.ORDER_NOT_UNIQUE,
                 name,
                 "the importance order leaves ties open",
                 "end it with `- ascending: victim.key`",
@@ -288,7 +297,7 @@ class _Linter:
         for name, expression in _named_expressions(self.rules):
             if not expression.vectorised:
                 yield self._warn(
-                    Finding.ROW_BY_ROW,
+                    WarningKind.ROW_BY_ROW,
                     name,
                     f"`{name}` is evaluated row by row: {'; '.join(expression.row_wise_reasons)}",
                     "slow on large clusters: use whole numbers, simple comparisons of names, "
@@ -301,7 +310,7 @@ class _Linter:
                 yield self._no_why(rule.id)
             if rule.verdict is Verdict.DENY and not rule.reason:
                 yield self._warn(
-                    Finding.NO_REASON,
+                    WarningKind.NO_REASON,
                     rule.id,
                     f"rule `{rule.id}` refuses without a `reason`",
                     "the audit shows the reason beside the pod",
@@ -315,7 +324,7 @@ class _Linter:
 
     def _no_why(self, rule: str) -> LintWarning:
         return self._warn(
-            Finding.NO_WHY,
+            WarningKind.NO_WHY,
             rule,
             f"rule `{rule}` has no `why`",
             "say in one sentence what would go wrong without it",

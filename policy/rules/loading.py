@@ -48,7 +48,10 @@ def _refuse_sessions(file: RuleFile) -> None:
     kind = file.root.get("kind")
     if isinstance(kind, Leaf) and kind.text == BATCH_RULES:
         message = "these are rules of batch sessions, not of single decisions"
-        advice = "`policy batch run --rules` takes them; `policy rules list` shows which is which"
+        advice = (
+            "`policy batch run --rules` takes them, `policy rules show` prints them with every"
+            " default; `policy rules list` shows which is which"
+        )
         raise RulesError([kind.place.problem("kind", message, advice)])
 
 

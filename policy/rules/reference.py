@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import msgspec
+from pydantic import BaseModel
 
 from policy.filters.base import Parameter, Value
 from policy.filters.registry import FILTERS
@@ -22,6 +24,7 @@ from policy.rules.expressions.variables import (
     Context,
 )
 from policy.rules.files import shipped_environments, shipped_names, shipped_rules
+from policy.rules.group_schema import GroupsModel
 from policy.rules.ruleset import RuleSet
 from policy.scoring.registry import SCORERS
 
@@ -175,6 +178,30 @@ def assumed() -> str:
     return _table(("what", "entries", "characters (of a key)", "characters of a value"), rows)
 
 
+def groups() -> str:
+    """The keys of the section `groups`, with their values and defaults."""
+    rows = _keys(GroupsModel, "")
+    return _table(("key", "values", "default", "meaning"), rows)
+
+
+def _keys(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _keys(kind, f"{prefix}{name}.")
+        elif field.description:
+            default = f"`{_yaml(field.default)}`"
+            yield f"`{prefix}{name}`", _choices(kind), default, field.description
+
+
+def _choices(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return ", ".join(f"`{choice.value}`" for choice in kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(kind))
+    return "`true`, `false`" if kind is bool else "a whole number"
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "variables": variables,
     "history": history,
@@ -183,6 +210,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "assumed": assumed,
     "filters": filters,
     "scorers": scorers,
+    "groups": groups,
     "rule-sets": rule_sets,
     "rules": rules,
     "environments": environments,

@@ -27,10 +27,10 @@ from policy.rules.schema_parts import (
     EligibilityModel,
     EligibleModel,
     ExpressionText,
-    Identifier,
     ImportanceModel,
     Model,
     OnErrorWord,
+    RuleIdentifier,
     Sentence,
     Word,
 )
@@ -42,7 +42,7 @@ VERSIONS = r"^>=\d+\.\d+\.\d+ <\d+\.\d+(\.\d+)?$"
 class MetadataModel(Model):
     """Name and purpose of a rule set."""
 
-    name: Identifier
+    name: RuleIdentifier
     description: Sentence = ""
     versions: Annotated[str, StringConstraints(pattern=VERSIONS)] | None = Field(
         None, description="kube-scheduler's versions that decide like this: `>=1.31.0 <1.31.3`"
@@ -53,7 +53,7 @@ class MetadataModel(Model):
 class ForbidModel(Model):
     """Pods that are never removed, judged after the disruption budgets have been counted."""
 
-    id: Identifier
+    id: RuleIdentifier
     when: ExpressionText
     onError: OnErrorWord | None = Field(None, description=f"{ON_ERROR}; left out: the rule holds")
     reason: Sentence = Field("", description="message that the audit shows")
@@ -106,7 +106,7 @@ class CandidatesModel(Model):
 class RankingModel(Model):
     """One criterion; each keeps only the best nodes and the next one breaks the tie."""
 
-    id: Identifier
+    id: RuleIdentifier
     minimize: ExpressionText | None = None
     maximize: ExpressionText | None = None
     pick: Annotated[Pick, Word] | None = Field(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
 
 from policy.rules.expressions import OnError
 
-Identifier = Annotated[
+RuleIdentifier = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9]+(?:[.-][a-z0-9]+)*$", max_length=100),
     Field(description="kebab-case, unique in its list, never reused"),
@@ -33,7 +33,7 @@ class Model(BaseModel):
 class EligibilityModel(Model):
     """May the pod preempt at all? The first rule whose `when` holds decides."""
 
-    id: Identifier
+    id: RuleIdentifier
     when: ExpressionText | None = Field(None, description="left out: always holds")
     verdict: Literal["allow", "deny"]
     onError: OnErrorWord | None = Field(
@@ -50,7 +50,7 @@ class EligibleModel(EligibilityModel):
 class ImportanceModel(Model):
     """One key of the order in which potential victims are kept: give one direction."""
 
-    id: Identifier | None = Field(None, description="left out: named after the variable")
+    id: RuleIdentifier | None = Field(None, description="left out: named after the variable")
     ascending: ExpressionText | None = None
     descending: ExpressionText | None = None
     why: Sentence = ""

@@ -19,7 +19,7 @@ from policy.text.problems import Problem
 Path: TypeAlias = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
-Words: TypeAlias = Callable[[str, Path, str], tuple[str, str | None] | None]
+MessageOverride: TypeAlias = Callable[[str, Path, str], tuple[str, str | None] | None]
 """(pydantic's type of error, path, text found) -> message and help; None: the usual words."""
 
 EXPRESSION_KEYS: Final = frozenset({"when", "ascending", "descending", "minimize", "maximize"})
@@ -43,12 +43,12 @@ _KIND_WORDS: Final[Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Shape(Generic[M]):
+class FileShape(Generic[M]):
     """One file against one model; `problems` holds what is wrong."""
 
     root: Branch
     model: type[M]
-    words: Words
+    words: MessageOverride
     missing: Mapping[str, str]  #: key -> what to write where it is missing
     problems: list[Problem] = field(default_factory=list)
 

@@ -28,7 +28,7 @@ from policy.filters import default_spread
 from policy.filters.affinity_terms import compile_term, required_terms
 from policy.rules.group_rules import GroupRules
 from policy.rules.ruleset import QueueOrder, QueueRules
-from policy.scheduling.order import Head, arrival_ms, head_of, pending, waiting
+from policy.scheduling.order import QueueHead, arrival_ms, head_of, pending, waiting
 from policy.scheduling.queue import SchedulingQueue
 from policy.scheduling.state import Transition
 
@@ -76,7 +76,7 @@ class QueueFeed:
         self._in_cycle = () if key is None else (key,)
         return key
 
-    def gather(self, key: str, snapshot: Snapshot) -> Head | None:
+    def gather(self, key: str, snapshot: Snapshot) -> QueueHead | None:
         """The cycle of the popped pod: members of its group are taken out with it.
 
         None where the gate of the group is closed; the pod waits until its group changes.

@@ -15,7 +15,7 @@ from functools import partial
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import GroupStep, Scheduler, Step
 from policy.scheduling.events import QueueFeed
-from policy.scheduling.order import Head
+from policy.scheduling.order import QueueHead
 from policy.scheduling.state import Transition
 
 
@@ -103,7 +103,7 @@ class DecisionLoop(ABC):
         """Others changed the cluster: does the pod still wait, and have they not tried it?"""
         return not self._feed.tried_elsewhere() and self._scheduler.waits(pod, self._name)
 
-    def _group_wanted(self, head: Head) -> bool:
+    def _group_wanted(self, head: QueueHead) -> bool:
         """Others changed the cluster: does a member still wait, and have they not tried it?"""
         waits = any(self._scheduler.waits(pod, self._name) for pod in head.pods)
         return waits and not self._feed.tried_elsewhere()

@@ -18,7 +18,7 @@ from policy.rules.ruleset import QueueOrder, RuleSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class QueueHead:
     """What one cycle takes out of the queue: a pod, or the pending members of a group."""
 
     pods: tuple[str, ...]
@@ -52,7 +52,7 @@ def arrival_ms(pod: Pod, *, now_ms: int, order: QueueOrder = QueueOrder.ARRIVAL)
 
 def heads(
     snapshot: Snapshot, rules: RuleSet, *, scheduler: str = DEFAULT_SCHEDULER
-) -> Iterator[Head]:
+) -> Iterator[QueueHead]:
     """The cycles that the queue holds, in order: a group comes with the first of its members.
 
     Members that their gates hold back are in no cycle.
@@ -66,7 +66,7 @@ def heads(
                 yield head
 
 
-def head_of(key: str, snapshot: Snapshot, rules: GroupRules | None) -> Head:
+def head_of(key: str, snapshot: Snapshot, rules: GroupRules | None) -> QueueHead:
     """The cycle that a waiting pod begins: its own, or that of its group with all its members.
 
     Without pods where the gate of the group holds them back.
@@ -74,9 +74,9 @@ def head_of(key: str, snapshot: Snapshot, rules: GroupRules | None) -> Head:
     pod = snapshot.pod(key)
     group = "" if pod is None or rules is None else group_key(pod)
     if not group or rules is None:
-        return Head(pods=(key,))
+        return QueueHead(pods=(key,))
     members = muster(snapshot, group, rules).members
-    return Head(pods=tuple(m.key for m in members), group=group)
+    return QueueHead(pods=tuple(m.key for m in members), group=group)
 
 
 def waiting_pods(

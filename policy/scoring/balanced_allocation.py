@@ -16,7 +16,7 @@ from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Bools, Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, Scope, ScorerInfo
-from policy.scoring.resource_use import ResourceWeight, Use, further, use_of
+from policy.scoring.resource_use import ResourceUse, ResourceWeight, further, use_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | No
     return balance(uses, change=parameters["measure"] == "change")
 
 
-def balance(uses: Sequence[Use], *, change: bool) -> Ints | None:
+def balance(uses: Sequence[ResourceUse], *, change: bool) -> Ints | None:
     """Values of nodes by what is in use of cpu, memory, and perhaps a resource that is asked for.
 
     change: how much more balanced a node becomes, in place of how balanced it is afterwards.
@@ -47,7 +47,7 @@ def balance(uses: Sequence[Use], *, change: bool) -> Ints | None:
     return HALF + np.trunc((HALF + gain) / 2).astype(np.int64)
 
 
-def _balanced(uses: Sequence[Use]) -> Ints:
+def _balanced(uses: Sequence[ResourceUse]) -> Ints:
     """100 where the resources are used to the same degree, less where they are not."""
     parts = [np.minimum(use.used / np.maximum(use.room, 1), 1.0) for use in uses]
     known = [use.room > 0 for use in uses]

@@ -14,7 +14,7 @@ from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.tables import Ints
 from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, Scope, ScorerInfo
-from policy.scoring.resource_use import ResourceWeight, Use, weighed
+from policy.scoring.resource_use import ResourceUse, ResourceWeight, weighed
 
 WEIGHTS: Final = {
     CPU: Parameter(doc="weight of cpu in the mean; 0 leaves it out", default=1),
@@ -37,7 +37,7 @@ def weighted_mean(incoming: Incoming, parameters: Parameters, nodes: Nodes, *, m
     return mean_part(uses, weights, most=most)
 
 
-def mean_part(uses: Mapping[str, Use], weights: Mapping[str, int], *, most: bool) -> Ints:
+def mean_part(uses: Mapping[str, ResourceUse], weights: Mapping[str, int], *, most: bool) -> Ints:
     """As `weighted_mean`, of what is in use by resource."""
     total: Ints | int = 0
     divisor: Ints | int = 0

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from policy.cluster.objects import Pod, PodAffinityTerm, WeightedPodAffinityTerm
-from policy.cluster.tables import NOWHERE, Bools, Column, Ints, LabelSet, Pools
-from policy.filters.affinity_terms import Term, compile_term, unrolled
+from policy.cluster.tables import NOWHERE, Bools, Ints, LabelSet, PodColumn, Pools
+from policy.filters.affinity_terms import AffinityTerm, compile_term, unrolled
 from policy.filters.base import (
     Incoming,
     Nodes,
@@ -33,7 +33,7 @@ from policy.scoring.base import MAX, ScorerInfo
 class Pull:
     """A term with the weight by which it draws; negative where it drives away."""
 
-    term: Term
+    term: AffinityTerm
     weight: int
     required: bool  #: its weight is a parameter
 
@@ -88,7 +88,7 @@ def _pulls_id(pod: Pod, pools: Pools) -> int:
     return pool.intern(key, pulls)
 
 
-PULLS: Final = Column("affinity_pulls", np.int32, _pulls_id)
+PULLS: Final = PodColumn("affinity_pulls", np.int32, _pulls_id)
 
 
 class _Fields:
@@ -119,7 +119,7 @@ class _Fields:
         return found
 
 
-def _selects(term: Term, pod: LabelSet) -> bool:
+def _selects(term: AffinityTerm, pod: LabelSet) -> bool:
     return term.selects(pod, {})
 
 

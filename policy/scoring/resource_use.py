@@ -21,7 +21,7 @@ from policy.cluster.objects import Container, Pod, ResourceRequirements
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, CURRENT, EPHEMERAL, MEMORY, pod_requests
 from policy.cluster.snapshot import Delta, Snapshot
-from policy.cluster.tables import Column, Ints, Pools
+from policy.cluster.tables import Ints, PodColumn, Pools
 from policy.filters.base import Incoming, Nodes, NodeUse, Parameters
 
 ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
@@ -79,7 +79,7 @@ def assumed(pod: Pod, name: str, *, on_node: bool) -> int:
     return full.get(name, 0) - bare.get(name, 0)
 
 
-def _column(name: str) -> Column:
+def _column(name: str) -> PodColumn:
     def of(pod: Pod, _: Pools) -> int:
         containers = pod.spec.containers
         if containers is not None and len(containers) == 1 and not pod.spec.init_containers:
@@ -89,7 +89,7 @@ def _column(name: str) -> Column:
                 return 0
         return assumed(pod, name, on_node=True)
 
-    return Column(f"assumed {name}", np.int64, of, gone=0)
+    return PodColumn(f"assumed {name}", np.int64, of, gone=0)
 
 
 _ASSUMED_COLUMNS: Final = {name: _column(name) for name in ASSUMED}
@@ -129,7 +129,7 @@ class ResourceWeight(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Use:
+class ResourceUse:
     """One resource on some nodes, the incoming pod included."""
 
     room: Ints  #: (n,) allocatable
@@ -137,7 +137,7 @@ class Use:
     asked: int  #: by the incoming pod
 
 
-def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
+def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> ResourceUse:
     """assume: containers without a request count for a little."""
     snapshot = incoming.snapshot
     asked = incoming.requests(CURRENT).get(name, 0)
@@ -146,7 +146,7 @@ def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
     column = snapshot.pools.resources.ids.get(name)
     if column is None:
         nothing = np.zeros(nodes.size, dtype=np.int64)
-        return Use(room=nothing, used=nothing, asked=asked)
+        return ResourceUse(room=nothing, used=nothing, asked=asked)
     given = None if incoming.node_use is None else incoming.node_use.get(name)
     if given is not None or assume:
         use = node_use(snapshot, name) if given is None else given
@@ -155,12 +155,12 @@ def use_of(incoming: Incoming, name: str, nodes: Nodes, *, assume: bool) -> Use:
         used = Occupancy.of(snapshot, CURRENT).requested[nodes, column] + asked
     if assume:
         used = used + use.assumed[nodes]
-    return Use(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
+    return ResourceUse(room=snapshot.allocatable[nodes, column], used=used, asked=asked)
 
 
 def weighed(
     incoming: Incoming, parameters: Parameters, nodes: Nodes
-) -> tuple[dict[str, Use], dict[str, int]]:
+) -> tuple[dict[str, ResourceUse], dict[str, int]]:
     """Use and weight of the resources of a strategy, by name; cpu and memory first."""
     uses = {name: use_of(incoming, name, nodes, assume=True) for name in ASSUMED}
     weights = {name: max(0, parameters[name]) for name in uses}
@@ -169,7 +169,9 @@ def weighed(
     return uses, weights
 
 
-def further(incoming: Incoming, entries: Sequence[Any], nodes: Nodes) -> dict[str, tuple[Use, int]]:
+def further(
+    incoming: Incoming, entries: Sequence[Any], nodes: Nodes
+) -> dict[str, tuple[ResourceUse, int]]:
     """Use and weight of listed resources, of devices and the like where the pod asks for them."""
     found = {}
     for entry in msgspec.convert(entries, list[ResourceWeight]):

@@ -19,13 +19,13 @@ from policy.server.extender import routes as extender
 from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, problem
 from policy.server.pages import routes as pages
 from policy.server.security.access import Access
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import NotFound, StoreError
 
 log = logging.getLogger("policy.server")
 
 
-def build(service: Service, access: Access) -> Starlette:
+def build(service: PolicyService, access: Access) -> Starlette:
     """The application over an open service, which it closes when it ends."""
 
     @asynccontextmanager

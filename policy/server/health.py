@@ -12,13 +12,13 @@ from policy.server.http import Failure, in_thread
 from policy.server.metrics import CONTENT_TYPE
 from policy.server.security.access import Access
 from policy.server.security.gate import viewer
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import StoreError
 
 log = logging.getLogger("policy.server")
 
 
-def routes(service: Service, access: Access) -> list[Route]:
+def routes(service: PolicyService, access: Access) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 

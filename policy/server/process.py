@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from policy.server.app import build
 from policy.server.config import Config
 from policy.server.security.access import PEER, Access
-from policy.server.service import Service
+from policy.server.service import PolicyService
 
 _HEAD_SECONDS: Final = 10
 """A client that has not sent the head of its first request by then is disconnected."""
@@ -99,7 +99,7 @@ def server_of(config: Config) -> uvicorn.Server:
 
     Raises StoreError where the database cannot be opened, TokenError for a bad file of tokens.
     """
-    service = Service(config)
+    service = PolicyService(config)
     access = Access(config, clock=service.clock)
     service.open()
     app: ASGIApp = build(service, access)

@@ -25,7 +25,7 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Service:
+class PolicyService:
     """One process of the service; `open` before it is used, `close` afterwards."""
 
     def __init__(self, config: Config, *, clock: Callable[[], int] = clock_ms) -> None:

@@ -25,7 +25,7 @@ from policy.rules import RuleSet
 from policy.scheduling.order import pending
 from policy.server import views
 from policy.server.http import Failure
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import StoredDecision
 
 
@@ -39,7 +39,7 @@ class _Basis:
     revision: int
 
 
-def _basis(service: Service, environment: str) -> _Basis:
+def _basis(service: PolicyService, environment: str) -> _Basis:
     row = service.store.read.environment(environment)
     active = service.store.read.active_rule_set(environment)
     if active is None:
@@ -75,7 +75,7 @@ def _pods(
 
 
 def dry_run(
-    service: Service, environment: str, *, pod: str | None, manifest: dict[str, Any] | None
+    service: PolicyService, environment: str, *, pod: str | None, manifest: dict[str, Any] | None
 ) -> dict[str, Any]:
     """What would be decided now for one pod."""
     basis = _basis(service, environment)
@@ -102,7 +102,7 @@ def dry_run(
 
 
 def what_if(
-    service: Service,
+    service: PolicyService,
     environment: str,
     *,
     pods: Sequence[str],

@@ -24,7 +24,7 @@ from policy.rules.lint import lint
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import ActivationRow, DecisionRow, EnvironmentRow, NotFound, StoredDecision
 from policy.text.words import number
 
@@ -40,7 +40,7 @@ def millis(text: str | None, name: str) -> int | None:
 
 
 def decisions(
-    service: Service, principal: Principal, wanted: Mapping[str, Any], *, limit: int
+    service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
 ) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
     """Rows and lines of a list, newest first; `wanted` as `store.read.decisions` takes it."""
     namespace = wanted.get("namespace")
@@ -53,7 +53,7 @@ def decisions(
     return rows, scope.lines(principal, rows, victims)
 
 
-def stored_decision(service: Service, principal: Principal, wanted: str) -> StoredDecision:
+def stored_decision(service: PolicyService, principal: Principal, wanted: str) -> StoredDecision:
     """Raises NotFound, also where the viewer may not know of it."""
     stored = service.store.read.decision(wanted[:80])
     if not scope.concerns(principal, stored):
@@ -81,7 +81,7 @@ def explanation(stored: StoredDecision) -> str:
     return f"{row.preemptor} (priority {row.preemptor_priority}) {verdict(stored)}"
 
 
-def why_not(service: Service, stored: StoredDecision, node: str) -> dict[str, Any]:
+def why_not(service: PolicyService, stored: StoredDecision, node: str) -> dict[str, Any]:
     try:
         return why_not_chosen(service.store, stored, node)
     except WhyNotError as exc:
@@ -91,14 +91,14 @@ def why_not(service: Service, stored: StoredDecision, node: str) -> dict[str, An
 # --- rules and environments ------------------------------------------------------------
 
 
-def rule_set(service: Service, wanted: str) -> RuleSet:
+def rule_set(service: PolicyService, wanted: str) -> RuleSet:
     """A shipped rule set by name, or a stored one by digest. Never a file of the service's host."""
     if wanted in shipped():
         return RuleSet.load(wanted)
     return RuleSet.from_canonical(service.store.read.rule_set(wanted[:80]))
 
 
-def rule_sets(service: Service) -> list[dict[str, Any]]:
+def rule_sets(service: PolicyService) -> list[dict[str, Any]]:
     """Shipped rule sets, and those that environments made active."""
     found = [{"name": name, "digest": None, "shipped": True} for name in shipped_rules()]
     seen = set()
@@ -182,7 +182,7 @@ def environment(row: EnvironmentRow) -> dict[str, Any]:
 
 
 def activate(
-    service: Service, principal: Principal, name: str, *, rules: str, reason: str
+    service: PolicyService, principal: Principal, name: str, *, rules: str, reason: str
 ) -> dict[str, Any]:
     """Make a rule set active; the ledger names who did it. Its cases have to pass."""
     _need_reason(reason)
@@ -205,7 +205,9 @@ def activate(
     )
 
 
-def roll_back(service: Service, principal: Principal, name: str, *, reason: str) -> dict[str, Any]:
+def roll_back(
+    service: PolicyService, principal: Principal, name: str, *, reason: str
+) -> dict[str, Any]:
     _need_reason(reason)
     return activation(
         service.store.record.roll_back(
@@ -223,7 +225,7 @@ def _need_reason(reason: str) -> None:
 
 
 def state(
-    service: Service, cluster: str, kind: str, *, revision: int | None, at_ms: int | None
+    service: PolicyService, cluster: str, kind: str, *, revision: int | None, at_ms: int | None
 ) -> tuple[int, list[Node] | list[Pod]]:
     """The revision and its objects of a kind, by name."""
     if at_ms is not None:
@@ -241,7 +243,7 @@ def pod_key(pod: Pod) -> str:
 
 
 def exported(
-    service: Service, principal: Principal, wanted: Mapping[str, Any]
+    service: PolicyService, principal: Principal, wanted: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """All lines of a list, page by page, newest first."""
     before: int | None = None

@@ -16,7 +16,7 @@ BOTTOM: Final = 26
 COLOURS: Final = 7
 """Colours there are; further lines begin again."""
 
-Point = tuple[float, float]
+ChartPoint = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def over_time(
     steps, top = _steps(most)
     lines = []
     for number, (name, values) in enumerate(series):
-        places: list[Point] = []
+        places: list[ChartPoint] = []
         for i, value in enumerate(values):
             places += [(i / len(values), value / top), ((i + 1) / len(values), value / top)]
         lines.append(Line(colour=colour(number), name=name, path=_path(places)))
@@ -107,7 +107,7 @@ def curves(title: str, curves: Sequence[tuple[str, Sequence[float | None]]], not
 
 def front(
     title: str,
-    groups: Sequence[tuple[str, Sequence[Point]]],
+    groups: Sequence[tuple[str, Sequence[ChartPoint]]],
     *,
     shown: tuple[Callable[[float], str], Callable[[float], str]],
     note: str,
@@ -139,7 +139,7 @@ def front(
     )
 
 
-def unbeaten(points: Iterable[Point]) -> set[Point]:
+def unbeaten(points: Iterable[ChartPoint]) -> set[ChartPoint]:
     """Those than which no other is as good in both directions and better in one."""
     distinct = set(points)
     return {
@@ -188,7 +188,7 @@ def _power(exponent: int) -> str:
     return {-3: "1 ms", -2: "10 ms", -1: "0.1 s"}.get(exponent, f"{10 ** max(0, exponent)} s")
 
 
-def _path(places: Iterable[Point]) -> str:
+def _path(places: Iterable[ChartPoint]) -> str:
     return "M" + " ".join(f"{_x(x)},{_y(y)}" for x, y in places) if places else ""
 
 

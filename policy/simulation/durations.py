@@ -10,11 +10,11 @@ from policy.cluster import times
 from policy.cluster.objects import Pod
 from policy.preemption.columns import workload_of
 from policy.simulation.options import Durations
-from policy.simulation.trace import Task
+from policy.simulation.trace import TracePod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownRuntime:
     """What was seen of one pod. Milliseconds since 1970 UTC."""
 
     pod: Pod
@@ -25,8 +25,8 @@ class Known:
 
 
 def tasks(
-    known: Iterable[Known], *, start_ms: int, durations: Durations
-) -> tuple[list[Task], list[str]]:
+    known: Iterable[KnownRuntime], *, start_ms: int, durations: Durations
+) -> tuple[list[TracePod], list[str]]:
     """The work of every pod, and notes on what was filled in.
 
     1. The work of a pod is its last run: from the instant at which it last got its node to its end.
@@ -57,32 +57,32 @@ def tasks(
     return sorted(found, key=lambda task: task.arrives_ms), notes
 
 
-def _task(one: Known, start_ms: int) -> Task:
+def _task(one: KnownRuntime, start_ms: int) -> TracePod:
     pod = one.pod
     if pod.spec.node_name:
         return _running(one, start_ms)
     if one.ends_ms is None:
-        return Task(pod=pod, arrives_ms=one.arrives_ms, work_ms=None, censored=True)
+        return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=None, censored=True)
     if one.truth and one.ran_from_ms is None:
-        return Task(pod=pod, arrives_ms=one.arrives_ms, work_ms=None, withdrawn_ms=one.ends_ms)
+        return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=None, withdrawn_ms=one.ends_ms)
     since = one.arrives_ms if one.ran_from_ms is None else one.ran_from_ms
-    return Task(pod=pod, arrives_ms=one.arrives_ms, work_ms=max(0, one.ends_ms - since))
+    return TracePod(pod=pod, arrives_ms=one.arrives_ms, work_ms=max(0, one.ends_ms - since))
 
 
-def _running(one: Known, start_ms: int) -> Task:
+def _running(one: KnownRuntime, start_ms: int) -> TracePod:
     pod = one.pod
     if one.ends_ms is None:
-        return Task(pod=pod, arrives_ms=start_ms, work_ms=None, left_ms=None, censored=True)
+        return TracePod(pod=pod, arrives_ms=start_ms, work_ms=None, left_ms=None, censored=True)
     began = times.parse_optional(pod.status.start_time)
     since = start_ms if began == times.MISSING else min(began, start_ms)
     left = one.ends_ms - start_ms
     work = one.ends_ms - since
     if one.ran_from_ms is not None:  # it was evicted and began anew
         left = work = one.ends_ms - one.ran_from_ms
-    return Task(pod=pod, arrives_ms=start_ms, work_ms=max(0, work), left_ms=max(0, left))
+    return TracePod(pod=pod, arrives_ms=start_ms, work_ms=max(0, work), left_ms=max(0, left))
 
 
-def _by_siblings(found: Sequence[Task]) -> tuple[list[Task], int]:
+def _by_siblings(found: Sequence[TracePod]) -> tuple[list[TracePod], int]:
     """Unknown work as the median of the workload's pods that ended; how many got one."""
     ended: dict[str, list[int]] = {}
     for task in found:
@@ -97,7 +97,7 @@ def _by_siblings(found: Sequence[Task]) -> tuple[list[Task], int]:
             work = median_low(siblings)
             left = work if task.running else None
             result.append(
-                Task(
+                TracePod(
                     pod=task.pod,
                     arrives_ms=task.arrives_ms,
                     work_ms=work,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from policy.simulation.lives import Eviction, Life, Lives, Where
-from policy.simulation.series import Series
+from policy.simulation.lives import Life, Lives, SimulatedEviction, Where
+from policy.simulation.series import TimeSeries
 
 REPEATED_WITHIN_MS: Final = 3_600_000
 """An eviction is a repeat where one of the same workload is at most so long past."""
@@ -66,7 +66,7 @@ class Timeline:
 def by_priority(lives: Lives) -> tuple[Figures, dict[int, Figures]]:
     """The figures of all pods, and by priority from the highest."""
     groups: dict[int, list[Life]] = defaultdict(list)
-    evictions: dict[int, list[Eviction]] = defaultdict(list)
+    evictions: dict[int, list[SimulatedEviction]] = defaultdict(list)
     for life in lives.by_key.values():
         groups[life.priority].append(life)
     repeated = set(_repeats(lives.evictions))
@@ -105,7 +105,9 @@ def spread(values: Sequence[int | None]) -> Spread:
     return Spread(p50=_at(ordered, 50), p95=_at(ordered, 95), p99=_at(ordered, 99))
 
 
-def _figures(lives: Sequence[Life], evictions: Sequence[Eviction], repeats: int) -> Figures:
+def _figures(
+    lives: Sequence[Life], evictions: Sequence[SimulatedEviction], repeats: int
+) -> Figures:
     present = [life for life in lives if life.where is not Where.AHEAD]
     came = [life for life in present if not life.task.running]
     waits = [_since(life, life.first_start_ms) for life in came]
@@ -151,7 +153,7 @@ def _at(ordered: Sequence[int | None], percent: int) -> int | None:
     return ordered[rank - 1]
 
 
-def _repeats(evictions: Sequence[Eviction]) -> Iterable[int]:
+def _repeats(evictions: Sequence[SimulatedEviction]) -> Iterable[int]:
     last: dict[str, int] = {}
     for number, eviction in enumerate(evictions):
         before = last.get(eviction.workload)
@@ -160,6 +162,6 @@ def _repeats(evictions: Sequence[Eviction]) -> Iterable[int]:
         last[eviction.workload] = eviction.at_ms
 
 
-def _share(used: Series, capacity: Series) -> tuple[float, ...]:
+def _share(used: TimeSeries, capacity: TimeSeries) -> tuple[float, ...]:
     pairs = zip(used.means(), capacity.means(), strict=True)
     return tuple(round(u / c, 6) if c else 0.0 for u, c in pairs)

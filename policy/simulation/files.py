@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from policy.rules.documents import parse
 from policy.rules.problems import RulesError
-from policy.rules.shape import Shape
+from policy.rules.shape import FileShape
 from policy.simulation.trace import TraceError
 from policy.text.problems import Problem
 from policy.text.system import explained
@@ -30,7 +30,7 @@ def read_model(path: str | Path, model: type[M], *, missing: Mapping[str, str]) 
     except UnicodeDecodeError as exc:
         raise TraceError(f"{path}: not UTF-8 text") from exc
     problems: list[Problem] = []
-    shape = Shape(
+    shape = FileShape(
         root=parse(text, str(path), problems),
         model=model,
         words=lambda kind, path, found: None,  # the usual ones

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from policy.cluster import times
 from policy.cluster.objects import ClusterObject, Pod, PriorityClass, key_of, kind_of
 from policy.manifests import ManifestError, read, read_dicts, resolve
-from policy.simulation.durations import Known, tasks
+from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
-from policy.simulation.trace import Event, Trace, TraceError
+from policy.simulation.trace import Trace, TraceError, TraceEvent
 from policy.text.system import explained
 
 EPOCH_MS: Final = 946_684_800_000
@@ -76,8 +76,8 @@ def read_trace(
     ]
     found, notes = tasks(known, start_ms=start_ms, durations=durations)
     changes = [
-        *(Event(at_ms=start_ms + at, change=(kind_of(o), key_of(o), o)) for at, o in others),
-        *(Event(at_ms=start_ms + at, change=(k, n, None)) for at, k, n in events.removed),
+        *(TraceEvent(at_ms=start_ms + at, change=(kind_of(o), key_of(o), o)) for at, o in others),
+        *(TraceEvent(at_ms=start_ms + at, change=(k, n, None)) for at, k, n in events.removed),
     ]
     return Trace(
         name=folder.resolve().name,
@@ -270,7 +270,7 @@ def _there(
     events: _Read,
     truth: Mapping[str, int | None] | None,
     start_ms: int,
-) -> Iterator[Known]:
+) -> Iterator[KnownRuntime]:
     """Pods of the cluster as it is at the start, those that have ended left out."""
     for pod in objects:
         if not isinstance(pod, Pod) or pod.status.phase in {"Succeeded", "Failed"}:
@@ -281,7 +281,7 @@ def _there(
                 f"pod `{key}` is in the cluster at the start, and an event creates it",
                 help="a pod that comes again is another one: give it another name",
             )
-        yield Known(
+        yield KnownRuntime(
             pod=_named(pod),
             arrives_ms=start_ms,
             ends_ms=_after(start_ms, events.finished.get(key)),
@@ -292,10 +292,10 @@ def _there(
 
 def _coming(
     pods: Iterable[Pod], events: _Read, truth: Mapping[str, int | None] | None, start_ms: int
-) -> Iterator[Known]:
+) -> Iterator[KnownRuntime]:
     for pod in pods:
         key = key_of(pod)
-        yield Known(
+        yield KnownRuntime(
             pod=_named(replace(pod, spec=replace(pod.spec, node_name=""))),
             arrives_ms=start_ms + events.created[key][0],
             ends_ms=_after(start_ms, events.finished.get(key)),

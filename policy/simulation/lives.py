@@ -15,8 +15,8 @@ from typing import Final
 from policy.cluster.requests import CPU, pod_requests
 from policy.preemption.columns import workload_of
 from policy.simulation.options import Restart
-from policy.simulation.series import Series
-from policy.simulation.trace import Task, Trace
+from policy.simulation.series import TimeSeries
+from policy.simulation.trace import Trace, TracePod
 
 PARTS: Final = 240
 """Stretches of equal length into which the time is cut for pictures."""
@@ -42,7 +42,7 @@ _TAKES_ROOM: Final = frozenset({Where.RUNNING, Where.LEAVING})
 class Life:
     """One pod of the trace, through all its runs."""
 
-    task: Task
+    task: TracePod
     workload: str
     priority: int
     cpu_milli: int
@@ -60,7 +60,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class SimulatedEviction:
     """A pod lost its place."""
 
     at_ms: int
@@ -92,7 +92,7 @@ class Lives:
         self.end_ms = end_ms
         self.start_ms = trace.start_ms
         self.by_key = {task.key: _life(task) for task in trace.tasks}
-        self.evictions: list[Eviction] = []
+        self.evictions: list[SimulatedEviction] = []
         names = {CPU} | {r for life in self.by_key.values() for r in life.requests}
         self.waiting = self._series()
         self.running = self._series()
@@ -102,8 +102,8 @@ class Lives:
             if life.task.running:
                 self._running_at_start(life)
 
-    def _series(self) -> Series:
-        return Series(start_ms=self.start_ms, end_ms=self.end_ms, parts=PARTS)
+    def _series(self) -> TimeSeries:
+        return TimeSeries(start_ms=self.start_ms, end_ms=self.end_ms, parts=PARTS)
 
     def _running_at_start(self, life: Life) -> None:
         self._go(life, Where.RUNNING, self.start_ms, "running")
@@ -143,7 +143,7 @@ class Lives:
         life.evictions += 1
         self._go(life, Where.LEAVING, at_ms, f"evicted for {preemptor}")
         self.evictions.append(
-            Eviction(
+            SimulatedEviction(
                 at_ms=at_ms,
                 pod=key,
                 workload=life.workload,
@@ -236,7 +236,7 @@ class Lives:
         return ran, ran
 
 
-def _life(task: Task) -> Life:
+def _life(task: TracePod) -> Life:
     requests = pod_requests(task.pod, on_node=True)
     return Life(
         task=task,

@@ -6,7 +6,7 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, NominationChange, Outcome
 
 
-class Nominations:
+class NominationCounter:
     """Counts what becomes of the nominations of a run.
 
     One is kept where the pod is placed on its node. It is broken where the pod is placed on another

@@ -39,7 +39,7 @@ _T975: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class PairedDifference:
     """One figure of a rule set less that of the first one, over the seeds."""
 
     figure: str
@@ -57,7 +57,7 @@ class Difference:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
-def differences(results: Sequence[Result]) -> list[Difference]:
+def differences(results: Sequence[Result]) -> list[PairedDifference]:
     """Every rule set against the first one, paired by seed; figures that are equal left out."""
     names = list(dict.fromkeys(result.rules for result in results))
     by_rules = {name: {r.seed: r for r in results if r.rules == name} for name in names}
@@ -82,7 +82,7 @@ def _priorities(results: Sequence[Result]) -> list[int | None]:
 
 def _difference(
     figure: str, value: Value, priority: int | None, pairs: Sequence[tuple[Result, Result]]
-) -> Difference | None:
+) -> PairedDifference | None:
     values = []
     same = True
     for one, other in pairs:
@@ -96,7 +96,7 @@ def _difference(
     if len(values) > 1:
         wide = _T975[min(len(values) - 1, len(_T975)) - 1] * stdev(values) / sqrt(len(values))
         low, high = mean(values) - wide, mean(values) + wide
-    return Difference(
+    return PairedDifference(
         figure=figure,
         priority=priority,
         rules=pairs[0][1].rules,

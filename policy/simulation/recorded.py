@@ -26,9 +26,9 @@ from policy.cluster.objects import (
 from policy.cluster.tables import preempted, terminated
 from policy.preemption.columns import workload_of
 from policy.scheduling.consequences import LIFE
-from policy.simulation.durations import Known, tasks
+from policy.simulation.durations import KnownRuntime, tasks
 from policy.simulation.options import Durations
-from policy.simulation.trace import Event, Trace, TraceError
+from policy.simulation.trace import Trace, TraceError, TraceEvent
 from policy.store import Store
 from policy.store.state.past import RevisionStep
 
@@ -91,7 +91,7 @@ class _Reader:
         self._by_key: dict[str, _Seen] = {}
         self._expected: dict[str, deque[_Seen]] = defaultdict(deque)  # by workload
         self._names: Counter[str] = Counter()
-        self.events: list[Event] = []
+        self.events: list[TraceEvent] = []
         self.last_ms = start_ms
         for obj in objects:
             self._objects[type(obj).__name__, key_of(obj)] = obj
@@ -110,11 +110,11 @@ class _Reader:
                 assert obj is None or isinstance(obj, Pod)
                 self._pod(key, before, obj, at)
             elif not _only_status(before, obj):
-                self.events.append(Event(at_ms=at, change=(kind, key, obj)))
+                self.events.append(TraceEvent(at_ms=at, change=(kind, key, obj)))
 
-    def known(self) -> Iterator[Known]:
+    def known(self) -> Iterator[KnownRuntime]:
         for seen in self._seen:
-            yield Known(
+            yield KnownRuntime(
                 pod=seen.pod,
                 arrives_ms=seen.arrives_ms,
                 ends_ms=seen.ends_ms,

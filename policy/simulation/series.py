@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Series:
+class TimeSeries:
     """A quantity that keeps its value until it is changed.
 
     Sums are exact integers: value times milliseconds.

@@ -29,9 +29,9 @@ from policy.scheduling.settle import VirtualClock
 from policy.scheduling.state import Transition
 from policy.simulation.budgets import DisruptionController
 from policy.simulation.lives import Life, Lives, Where
-from policy.simulation.nominations import Nominations
+from policy.simulation.nominations import NominationCounter
 from policy.simulation.options import Options
-from policy.simulation.trace import Event, Trace
+from policy.simulation.trace import Trace, TraceEvent
 
 SOURCE: Final = "simulate"
 """Source of the revisions that a kept simulation writes."""
@@ -67,11 +67,11 @@ class Simulator(DecisionLoop):
         self._virtual = clock
         self._sequence = count()
         self._events: list[tuple[int, int, int, str, int]] = []
-        self._others: Sequence[Event] = trace.events
+        self._others: Sequence[TraceEvent] = trace.events
         self._starting: list[tuple[str, str]] = []
         self._last_life: dict[str, Pod] = {}
         self.lives = Lives(trace, options.restart, self._end, on_event)
-        self.nominations = Nominations()
+        self.nominations = NominationCounter()
         self.cycles = 0
         self.passed_over = 0
         self.outcomes: dict[str, int] = {}

@@ -12,7 +12,7 @@ from policy.cluster.objects import ClusterObject, Pod, encode, key_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TracePod:
     """A pod of a trace, and what is known of its work."""
 
     pod: Pod  #: as it comes; with its node where it runs at the start
@@ -34,7 +34,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class TraceEvent:
     """Something other than a pod that changes while the trace runs."""
 
     at_ms: int
@@ -49,8 +49,8 @@ class Trace:
     start_ms: int
     end_ms: int  #: the last instant that the trace speaks of
     objects: Sequence[ClusterObject] = field(repr=False)  #: nodes, budgets, classes: no pods
-    tasks: Sequence[Task] = field(repr=False)  #: by arrival, then as they were read
-    events: Sequence[Event] = field(default=(), repr=False)
+    tasks: Sequence[TracePod] = field(repr=False)  #: by arrival, then as they were read
+    events: Sequence[TraceEvent] = field(default=(), repr=False)
     notes: Sequence[str] = ()  #: what was filled in or left out, in words
 
     FORMAT: ClassVar[int] = 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from policy.audit.compare import duration
 from policy.simulation.figures import Figures
-from policy.simulation.paired import Difference
+from policy.simulation.paired import PairedDifference
 from policy.simulation.run import Result
 
 _TIMES: Final = ("wait", "turnaround", "lost work")
@@ -72,7 +72,7 @@ def whole_line(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def difference_line(one: Difference) -> dict[str, Any]:
+def difference_line(one: PairedDifference) -> dict[str, Any]:
     """A figure that differs, with its interval."""
 
     def told(value: float | None) -> str:

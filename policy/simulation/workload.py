@@ -22,7 +22,7 @@ from policy.cluster.objects import ClusterObject, OwnerReference, Pod
 from policy.manifests import ManifestError, from_dicts
 from policy.simulation.files import read_model
 from policy.simulation.folder import EPOCH_MS
-from policy.simulation.trace import Task, Trace, TraceError
+from policy.simulation.trace import Trace, TraceError, TracePod
 
 _TIME: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -133,22 +133,22 @@ class Arrivals(_Model):
             yield int(at)
 
 
-class Choice(_Model):
+class WeightedAmounts(_Model):
     """One of several amounts, each with its weight."""
 
     choice: dict[str, float] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _positive(self) -> Choice:
+    def _positive(self) -> WeightedAmounts:
         if any(weight < 0 for weight in self.choice.values()) or not sum(self.choice.values()):
             raise ValueError("weights are not negative, and not all of them are 0")
         return self
 
 
-Amount = str | int | Choice
+Amount = str | int | WeightedAmounts
 
 
-class Nodes(_Model):
+class NodeKind(_Model):
     """Nodes of one kind."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -185,14 +185,14 @@ class Metadata(_Model):
     name: str
 
 
-class Workload(_Model):
+class WorkloadFile(_Model):
     """A workload file."""
 
     apiVersion: Literal["policy/v1"]
     kind: Literal["Workload"]
     metadata: Metadata
     length: Time
-    nodes: list[Nodes] = []
+    nodes: list[NodeKind] = []
     objects: list[dict[str, Any]] = []
     pods: list[Pods] = Field(min_length=1)
 
@@ -201,7 +201,7 @@ class Workload(_Model):
 class Generated:
     """The traces of a workload, by seed. Raises TraceError and ManifestError."""
 
-    workload: Workload
+    workload: WorkloadFile
     others: tuple[ClusterObject, ...] = ()  #: replace the workload's objects of their kinds
 
     def __call__(self, seed: int) -> Trace:
@@ -221,10 +221,10 @@ class Generated:
         )
 
 
-def read_workload(path: str | Path) -> Workload:
+def read_workload(path: str | Path) -> WorkloadFile:
     """Read a workload file. Raises RulesError with every problem and its place."""
     missing = {"length": "how much time passes, such as `length: 7d`"}
-    found = read_model(path, Workload, missing=missing)
+    found = read_model(path, WorkloadFile, missing=missing)
     names = [pods.name for pods in found.pods] + [nodes.name for nodes in found.nodes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -237,7 +237,7 @@ def _normal(random: Random) -> float:
     return sqrt(-2 * log(1 - random.random())) * cos(2 * pi * random.random())
 
 
-def _objects(workload: Workload) -> list[ClusterObject]:
+def _objects(workload: WorkloadFile) -> list[ClusterObject]:
     nodes = [
         {
             "apiVersion": "v1",
@@ -260,7 +260,7 @@ def _objects(workload: Workload) -> list[ClusterObject]:
     return found
 
 
-def _tasks(kind: Pods, seed: int, start_ms: int, length_ms: int) -> Iterator[Task]:
+def _tasks(kind: Pods, seed: int, start_ms: int, length_ms: int) -> Iterator[TracePod]:
     random = Random(f"{seed}/{kind.name}")  # chance of a simulation, not a secret
     templates: dict[tuple[str | int, ...], Pod] = {}
     size = _sizes(kind.requests)
@@ -277,7 +277,7 @@ def _tasks(kind: Pods, seed: int, start_ms: int, length_ms: int) -> Iterator[Tas
             template = templates.get(amounts)
             if template is None:
                 template = templates[amounts] = _template(kind, amounts)
-            yield Task(
+            yield TracePod(
                 pod=_named(template, kind, number, i),
                 arrives_ms=start_ms + at,
                 work_ms=kind.duration.draw(random),
@@ -303,7 +303,7 @@ def _sizes(
 
 
 def _amount(amount: Amount, random: Random) -> str | int:
-    if not isinstance(amount, Choice):
+    if not isinstance(amount, WeightedAmounts):
         return amount
     left = random.random() * sum(amount.choice.values())
     for value, weight in amount.choice.items():

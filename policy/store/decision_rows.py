@@ -52,7 +52,7 @@ _IN_ROW: Final = tuple(n for n in _FIELDS if n in DECISIONS.c or n in _OF_RULE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DecisionPlace:
     """Where a decision stands in the database."""
 
     decision_id: int
@@ -65,7 +65,9 @@ class Place:
     effective: bool = True  #: what it decided happens
 
 
-def rows_of(record: DecisionRecord, place: Place) -> list[tuple[Table, list[tuple[Any, ...]]]]:
+def rows_of(
+    record: DecisionRecord, place: DecisionPlace
+) -> list[tuple[Table, list[tuple[Any, ...]]]]:
     """All rows of a decision by table, each with all of the table's columns in their order."""
     line = line_of(record)
     shared = {

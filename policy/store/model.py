@@ -58,7 +58,7 @@ class PruneScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class ImportCounts:
     """What an import did to the objects of one kind."""
 
     added: int = 0
@@ -83,7 +83,7 @@ class ImportResult:
     revision: int  #: head of the cluster afterwards; 0 where it has none
     state_digest: str
     new_revision: bool  #: False where nothing had changed
-    kinds: Mapping[str, Counts]
+    kinds: Mapping[str, ImportCounts]
     stray: StrayPods = StrayPods()
 
     def total(self, what: Literal["added", "changed", "unchanged", "removed"]) -> int:
@@ -296,6 +296,7 @@ class NominationRow:
     ended_revision: int | None
     ended_decision: int | None
     ended_ms: int | None
+    outcome: str  #: `not-carried-out` where a later state contradicts the decision, or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

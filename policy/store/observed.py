@@ -25,7 +25,7 @@ class VerdictClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ObservedVerdict:
     """An observed preemption, decided again."""
 
     verdict: VerdictClass
@@ -38,11 +38,11 @@ class Verdict:
     pdb_violating: Mapping[str, bool] = field(default_factory=dict)
 
 
-UNDECIDED = Verdict(verdict=VerdictClass.UNKNOWN, reason="not decided again")
+UNDECIDED = ObservedVerdict(verdict=VerdictClass.UNKNOWN, reason="not decided again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class ObservedSituation:
     """What the stored states show around an observed preemption."""
 
     #: the state before its first effect; None where that is not kept
@@ -60,8 +60,8 @@ class NewObservation:
     """An observed preemption, ready to be recorded."""
 
     preemption: Preemption
-    situation: Situation
-    verdict: Verdict = UNDECIDED
+    situation: ObservedSituation
+    verdict: ObservedVerdict = UNDECIDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -570,4 +570,8 @@ def test_what_a_later_import_contradicts_was_not_carried_out(
     for query in ("v_preemptions", "v_who_preempts_whom", "v_victims WHERE evicted"):
         rows = policy("sql", f"SELECT 1 FROM {query}", "--db", evicted, "-o", "jsonl")
         assert (query, rows.out) == (query, "")
+    nominated = policy("nominations", "--db", evicted, "-o", "json")
+    view = policy("sql", "SELECT outcome FROM v_nominations", "--db", evicted, "-o", "json")
+    for rows in (nominated, view):
+        assert [row["outcome"] for row in json.loads(rows.out)] == ["not-carried-out"]
     assert policy("audit", "verify", "--db", evicted).status == 0

@@ -165,3 +165,20 @@ def test_a_configuration_of_which_nothing_divides_the_cluster_needs_a_word(
     held = policy(*run, "--anyway")
     assert (held.status, "plugin extender" in held.out) == (0, True)
     assert "plugin `extender` of Volcano is left out" in held.err
+
+
+def test_a_limit_before_any_node_is_the_answer_to_why_not(policy: Policy, tmp_path: Path) -> None:
+    """A job that no action looked for a node for has its limit with the numbers, not silence."""
+    dump, database = tmp_path / "cluster.yaml", str(tmp_path / "limits.db")
+    dump.write_text(CLUSTER)
+    assert policy("import", dump, "--db", database).status == 0
+    assert policy("batch", "run", "--rules", "volcano", "--db", database).status == 0
+    shown = policy(
+        "batch", "explain", "1", "--why-not", "n1", "--job", "ml/train", "--db", database
+    )
+    assert shown.out.splitlines() == [
+        "no action looked for a node for ml/train (queue research): its group was not let into its"
+        " queue; minimum 1, ready 0, promised 0, pending 1",
+        "  enqueue: tier 2, proportion: queue research would pass its capability"
+        " (cpu in use 1 of 4, asked for 6, 3 left)",
+    ]

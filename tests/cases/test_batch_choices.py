@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policy.batch import BatchRules, SessionResult, run_session
 from policy.batch.explaining import choice_in_words, limit_in_words
-from policy.batch.recording import Choice, ChoiceRule, Operation
+from policy.batch.recording import ChoiceRule, NodeChoice, Operation
 from policy.cluster.objects import (
     ClusterObject,
     ObjectMeta,
@@ -48,7 +48,7 @@ def _of(obj: ClusterObject, scheduler: str) -> ClusterObject:
     return replace(obj, spec=replace(obj.spec, scheduler_name=scheduler))
 
 
-def choices(result: SessionResult) -> list[tuple[str, Choice | None]]:
+def choices(result: SessionResult) -> list[tuple[str, NodeChoice | None]]:
     return [(step.node, step.choice) for step in result.steps if step.operation in PLACED]
 
 
@@ -68,7 +68,7 @@ def test_of_equal_nodes_allocate_takes_the_first_by_name(semantics: str) -> None
     )
     ((node, choice),) = choices(result)
     assert choice is not None
-    expected = Choice(
+    expected = NodeChoice(
         rule=ChoiceRule.FIRST_NAME,
         nodes=5,
         score=choice.score,
@@ -123,7 +123,7 @@ def test_of_equal_nodes_preempt_says_which(semantics: str, node: str, rule: Choi
         a_gang("high", klass="high", waiting=1, cpu=1),
     )
     others = tuple(name for name in names if name != node)
-    expected = Choice(rule=rule, nodes=3, score="0.0", ties=2, equal=others)
+    expected = NodeChoice(rule=rule, nodes=3, score="0.0", ties=2, equal=others)
     assert choices(result) == [(node, expected)]
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from policy import RuleSet
-from policy.conformance import Verdict, run, sessions
+from policy.conformance import Agreement, run, sessions
 
 DATA = Path(__file__).parents[1] / "data" / "conformance" / "kube-batch.jsonl.gz"
 SHARED = Path(os.environ.get("POLICY_SHARED", Path(__file__).parents[3] / "shared"))
@@ -26,11 +26,11 @@ def recordings() -> list[Path]:
 def test_every_recorded_session_ends_alike(file: Path) -> None:
     """Binds, evictions, promises, pod groups and shares equal the recorded ones, in every field."""
     results = list(run([file], RuleSet.load("kube-1.35")))
-    assert {r.id: r.differences for r in results if r.verdict is not Verdict.AGREE} == {}
+    assert {r.id: r.differences for r in results if r.verdict is not Agreement.AGREE} == {}
     assert len(results) > 100
 
 
-def recorded() -> dict[str, sessions.RecordedSession]:
+def recorded() -> dict[str, sessions.SessionScenario]:
     with gzip.open(DATA, "rb") as lines:
         return {s.id: s for s in map(sessions.parse, lines)}
 
@@ -53,10 +53,10 @@ def test_a_change_of_any_field_is_found() -> None:
             changed = [*value, "default/another"]
         expect = msgspec.convert({**outcome, field: changed}, sessions.RecordedOutcome)
         differing = msgspec.structs.replace(found, canonical=expect)
-        if sessions.compare(differing).verdict is Verdict.AGREE:
+        if sessions.compare(differing).verdict is Agreement.AGREE:
             unseen.append(field)
     assert unseen == []
-    assert sessions.compare(found).verdict is Verdict.AGREE
+    assert sessions.compare(found).verdict is Agreement.AGREE
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_change_of_the_opening_is_found(change: dict[str, object]) -> None:
     found = recorded()["statement-0063"]
     opening = msgspec.convert({**msgspec.to_builtins(found.open), **change}, type(found.open))
     changed = msgspec.structs.replace(found, open=opening)
-    assert sessions.compare(changed).verdict is Verdict.DIFFER
+    assert sessions.compare(changed).verdict is Agreement.DIFFER
 
 
 def test_a_recorded_crash_asks_only_that_the_session_ends() -> None:
     """Where the original crashed, whatever else was recorded means nothing."""
     crashed = [s for s in recorded().values() if s.outcome.panic]
     assert len(crashed) == 5
-    assert {sessions.compare(s).verdict for s in crashed} == {Verdict.AGREE}
+    assert {sessions.compare(s).verdict for s in crashed} == {Agreement.AGREE}
 
 
 def test_settings_of_the_recording_are_used() -> None:
@@ -89,8 +89,8 @@ def test_settings_of_the_recording_are_used() -> None:
     found = recorded()["statement-0063"]
     config = msgspec.structs.replace(found.config, scheduler_name="another")
     changed = msgspec.structs.replace(found, config=config)
-    assert sessions.compare(found).verdict is Verdict.AGREE
-    assert sessions.compare(changed).verdict is Verdict.DIFFER
+    assert sessions.compare(found).verdict is Agreement.AGREE
+    assert sessions.compare(changed).verdict is Agreement.DIFFER
 
 
 def test_an_unknown_action_agrees_with_a_crash_only() -> None:
@@ -99,6 +99,6 @@ def test_an_unknown_action_agrees_with_a_crash_only() -> None:
     config = msgspec.structs.replace(found.config, actions="allocate, enqueued")
     crashed = sessions.RecordedOutcome(panic="failed to find action enqueued")
     refused = msgspec.structs.replace(found, config=config)
-    assert sessions.compare(refused).verdict is Verdict.DIFFER
+    assert sessions.compare(refused).verdict is Agreement.DIFFER
     agreed = msgspec.structs.replace(refused, canonical=crashed)
-    assert sessions.compare(agreed).verdict is Verdict.AGREE
+    assert sessions.compare(agreed).verdict is Agreement.AGREE

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from policy.batch import BatchRules, run_session
-from policy.batch.settings import Options
+from policy.batch.settings import BatchOptions
 from policy.cases.sessions import BatchCase, read_cases, run_case
 from policy.cli.app import cli
 from policy.rules.problems import RulesError
@@ -46,7 +46,7 @@ def test_every_option_has_a_case_that_fails_without_it(option: str) -> None:
 def preempting(**options: bool) -> BatchRules:
     tiers = [{"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "proportion"}]}]
     rules = BatchRules.load({"actions": "preempt", "tiers": tiers})
-    return replace(rules, options=Options(**options))
+    return replace(rules, options=BatchOptions(**options))
 
 
 def test_preempt_evicts_for_a_task_that_fits_unless_told_to_look_first() -> None:
@@ -96,7 +96,7 @@ def test_a_task_taken_back_may_go_to_any_node() -> None:
     )
     rules = replace(preempting(), actions=("preempt", "allocate"))
     plain = run_session(snapshot, rules)
-    safe = run_session(snapshot, replace(rules, options=Options(roll_back=True)))
+    safe = run_session(snapshot, replace(rules, options=BatchOptions(roll_back=True)))
     assert dict(plain.binds) == {}
     assert dict(safe.binds) == {f"default/high-{i}": "n2" for i in range(3)}
 

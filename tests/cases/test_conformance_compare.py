@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from policy import RuleSet, Snapshot, decide
-from policy.conformance import RecordingError, Result, Verdict, run
+from policy.conformance import Agreement, RecordingError, ScenarioResult, run
 from policy.conformance.compare import NOW, OVERRIDES, PLUGINS
 
 RULES = RuleSet.load("kube-1.35", overrides=OVERRIDES)
@@ -105,7 +105,7 @@ def recorded(cluster: list[dict[str, Any]], pod: str = "ns/new") -> dict[str, An
     }
 
 
-def judged(folder: Path, scenario: dict[str, Any], *, strict: bool = False) -> Result:
+def judged(folder: Path, scenario: dict[str, Any], *, strict: bool = False) -> ScenarioResult:
     file = folder / "made.jsonl"
     file.write_text(json.dumps(scenario) + "\n")
     [result] = run([file], RULES, strict=strict)
@@ -150,7 +150,7 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 def test_the_same_decision_agrees(tmp_path: Path) -> None:
     """A recording of our own decision agrees, to the last text."""
     result = judged(tmp_path, SCENARIO, strict=True)
-    assert (result.verdict, result.differences) == (Verdict.AGREE, ())
+    assert (result.verdict, result.differences) == (Agreement.AGREE, ())
     assert SCENARIO["expect"]["clearedNominations"] == ["ns/waits"]
     assert len(SCENARIO["expect"]["candidates"]) == 2
 
@@ -159,7 +159,7 @@ def test_the_same_decision_agrees(tmp_path: Path) -> None:
 def test_a_change_of_what_was_recorded_differs(tmp_path: Path, what: str) -> None:
     """Each part of a recording that counts is compared, in one line of explanation."""
     result = judged(tmp_path, changed(CHANGES[what]))
-    assert result.verdict is Verdict.DIFFER
+    assert result.verdict is Agreement.DIFFER
     assert result.differences
 
 
@@ -167,8 +167,8 @@ def test_a_change_of_what_was_recorded_differs(tmp_path: Path, what: str) -> Non
 def test_texts_count_only_when_strict(tmp_path: Path, what: str) -> None:
     """Codes, reasons, statuses and messages are compared with `strict` and not without."""
     scenario = changed(TEXTS[what])
-    assert judged(tmp_path, scenario).verdict is Verdict.AGREE
-    assert judged(tmp_path, scenario, strict=True).verdict is Verdict.DIFFER
+    assert judged(tmp_path, scenario).verdict is Agreement.AGREE
+    assert judged(tmp_path, scenario, strict=True).verdict is Agreement.DIFFER
 
 
 def test_other_equal_victims_tie(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_other_equal_victims_tie(tmp_path: Path) -> None:
     scenario["expect"]["deleted"] = sorted(victims)
     result = judged(tmp_path, scenario)
     assert (result.verdict, result.differences) == (
-        Verdict.TIE,
+        Agreement.TIE,
         ("n1: [ns/twin-b, ns/twin-c], recorded [ns/twin-b, ns/twin-a]",),
     )
 
@@ -190,7 +190,7 @@ def test_an_alternative_of_the_real_scheduler_agrees(tmp_path: Path) -> None:
     expect["alternatives"] = {"n1": [expect["candidates"]["n1"]]}
     expect["candidates"]["n1"] = {"victims": ["ns/twin-a"], "numPDBViolations": 0}
     expect["deleted"] = ["ns/twin-a"]
-    assert judged(tmp_path, scenario).verdict is Verdict.AGREE
+    assert judged(tmp_path, scenario).verdict is Agreement.AGREE
 
 
 def test_pods_that_are_not_equal_do_not_tie(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_pods_that_are_not_equal_do_not_tie(tmp_path: Path) -> None:
     cluster[6]["status"]["startTime"] = "2026-11-20T01:00:00Z"
     scenario = recorded(cluster)
     scenario["expect"]["candidates"]["n1"]["victims"] = ["ns/twin-a", "ns/twin-b"]
-    assert judged(tmp_path, scenario).verdict is Verdict.DIFFER
+    assert judged(tmp_path, scenario).verdict is Agreement.DIFFER
 
 
 def test_a_tie_must_lead_to_a_recorded_node(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_tie_must_lead_to_a_recorded_node(tmp_path: Path) -> None:
     scenario["expect"]["best"] = ["n2"]
     scenario["expect"]["postFilter"]["nominatedNode"] = "n2"
     result = judged(tmp_path, scenario)
-    assert result.verdict is Verdict.DIFFER
+    assert result.verdict is Agreement.DIFFER
     assert "best of the recorded candidates: n1, recorded n2" in result.differences
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policy import RuleSet
-from policy.conformance import Summary, run
+from policy.conformance import ConformanceSummary, run
 from policy.conformance.compare import OVERRIDES
 
 RECORDING = Path(__file__).parents[1] / "data" / "conformance" / "kube-1.35.jsonl.gz"
@@ -46,5 +46,5 @@ MUTANTS: dict[str, dict[str, Any]] = {
 def test_a_mutant_differs(mutant: str) -> None:
     """One changed rule is seen in the recordings."""
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES | MUTANTS[mutant])
-    summary = Summary.of(r.verdict for r in run([RECORDING], rule_set))
+    summary = ConformanceSummary.of(r.verdict for r in run([RECORDING], rule_set))
     assert summary.differ > 0, mutant

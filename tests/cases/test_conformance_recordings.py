@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from policy import RuleSet
-from policy.conformance import RecordingError, Summary, Verdict, run
+from policy.conformance import Agreement, ConformanceSummary, RecordingError, run
 from policy.conformance.compare import OVERRIDES
 from policy.parts import Workers
 
@@ -52,7 +52,7 @@ def test_no_recorded_decision_differs(rules: str, file: Path) -> None:
     """On every recorded cluster our decision is one that the real scheduler may have made."""
     rule_set = RuleSet.load(rules, overrides=OVERRIDES)
     results = list(run([file], rule_set))
-    differing = {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER}
+    differing = {r.id: r.differences for r in results if r.verdict is Agreement.DIFFER}
     assert differing == {}
     assert results
 
@@ -62,7 +62,7 @@ def test_a_running_scheduler_leaves_little_to_chance() -> None:
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
     file = DATA / "running-1.35.jsonl.gz"
     results = list(run([file], rule_set))
-    assert {r.id: r.differences for r in results if r.verdict is not Verdict.AGREE} == {
+    assert {r.id: r.differences for r in results if r.verdict is not Agreement.AGREE} == {
         "neg-2022.0": ("node: c2022-n001, recorded c2022-n012",),
         "score-images-514.0": (
             "an image has several sizes, of which the scheduler met another first",
@@ -94,13 +94,13 @@ def test_other_rules_differ_from_the_running_scheduler(
     path.write_text(json.dumps(text))
     rule_set = RuleSet.load(path, overrides=OVERRIDES)
     results = run([DATA / "running-1.35.jsonl.gz"], rule_set)
-    assert any(r.verdict is Verdict.DIFFER for r in results) is differ
+    assert any(r.verdict is Agreement.DIFFER for r in results) is differ
 
 
 def test_ties_are_rare_on_small_clusters() -> None:
     """Almost everywhere we agree to the letter, not only up to the order of equal pods."""
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
-    summary = Summary.of(r.verdict for r in run([DATA / "kube-1.35.jsonl.gz"], rule_set))
+    summary = ConformanceSummary.of(r.verdict for r in run([DATA / "kube-1.35.jsonl.gz"], rule_set))
     assert summary.tie * 100 <= summary.total
 
 
@@ -108,7 +108,7 @@ def test_texts_are_those_of_the_real_scheduler() -> None:
     """Codes, plugins, reasons and messages of 1.35 are reproduced word for word."""
     rule_set = RuleSet.load("kube-1.35", overrides=OVERRIDES)
     results = list(run([DATA / "kube-1.35.jsonl.gz"], rule_set, strict=True))
-    assert {r.id: r.differences for r in results if r.verdict is Verdict.DIFFER} == {}
+    assert {r.id: r.differences for r in results if r.verdict is Agreement.DIFFER} == {}
 
 
 @pytest.mark.parametrize("rules", VARIANTS)
@@ -116,7 +116,7 @@ def test_clusters_that_tell_versions_apart(rules: str) -> None:
     """Each rule set decides them as its version did, also with deletions in the background."""
     rule_set = RuleSet.load(rules, overrides=OVERRIDES)
     results = list(run([DATA / "minor.jsonl.gz"], rule_set, strict=True))
-    assert [(r.verdict, r.differences) for r in results] == [(Verdict.AGREE, ())] * 14
+    assert [(r.verdict, r.differences) for r in results] == [(Agreement.AGREE, ())] * 14
 
 
 def test_a_rule_set_for_which_no_version_is_recorded_is_refused() -> None:

@@ -18,7 +18,7 @@ from policy.cluster.snapshot import Snapshot
 from policy.filters.base import Incoming
 from policy.preemption import classes
 from policy.preemption.classes import class_of
-from policy.preemption.context import Context
+from policy.preemption.context import DecisionContext
 from policy.preemption.decide import decide
 from policy.preemption.importance import Importance
 from policy.rules import RuleSet
@@ -61,7 +61,7 @@ def shares(snapshot: Snapshot, rules: RuleSet = RULES) -> tuple[bool, bool]:
     row, pod = snapshot.row("default/high"), snapshot.pod("default/high")
     assert row is not None
     assert pod is not None
-    context = Context(
+    context = DecisionContext(
         incoming=Incoming(snapshot=snapshot, pod=pod, key="default/high", row=row),
         rules=rules,
         seed=0,
@@ -177,7 +177,7 @@ def test_another_order_than_the_rule_sets_takes_the_full_dry_run() -> None:
     pod, row = snapshot.pod("default/high"), snapshot.row("default/high")
     assert pod is not None
     assert row is not None
-    context = Context(
+    context = DecisionContext(
         incoming=Incoming(snapshot=snapshot, pod=pod, key="default/high", row=row),
         rules=RULES,
         seed=0,

@@ -20,7 +20,7 @@ from policy.decision.model import (
     document_of,
 )
 from policy.decision.record import record_of
-from policy.store.decision_rows import Place, rows_of
+from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.model import Origin
 from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
 from policy.store.types import Json
@@ -31,7 +31,7 @@ GOLDEN = decisions()
 
 def test_stored_json_is_canonical() -> None:
     """What is stored of a decision as JSON has sorted keys, no blanks, and no other form."""
-    place = Place(
+    place = DecisionPlace(
         decision_id=1,
         cluster_id=1,
         rule_set_id=1,

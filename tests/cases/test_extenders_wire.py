@@ -14,7 +14,7 @@ import pytest
 
 from policy.extenders import client
 from policy.extenders.client import HttpExtenders
-from policy.extenders.protocol import Answer, BadAnswer, Kind, content_of
+from policy.extenders.protocol import Answer, BadAnswer, ExtenderVerb, content_of
 from policy.rules.ruleset import Extender, UnmentionedNodes
 from tests.support.extenders import Server
 
@@ -41,7 +41,7 @@ def extender(url: str, *, seconds: int = 5) -> Extender:
     )
 
 
-def ask(url: str, kind: Kind = Kind.PREEMPT, *, seconds: int = 5) -> Answer:
+def ask(url: str, kind: ExtenderVerb = ExtenderVerb.PREEMPT, *, seconds: int = 5) -> Answer:
     return HttpExtenders().ask(kind, extender(url, seconds=seconds), b"{}")
 
 
@@ -141,7 +141,7 @@ def keeping() -> Iterator[_Counting]:
 def test_one_connection_serves_many_questions(keeping: _Counting):
     """It is kept between questions; after an answer that is not read, there is another one."""
     extenders, of = HttpExtenders(), extender(f"http://127.0.0.1:{keeping.server_address[1]}")
-    kinds = [Kind.PREEMPT] * 3 + [Kind.FILTER, Kind.PREEMPT]
+    kinds = [ExtenderVerb.PREEMPT] * 3 + [ExtenderVerb.FILTER, ExtenderVerb.PREEMPT]
     found = [extenders.ask(kind, of, b"{}").status for kind in kinds]
     assert (found, keeping.made) == ([200, 200, 200, 500, 200], 2)
 
@@ -157,13 +157,17 @@ def test_proxies_of_the_environment_are_not_used(
 @pytest.mark.parametrize(
     ("kind", "body", "read"),
     [
-        (Kind.PREEMPT, b'{"nodenametometavictims":{"n":{"pods":[{"uid":"u"}]}}} trailing', ["n"]),
-        (Kind.PREEMPT, b" null", []),
-        (Kind.PREEMPT, b'{"NodeNameToVictims":{"n":{}}}', []),
-        (Kind.PREEMPT, b'{"NodeNameToMetaVictims":{"n":null}}', ["n"]),
+        (
+            ExtenderVerb.PREEMPT,
+            b'{"nodenametometavictims":{"n":{"pods":[{"uid":"u"}]}}} trailing',
+            ["n"],
+        ),
+        (ExtenderVerb.PREEMPT, b" null", []),
+        (ExtenderVerb.PREEMPT, b'{"NodeNameToVictims":{"n":{}}}', []),
+        (ExtenderVerb.PREEMPT, b'{"NodeNameToMetaVictims":{"n":null}}', ["n"]),
     ],
 )
-def test_answers_are_read_as_go_reads_them(kind: Kind, body: bytes, read: list[str]):
+def test_answers_are_read_as_go_reads_them(kind: ExtenderVerb, body: bytes, read: list[str]):
     """Keys in any case, the first value only, null for nothing, unknown keys ignored."""
     content = json.loads(content_of(kind, body, names_only=True))
     assert list(content["NodeNameToMetaVictims"]) == read
@@ -184,26 +188,34 @@ def test_node_names_count_only_for_an_extender_with_a_node_cache(
     body: bytes, names_only: bool, names: list[str] | None
 ):
     """Otherwise, and where they are absent, the full nodes do; without both, none pass."""
-    content = json.loads(content_of(Kind.FILTER, body, names_only=names_only))
+    content = json.loads(content_of(ExtenderVerb.FILTER, body, names_only=names_only))
     assert content["NodeNames"] == names
 
 
 @pytest.mark.parametrize(
     ("kind", "body", "message"),
     [
-        (Kind.FILTER, b"", "EOF"),
-        (Kind.FILTER, b"<html>", "invalid character '<' looking for beginning of value"),
-        (Kind.FILTER, b'{"NodeNames":["a"', "unexpected EOF"),
-        (Kind.FILTER, b"[]", "cannot unmarshal array into ExtenderFilterResult"),
-        (Kind.FILTER, b'{"FailedNodes":{"a":1}}', "cannot unmarshal number into FailedNodes"),
-        (Kind.PRIORITIZE, b'[{"Host":"a","Score":1.5}]', "cannot unmarshal number into "),
-        (Kind.PRIORITIZE, b'[{"Host":"a","Score":9223372036854775808}]', "cannot unmarshal number"),
-        (Kind.PRIORITIZE, b'[{"Host":"a","Score":NaN}]', "invalid character 'N'"),
-        (Kind.PREEMPT, b'{"NodeNameToMetaVictims":[]}', "cannot unmarshal array into "),
-        (Kind.PREEMPT, b"[" * 100_000, "exceeded max depth"),
+        (ExtenderVerb.FILTER, b"", "EOF"),
+        (ExtenderVerb.FILTER, b"<html>", "invalid character '<' looking for beginning of value"),
+        (ExtenderVerb.FILTER, b'{"NodeNames":["a"', "unexpected EOF"),
+        (ExtenderVerb.FILTER, b"[]", "cannot unmarshal array into ExtenderFilterResult"),
+        (
+            ExtenderVerb.FILTER,
+            b'{"FailedNodes":{"a":1}}',
+            "cannot unmarshal number into FailedNodes",
+        ),
+        (ExtenderVerb.PRIORITIZE, b'[{"Host":"a","Score":1.5}]', "cannot unmarshal number into "),
+        (
+            ExtenderVerb.PRIORITIZE,
+            b'[{"Host":"a","Score":9223372036854775808}]',
+            "cannot unmarshal number",
+        ),
+        (ExtenderVerb.PRIORITIZE, b'[{"Host":"a","Score":NaN}]', "invalid character 'N'"),
+        (ExtenderVerb.PREEMPT, b'{"NodeNameToMetaVictims":[]}', "cannot unmarshal array into "),
+        (ExtenderVerb.PREEMPT, b"[" * 100_000, "exceeded max depth"),
     ],
 )
-def test_what_is_no_answer_says_why(kind: Kind, body: bytes, message: str):
+def test_what_is_no_answer_says_why(kind: ExtenderVerb, body: bytes, message: str):
     """A malformed body fails the call with the words of Go's decoder."""
     with pytest.raises(BadAnswer) as error:
         content_of(kind, body, names_only=True)

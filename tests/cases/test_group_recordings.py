@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from policy import RuleSet
-from policy.conformance import RecordingError, Verdict, run
+from policy.conformance import Agreement, RecordingError, run
 from policy.conformance.compare import OVERRIDES
 
 DATA = Path(__file__).parents[1] / "data" / "conformance" / "pod-groups.jsonl.gz"
@@ -27,7 +27,7 @@ def rules() -> RuleSet:
 def test_no_recorded_cycle_differs(file: Path) -> None:
     """Order, members, texts, nominations, conditions, units, victims and deletions are equal."""
     results = list(run([file], rules()))
-    apart = {r.id: r.differences for r in results if r.verdict is not Verdict.AGREE}
+    apart = {r.id: r.differences for r in results if r.verdict is not Agreement.AGREE}
     assert apart == {}
     assert results
 
@@ -65,7 +65,7 @@ def test_another_value_in_a_recording_is_noticed(field: str, tmp_path: Path) -> 
     file = tmp_path / "changed.jsonl"
     file.write_text(json.dumps(changed(one, field)))
     (result,) = run([file], rules())
-    assert result.verdict is Verdict.DIFFER
+    assert result.verdict is Agreement.DIFFER
 
 
 def test_an_alternative_of_the_real_scheduler_is_a_tie(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_an_alternative_of_the_real_scheduler_is_a_tie(tmp_path: Path) -> None:
     file = tmp_path / "tie.jsonl"
     file.write_text(json.dumps(other))
     (result,) = run([file], rules())
-    assert result.verdict is Verdict.TIE
+    assert result.verdict is Agreement.TIE
 
 
 def test_rules_without_groups_are_refused() -> None:

@@ -11,9 +11,13 @@ from policy import RuleSet, decide
 from policy.cluster.objects import LabelSelector, PodAffinityTerm
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
+from policy.decision.model import Code, OfferedNode, Status
+from policy.extenders.protocol import uid_of
 from policy.groups.decide import decide_group
+from policy.preemption.denials import denials
+from policy.preemption.whole_groups import UNITS
 from policy.scheduling.group_effects import changes_of_group
-from tests.support.builders import NOW_MS, a_node, a_pod, objects
+from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
 
 KUBE = RuleSet.load("kube-1.36-groups")
@@ -175,11 +179,131 @@ def test_nothing_is_deleted_where_the_group_does_not_start() -> None:
     )
 
 
-def test_a_single_pod_takes_nothing_of_a_whole_group() -> None:
-    """An ordinary pod takes a pod of another unit, not one member of a group that leaves as one."""
+def of_unit(name: str) -> PodBuilder:
+    return of_group(a_pod(name).priority(1).cpu(4).started(60).labelled(app="unit"), "unit")
 
-    def of_unit(name: str):
-        return of_group(a_pod(name).priority(1).cpu(4).started(60), "unit")
+
+def test_a_single_pod_takes_a_group_whole() -> None:
+    """Both pods leave for one, and each is recorded with its own node."""
+    cluster = snapshot(
+        a_node("n1").cpu(4).running(of_unit("u0")),
+        a_node("n2").cpu(4).running(of_unit("u1")),
+        a_pod("single").priority(50).cpu(4),
+        a_group("unit", priority=5, mode="PodGroup"),
+    )
+    kube, safe = (decide(cluster, rules, "default/single") for rules in (KUBE, SAFE))
+    assert (kube.effects.evict, safe.effects.evict, safe.node) == (
+        ("default/u0",),
+        ("default/u0", "default/u1"),
+        "n1",
+    )
+    assert [(v.pod, v.node) for v in safe.victims] == [("default/u0", "n1"), ("default/u1", "n2")]
+
+
+def test_a_group_does_not_leave_where_the_pod_would_not_fit_without_it() -> None:
+    """The pod wants to run beside the group, in a zone that holds no other pod of it."""
+    term = PodAffinityTerm(
+        topology_key="zone", label_selector=LabelSelector(match_labels={"app": "unit"})
+    )
+    cluster = snapshot(
+        a_node("n1").cpu(4).labelled(zone="a").running(of_unit("u0")),
+        a_node("n2").cpu(4).labelled(zone="a").running(of_unit("u1")),
+        a_pod("single").priority(50).cpu(4).affine_to(term),
+        a_group("unit", priority=5, mode="PodGroup"),
+    )
+    decision = decide(cluster, SAFE, "default/single")
+    assert (decision.outcome, decision.effects.evict) == ("no-candidate", ())
+    assert "with the whole groups of its victims gone" in decision.trace.message
+
+
+def test_a_member_that_preempts_for_itself_spares_its_own_group() -> None:
+    """Groups that do not preempt as one: no member takes the others for itself."""
+    cluster = snapshot(
+        a_node("n1").cpu(4).running(of_unit("u0")),
+        a_node("n2").cpu(4).running(of_unit("u1")),
+        of_group(a_pod("u2").priority(50).cpu(4), "unit"),
+        a_group("unit", priority=5, mode="PodGroup"),
+    )
+    rules = RuleSet.load("groups-safe", overrides=ALONE)
+    assert decide_group(cluster, rules, "default/unit").effects.evict == ()
+
+
+def test_an_offer_of_a_part_of_a_group_is_refused() -> None:
+    """A scheduler that evicts pod by pod offers one member; the rules want both or none."""
+    cluster = snapshot(
+        a_node("n1").cpu(8).running(of_unit("u0"), a_pod("lone").priority(1).cpu(4)),
+        a_node("n2").cpu(4).running(of_unit("u1")),
+        a_pod("single").priority(50).cpu(4),
+        a_group("unit", priority=5, mode="PodGroup"),
+    )
+    offer = [
+        OfferedNode(node="n1", victims=(_uid(cluster, "default/lone"),), pdb_violations=0),
+        OfferedNode(node="n2", victims=(_uid(cluster, "default/u1"),), pdb_violations=0),
+    ]
+    decision = decide(cluster, SAFE, "default/single", offer=offer)
+    assert (decision.node, decision.effects.evict) == ("n1", ("default/lone",))
+    statuses = decision.trace.dry_run_statuses
+    assert statuses.get("n2") == Status(
+        code=Code.UNRESOLVABLE,
+        filter="",
+        reasons=("the victims are a part of pod group default/unit, which leaves as a whole",),
+    )
+
+
+def _uid(cluster: Snapshot, key: str) -> str:
+    pod = cluster.pod(key)
+    assert pod is not None
+    return uid_of(pod)
+
+
+@pytest.mark.parametrize(
+    ("ordinary", "kept"),
+    [
+        ("whole", "its pod group leaves as a whole or not at all, and may not leave"),
+        ("none", "its pod group leaves as a whole, and not for a single pod"),
+    ],
+)
+def test_what_keeps_a_group_in_place_is_said(ordinary: str, kept: str) -> None:
+    """The rules that fired, the obstacle, and who may not leave name the group."""
+    cluster = snapshot(
+        a_node("n1").cpu(4).running(of_unit("u0")),
+        a_node("n2").cpu(4).running(of_unit("u1")),
+        a_pod("single").priority(50).cpu(4),
+        a_group("unit", priority=500, mode="PodGroup"),
+    )
+    rules = RuleSet.load("groups-safe", overrides={"groups": {"units": {"ordinary": ordinary}}})
+    trace = decide(cluster, rules, "default/single").trace
+    fired = [(r.section, r.reason, dict(r.inputs)) for r in trace.rules if r.section == UNITS]
+    assert fired == [(UNITS, kept, {"pods": 2})]
+    assert [(o.kind, o.pods) for o in trace.obstacles] == [("pod-group", ("default/u0",))]
+    assert {key: d.reason for key, d in denials(cluster, rules, "default/single").items()} == {
+        "default/u0": kept,
+        "default/u1": kept,
+    }
+
+
+def test_what_equal_pods_share_follows_a_group_that_grows() -> None:
+    """`ordinary: none`: a second member elsewhere protects the first, on a node left as it was."""
+    rules = RuleSet.load("groups-safe", overrides={"groups": {"units": {"ordinary": "none"}}})
+    second = of_group(a_pod("u1").priority(1).cpu(1), "unit")
+    cluster = snapshot(
+        a_node("n1").cpu(4).running(of_unit("u0")),
+        a_node("n2").cpu(1),
+        second,
+        a_pod("single").priority(50).cpu(4),
+        a_group("unit", priority=5, mode="PodGroup"),
+    )
+    before = decide(cluster, rules, "default/single", by_class=True)
+    pod = second.pod
+    running = replace(pod, spec=replace(pod.spec, node_name="n2"))
+    grown = cluster.apply([("Pod", "default/u1", running)])
+    shared = decide(grown, rules, "default/single", by_class=True)
+    assert (before.effects.evict, shared.effects.evict) == (("default/u0",), ())
+    assert shared.digest == decide(grown, rules, "default/single").digest
+
+
+def test_a_single_pod_takes_nothing_of_a_group_that_outranks_it() -> None:
+    """An ordinary pod takes a pod of another unit, not one member of a group that leaves as one."""
 
     cluster = snapshot(
         a_node("n1").cpu(4).running(of_unit("u0")),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from policy.cli.instants import NoInstant, Read, read
+from policy.cli.instants import NoInstant, TypedInstant, read
 
 NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)  # a Sunday
 
@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)  # a Sunday
 )
 def test_a_time_is_read(text: str, at: str, zone: str) -> None:
     """A time of day is the last one that has been; a weekday the last one before today."""
-    assert read(text, now=NOW) == Read(at=datetime.fromisoformat(f"{at}Z"), zone=zone)
+    assert read(text, now=NOW) == TypedInstant(at=datetime.fromisoformat(f"{at}Z"), zone=zone)
 
 
 def test_the_zone_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,3 +88,31 @@ def test_a_wrong_case_is_refused_with_its_place(group: str, want: str, message: 
     with pytest.raises(RulesError) as raised:
         read_cases(CASE.format(group=group, want=want), "cases.yaml")
     assert message in str(raised.value)
+
+
+WHOLE = """
+apiVersion: policy/v1
+kind: PreemptionRules
+metadata: {name: own, description: own}
+extends: groups-safe
+spec:
+  %s
+"""
+
+
+def test_lint_names_a_unit_rule_that_decides_nothing() -> None:
+    found = lint(RuleSet.load(WHOLE % "groups: {units: {wholeGroups: false}}"))
+    assert [(w.finding, w.rule) for w in found] == [("cannot-decide", "units")]
+
+
+def test_extenders_cannot_keep_groups_whole() -> None:
+    extenders = "extenders: [{id: one, urlPrefix: 'http://one.example', preemptVerb: preempt}]"
+    with pytest.raises(RulesError, match="cannot be kept where extenders change the victims"):
+        RuleSet.load(WHOLE % extenders)
+
+
+def test_lint_names_a_unit_rule_that_is_never_reached() -> None:
+    rule = "when: unit.priority < group.priority && unit.pods > 3, verdict: allow, why: x"
+    text = RULE.format(rule=rule).replace("at: start", "after: lower-than-the-group")
+    found = [(w.finding, w.rule) for w in lint(RuleSet.load(text))]
+    assert found == [("unreachable", "own-rule")]

@@ -16,7 +16,7 @@ from policy.cluster.objects import (
     PriorityClass,
     ResourceRequirements,
 )
-from policy.manifests import ManifestError, Place, resolve
+from policy.manifests import ManifestError, ReadFrom, resolve
 
 
 def a_class(name: str, value: int, **more: Any) -> PriorityClass:
@@ -92,7 +92,9 @@ def test_an_unknown_class_is_an_error_with_help() -> None:
     """A pod whose number nobody can know is refused, with its place and a proposal."""
     pods = [a_pod(priority_class_name="gald"), a_pod(priority_class_name="xyz")]
     with pytest.raises(ManifestError) as caught:
-        resolve([*pods, GOLD], places=[Place("a.yaml", 2), Place("b.json", 0), Place("c", 0)])
+        resolve(
+            [*pods, GOLD], places=[ReadFrom("a.yaml", 2), ReadFrom("b.json", 0), ReadFrom("c", 0)]
+        )
     assert str(caught.value) == (
         "a.yaml: document 2: Pod shop/p: spec.priorityClassName: unknown priority class `gald`\n"
         "  help: did you mean `gold`?\n"

@@ -16,8 +16,8 @@ from policy.proving import solver
 from policy.proving.counts import Relation, compared
 from policy.proving.lists import decided
 from policy.proving.questions import (
-    Finding,
     Proof,
+    ProvenClaim,
     at_least,
     load_condition,
     never,
@@ -25,12 +25,12 @@ from policy.proving.questions import (
     no_inversion,
     same,
 )
-from policy.proving.solver import Limits, SolverStatus
-from policy.proving.world import World
+from policy.proving.solver import SolverLimits, SolverStatus
+from policy.proving.world import Declarations
 from policy.rules import RuleSet
 from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 
-LIMITS = Limits(seconds=60, shrink_seconds=20)
+LIMITS = SolverLimits(seconds=60, shrink_seconds=20)
 SHIPPED = (*shipped_names(), *shipped_rules(), *shipped_environments())
 
 
@@ -61,7 +61,7 @@ def deny(id: str, when: str) -> dict[str, str]:
     return {"id": id, "when": when, "verdict": "deny"}
 
 
-def replays(finding: Finding, file: Path, rules: RuleSet) -> bool:
+def replays(finding: ProvenClaim, file: Path, rules: RuleSet) -> bool:
     """Does the case of a counterexample fail, as long as the rules are as they are?"""
     from policy.cases import run as run_case
     from policy.cases.reading import read_cases
@@ -75,7 +75,7 @@ def replays(finding: Finding, file: Path, rules: RuleSet) -> bool:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_condition_is_understood(name: str) -> None:
     """No part of a shipped condition is an unknown to the solver."""
-    world = World()
+    world = Declarations()
     decided(RuleSet.load(name), world)
     assert list(world.opaque) == []
 
@@ -229,14 +229,14 @@ def test_a_solver_that_hangs_is_unknown_in_time() -> None:
     a, b, c = z3.Ints("a b c")
     cubes = [a * a * a + b * b * b + c * c * c == 114, a > 10**6, b < -(10**6)]
     began = time.monotonic()
-    answer = solver.ask(cubes, limits=Limits(seconds=2))
+    answer = solver.ask(cubes, limits=SolverLimits(seconds=2))
     assert (answer.status, answer.reason) == (SolverStatus.UNKNOWN, "the time limit")
     assert time.monotonic() - began < 3
 
 
 def test_a_solver_that_is_greedy_is_unknown() -> None:
     """A process without memory answers nothing, and says so."""
-    answer = solver.ask([z3.Int("a") > 0], limits=Limits(memory_bytes=40 * 1024**2))
+    answer = solver.ask([z3.Int("a") > 0], limits=SolverLimits(memory_bytes=40 * 1024**2))
     assert (answer.status, answer.reason) == (
         SolverStatus.UNKNOWN,
         "the solver ended without an answer",

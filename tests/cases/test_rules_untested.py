@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from policy import RuleSet
-from policy.cases.untested import untested
+from policy.batch.rules import BatchRules
+from policy.cases.untested import untested, untested_session
 
 RULES = """\
 apiVersion: policy/v1
@@ -57,3 +58,34 @@ def test_a_file_without_cases_is_named_once(tmp_path: Path) -> None:
     file.write_text(RULES)
     assert found(file) == [("", "there are no cases beside these rules")]
     assert list(untested("kube-1.35", RuleSet.load("kube-1.35"))) == []
+
+
+BATCH = """\
+apiVersion: policy/v1
+kind: BatchRules
+metadata: {name: mine}
+spec:
+  actions: [allocate, preempt]
+  tiers: [{plugins: [{name: gang}, {name: priority}]}]
+"""
+BATCH_CASES = """\
+- note: a pod is placed
+  nodes: {n1: {cpu: 2}}
+  queues: {default: 1}
+  gangs: {one: {minimum: 1, cpu: 2, waiting: 1}}
+  want: {mine: {binds: {one-0: n1}}}
+"""
+
+
+def test_an_action_that_no_case_shows_is_named(tmp_path: Path) -> None:
+    """Of batch rules: the actions that do nothing in the cases, or that there are no cases."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(BATCH)
+    rules = BatchRules.load(file)
+
+    def warnings() -> list[tuple[str, str]]:
+        return [(w.rule, w.message) for w in untested_session(str(file), rules)]
+
+    assert warnings() == [("", "there are no cases beside these rules")]
+    (tmp_path / "mine.cases.yaml").write_text(BATCH_CASES)
+    assert warnings() == [("preempt", "`preempt` does nothing in any of the cases")]

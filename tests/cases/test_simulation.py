@@ -12,7 +12,7 @@ from policy.simulation.figures import Spread
 from policy.simulation.folder import EPOCH_MS, read_trace
 from policy.simulation.options import Durations, Options, Restart
 from policy.simulation.run import Result, simulate
-from policy.simulation.series import Series
+from policy.simulation.series import TimeSeries
 from policy.simulation.trace import TraceError
 from tests.support.builders import rule_set
 
@@ -303,7 +303,7 @@ def test_a_budget_counts_what_was_evicted(tmp_path: Path) -> None:
 
 def test_a_series_gives_exact_means() -> None:
     """Parts that do not divide the time share nothing twice and lose nothing."""
-    series = Series(start_ms=0, end_ms=10, parts=3)
+    series = TimeSeries(start_ms=0, end_ms=10, parts=3)
     series.add(1, 4)
     series.add(8, -3)
     series.move(10)

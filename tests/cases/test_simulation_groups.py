@@ -5,18 +5,18 @@ from __future__ import annotations
 from policy.rules import RuleSet
 from policy.simulation.options import Options
 from policy.simulation.run import Result, simulate
-from policy.simulation.trace import Task, Trace
+from policy.simulation.trace import Trace, TracePod
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
 
 SECOND = 1000
 
 
-def a_task(pod: PodBuilder, *, at: int, work: int | None, running: bool = False) -> Task:
+def a_task(pod: PodBuilder, *, at: int, work: int | None, running: bool = False) -> TracePod:
     """A pod that comes `at` seconds after the start, and works for so many."""
     left = work * SECOND if running and work is not None else None
     millis = None if work is None else work * SECOND
-    return Task(pod=pod.pod, arrives_ms=NOW_MS + at * SECOND, work_ms=millis, left_ms=left)
+    return TracePod(pod=pod.pod, arrives_ms=NOW_MS + at * SECOND, work_ms=millis, left_ms=left)
 
 
 def simulated(rules: str) -> tuple[list[tuple[float, str]], Result]:

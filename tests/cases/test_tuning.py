@@ -9,7 +9,7 @@ import pytest
 from policy.cluster import canonical
 from policy.cluster.objects import Node, ObjectMeta
 from policy.rules import RuleSet
-from policy.simulation.trace import Event, Task, Trace, TraceError
+from policy.simulation.trace import Trace, TraceError, TraceEvent, TracePod
 from policy.simulation.tuning.candidate import Space
 from policy.simulation.tuning.figures import value
 from policy.simulation.tuning.spec import Study, Tuning, part
@@ -74,8 +74,8 @@ def test_a_part_of_a_trace_begins_with_the_nodes_of_then_and_no_pods_of_before()
     def node(name: str) -> Node:
         return Node(metadata=ObjectMeta(name=name))
 
-    def task(name: str, at: int) -> Task:
-        return Task(pod=a_pod(name).pod, arrives_ms=at, work_ms=1)
+    def task(name: str, at: int) -> TracePod:
+        return TracePod(pod=a_pod(name).pod, arrives_ms=at, work_ms=1)
 
     whole = Trace(
         name="t",
@@ -84,9 +84,9 @@ def test_a_part_of_a_trace_begins_with_the_nodes_of_then_and_no_pods_of_before()
         objects=[node("a"), node("b")],
         tasks=[task("x", 1000), task("y", 4000), task("z", 6000)],
         events=[
-            Event(at_ms=2000, change=("Node", "a", None)),
-            Event(at_ms=2500, change=("Node", "c", node("c"))),
-            Event(at_ms=5000, change=("Node", "b", None)),
+            TraceEvent(at_ms=2000, change=("Node", "a", None)),
+            TraceEvent(at_ms=2500, change=("Node", "c", node("c"))),
+            TraceEvent(at_ms=5000, change=("Node", "b", None)),
         ],
     )
     found = part(whole, 2000, 5000)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from policy import RuleSet
-from policy.conformance import Verdict, run, volcano
+from policy.conformance import Agreement, run, volcano
 
 DATA = Path(__file__).parents[1] / "data" / "conformance" / "volcano.jsonl.gz"
 
@@ -26,7 +26,7 @@ def test_every_case_agrees_or_names_what_is_missing() -> None:
     results = {r.id: r for r in run([DATA], RuleSet.load("kube-1.36"))}
     found = cases()
     assert len(results) == 144
-    differing = {name: r for name, r in results.items() if r.verdict is not Verdict.AGREE}
+    differing = {name: r for name, r in results.items() if r.verdict is not Agreement.AGREE}
     assert {name: r.differences for name, r in differing.items() if found[name].core} == {}
     for name, result in differing.items():
         named = {d.removeprefix("not modelled: ") for d in result.differences}
@@ -50,5 +50,5 @@ def test_a_change_of_any_expectation_is_found(name: str, change: dict[str, objec
     expect = msgspec.to_builtins(case.expect)
     expect.update({key: bool(v) if v == 0 else v for key, v in change.items()})
     changed = msgspec.structs.replace(case, expect=msgspec.convert(expect, volcano.VolcanoExpect))
-    assert volcano.compare(case).verdict is Verdict.AGREE
-    assert volcano.compare(changed).verdict is Verdict.DIFFER
+    assert volcano.compare(case).verdict is Agreement.AGREE
+    assert volcano.compare(changed).verdict is Agreement.DIFFER

@@ -28,6 +28,7 @@ from policy.decision.model import (
     Candidates,
     Code,
     Decision,
+    DecisionTrace,
     Effects,
     NodeStatuses,
     NominationChange,
@@ -37,7 +38,6 @@ from policy.decision.model import (
     RuleFired,
     Sampling,
     Status,
-    Trace,
     Victim,
 )
 from policy.store import NotFound, SessionRecord, Store
@@ -203,7 +203,7 @@ def a_decision(
                 if victim.pdb_violating
             ),
         ),
-        trace=Trace(
+        trace=DecisionTrace(
             fits=False,
             eligible=True,
             rejected=(),

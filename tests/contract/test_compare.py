@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from policy.audit.compare import (
-    Change,
+    DecisionChange,
+    DecisionResult,
     Group,
     Leaving,
     Losses,
-    Question,
-    Result,
+    RecordedQuestion,
     change_of,
     compare,
     duration,
@@ -59,8 +59,10 @@ CLUSTER = (
 )
 
 
-def a_result(outcome: Outcome = Outcome.PREEMPT, node: str | None = "n1", *victims: str) -> Result:
-    return Result(
+def a_result(
+    outcome: Outcome = Outcome.PREEMPT, node: str | None = "n1", *victims: str
+) -> DecisionResult:
+    return DecisionResult(
         outcome=outcome,
         node=node,
         victims=tuple(
@@ -74,33 +76,37 @@ def a_result(outcome: Outcome = Outcome.PREEMPT, node: str | None = "n1", *victi
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [
-        (a_result(), a_result(), Change.SAME),
+        (a_result(), a_result(), DecisionChange.SAME),
         (
             a_result(Outcome.PREEMPT, "n1", "a", "b"),
             a_result(Outcome.PREEMPT, "n1", "b", "a"),
-            Change.SAME,
+            DecisionChange.SAME,
         ),
-        (a_result(Outcome.NO_CANDIDATE, None), a_result(Outcome.NO_CANDIDATE, None), Change.SAME),
-        (a_result(node="n1"), a_result(node="n2"), Change.OTHER_NODE),
-        (a_result(Outcome.BIND, "n1"), a_result(Outcome.BIND, "n2"), Change.OTHER_NODE),
+        (
+            a_result(Outcome.NO_CANDIDATE, None),
+            a_result(Outcome.NO_CANDIDATE, None),
+            DecisionChange.SAME,
+        ),
+        (a_result(node="n1"), a_result(node="n2"), DecisionChange.OTHER_NODE),
+        (a_result(Outcome.BIND, "n1"), a_result(Outcome.BIND, "n2"), DecisionChange.OTHER_NODE),
         (
             a_result(Outcome.PREEMPT, "n1", "a"),
             a_result(Outcome.PREEMPT, "n1", "b"),
-            Change.OTHER_VICTIMS,
+            DecisionChange.OTHER_VICTIMS,
         ),
-        (a_result(), a_result(Outcome.BIND, "n1"), Change.NOW_FITS),
-        (a_result(Outcome.BIND, "n1"), a_result(), Change.NOW_PREEMPTS),
-        (a_result(), a_result(Outcome.NO_CANDIDATE, None), Change.NO_LONGER_POSSIBLE),
+        (a_result(), a_result(Outcome.BIND, "n1"), DecisionChange.NOW_FITS),
+        (a_result(Outcome.BIND, "n1"), a_result(), DecisionChange.NOW_PREEMPTS),
+        (a_result(), a_result(Outcome.NO_CANDIDATE, None), DecisionChange.NO_LONGER_POSSIBLE),
         (
             a_result(Outcome.BIND, "n1"),
             a_result(Outcome.NOT_ELIGIBLE, None),
-            Change.NO_LONGER_POSSIBLE,
+            DecisionChange.NO_LONGER_POSSIBLE,
         ),
-        (a_result(Outcome.NO_CANDIDATE, None), a_result(), Change.NEWLY_POSSIBLE),
+        (a_result(Outcome.NO_CANDIDATE, None), a_result(), DecisionChange.NEWLY_POSSIBLE),
         (
             a_result(Outcome.NO_CANDIDATE, None),
             a_result(Outcome.NOT_ELIGIBLE, None),
-            Change.OTHER_REASON,
+            DecisionChange.OTHER_REASON,
         ),
     ],
 )
@@ -113,7 +119,7 @@ def the_questions(rules=KUBE):
     state = snapshot(*CLUSTER)
     for number, pod in enumerate(("default/high", "default/half", "default/huge"), start=1):
         decision = decide(state, rules, pod)
-        yield Question(
+        yield RecordedQuestion(
             id=number,
             snapshot=state,
             preemptor=pod,
@@ -128,7 +134,7 @@ def test_rules_compared_with_themselves_are_the_same(rules):
     """No change, and no sum that differs."""
     found = list(compare(the_questions(rules), rules))
     total = summarise(found).total
-    assert [c.change for c in found] == [Change.SAME] * 3
+    assert [c.change for c in found] == [DecisionChange.SAME] * 3
     assert (total.changed, total.before) == (0, total.after)
 
 
@@ -136,9 +142,9 @@ def test_other_rules_change_node_possibility_and_cost():
     """With gold pods kept, one pod finds no node and another takes the pod with the budget."""
     found = list(compare(the_questions(), GENTLE))
     assert [(c.preemptor, c.change, c.before.node, c.after.node) for c in found] == [
-        ("default/high", Change.NO_LONGER_POSSIBLE, "n1", None),
-        ("default/half", Change.OTHER_VICTIMS, "n2", "n2"),
-        ("default/huge", Change.SAME, None, None),
+        ("default/high", DecisionChange.NO_LONGER_POSSIBLE, "n1", None),
+        ("default/half", DecisionChange.OTHER_VICTIMS, "n2", "n2"),
+        ("default/huge", DecisionChange.SAME, None, None),
     ]
     summary = summarise(found)
     before = Losses(preemptions=2, victims=2, pdb_violations=0, lost_seconds=3600 + 1200)
@@ -188,7 +194,7 @@ def test_recorded_decisions_are_questions_with_their_results(store):
     again = [
         result_of(decide(q.snapshot, KUBE, q.preemptor, seed=q.seed))
         for q in asked
-        if isinstance(q, Question)
+        if isinstance(q, RecordedQuestion)
     ]
     assert again == [q.before for q in asked]
     assert len(again) == 3
@@ -197,8 +203,8 @@ def test_recorded_decisions_are_questions_with_their_results(store):
 def test_the_record_compared_with_its_own_rules_is_the_same(store):
     """Nothing that was recorded would come out differently under the same rules."""
     ids = store.read.decision_ids("default")
-    assert {c.change for c in Comparing(KUBE)(store, ids)} == {Change.SAME}
-    assert {c.change for c in Comparing(PROUD)(store, ids)} != {Change.SAME}
+    assert {c.change for c in Comparing(KUBE)(store, ids)} == {DecisionChange.SAME}
+    assert {c.change for c in Comparing(PROUD)(store, ids)} != {DecisionChange.SAME}
 
 
 def test_rules_that_read_the_history_see_again_what_they_saw(database_url):
@@ -221,8 +227,8 @@ def test_rules_that_read_the_history_see_again_what_they_saw(database_url):
         ids = store.read.decision_ids("default")
         found = list(Comparing(rules)(store, ids))
     assert [(c.before.outcome.value, c.change) for c in found] == [
-        ("preempt", Change.SAME),
-        ("no-candidate", Change.SAME),
+        ("preempt", DecisionChange.SAME),
+        ("no-candidate", DecisionChange.SAME),
     ]
 
 
@@ -288,7 +294,7 @@ def the_page(rules=GENTLE, name="<b>gentle</b>"):
         cluster="default & co",
         skipped=0,
     )
-    changed = [c for c in found if c.change is not Change.SAME]
+    changed = [c for c in found if c.change is not DecisionChange.SAME]
     return page(about, summarise(found), changed)
 
 

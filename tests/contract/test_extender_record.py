@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, event, text
 
-from policy.audit.compare import Change, Comparison
+from policy.audit.compare import Comparison, DecisionChange
 from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.recorded import Comparing, Skipped
 from policy.audit.replay import replay_all
@@ -89,7 +89,7 @@ def test_rules_with_extenders_are_compared_with_themselves_only(database_url: st
         )
         [same] = Comparing(own)(store, [number])
         assert isinstance(same, Comparison)
-        assert (same.change, same.after) == (Change.SAME, same.before)
+        assert (same.change, same.after) == (DecisionChange.SAME, same.before)
         others = [{"urlPrefix": "http://127.0.0.1:9/other", "preemptVerb": "preempt"}]
         [skipped] = Comparing(RuleSet.load("kube-1.28", overrides={"extenders": others}))(
             store, [number]

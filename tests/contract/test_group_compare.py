@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from policy.audit.compare import Change, Comparison, summarise
+from policy.audit.compare import Comparison, DecisionChange, summarise
 from policy.audit.compare_page import About, page
-from policy.audit.group_compare import compare_cycles
+from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Comparing, Skipped
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -61,7 +61,8 @@ def decided(store: Store, rules: RuleSet = KUBE) -> None:
 
 
 def compared(store: Store, rules: RuleSet) -> Any:
-    (found,) = compare_cycles(store, store.read.sessions(kind="group"), rules)
+    ids = [row.id for row in store.read.sessions(kind="group")]
+    (found,) = ComparingCycles(rules)(store, ids)
     return found
 
 
@@ -78,7 +79,7 @@ def test_other_victims_under_other_rules(store: Store) -> None:
         "group:1",
         "default/train",
         100,
-        Change.OTHER_VICTIMS,
+        DecisionChange.OTHER_VICTIMS,
         [{"default/s1", "default/s2"}, {"default/large"}],
     )
     summary = summarise([found])
@@ -95,14 +96,17 @@ def test_other_victims_under_other_rules(store: Store) -> None:
 
 def test_the_same_rules_change_nothing(store: Store) -> None:
     decided(store)
-    assert compared(store, KUBE).change is Change.SAME
+    assert compared(store, KUBE).change is DecisionChange.SAME
 
 
 def test_a_group_that_no_longer_starts(store: Store) -> None:
     """Other rules forbid its preemption."""
     decided(store)
     found = compared(store, PROUD)
-    assert (found.change, found.after.outcome) == (Change.NO_LONGER_POSSIBLE, "unschedulable")
+    assert (found.change, found.after.outcome) == (
+        DecisionChange.NO_LONGER_POSSIBLE,
+        "unschedulable",
+    )
 
 
 def test_other_nominations_are_a_difference(store: Store) -> None:
@@ -111,7 +115,7 @@ def test_other_nominations_are_a_difference(store: Store) -> None:
     decided(store)
     found = compared(store, promising)
     assert (found.change, found.before.promises, found.after.promises) == (
-        Change.OTHER_NOMINATIONS,
+        DecisionChange.OTHER_NOMINATIONS,
         (),
         (("default/m0", "n2"),),
     )

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from policy.audit.compare import Change, compare
+from policy.audit.compare import DecisionChange, compare
 from policy.audit.recorded import questions
 from policy.audit.replay import Replayer
 from policy.audit.what_if import foresee
@@ -93,7 +93,7 @@ def test_a_comparison_with_the_same_rules_finds_no_difference(store):
     run(store)
     ids = [row.id for row in store.read.decisions()][::-1]
     asked = list(questions(Replayer(store), ids, RULES))
-    assert [found.change for found in compare(asked, RULES)] == [Change.SAME] * 3
+    assert [found.change for found in compare(asked, RULES)] == [DecisionChange.SAME] * 3
 
 
 def test_a_comparison_with_another_window_asks_the_record(store):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from sqlalchemy.exc import IntegrityError
 
 from policy.cluster.objects import Container, ResourceRequirements, key_of, kind_of
-from policy.store import Counts, ImportConflict, PruneScope, Store, StoreError, bulk
+from policy.store import ImportConflict, ImportCounts, PruneScope, Store, StoreError, bulk
 from policy.store.connection import Database, parse_url
 from policy.store.tables import CLUSTERS
 from tests.contract.builders import NOW, a_budget, a_cluster, a_node, a_pod
@@ -44,7 +44,7 @@ def test_the_same_dump_twice_changes_nothing(store):
         first.state_digest,
         False,
     )
-    assert second.kinds["Pod"] == Counts(unchanged=5)
+    assert second.kinds["Pod"] == ImportCounts(unchanged=5)
     assert store.ledger.head("default") == head
 
 
@@ -52,7 +52,7 @@ def test_a_newer_dump_makes_one_revision_of_what_changed(store):
     """Only changed and new objects get a version; what the dump lacks stays."""
     imported(store, [a_pod("a/one"), a_pod("a/two")])
     result = imported(store, [a_pod("a/one", priority=7), a_pod("a/three")])
-    assert (result.revision, result.kinds) == (2, {"Pod": Counts(added=1, changed=1)})
+    assert (result.revision, result.kinds) == (2, {"Pod": ImportCounts(added=1, changed=1)})
     assert versions(store) == [
         ("a/one", 1, 2),
         ("a/one", 2, None),
@@ -95,7 +95,7 @@ def test_an_object_that_comes_back_is_a_new_version(store):
 
 def test_the_same_object_twice_in_one_import_is_fine(store):
     """Overlapping dumps of one moment hold equal objects."""
-    assert imported(store, [a_pod("a/one"), a_pod("a/one")]).kinds == {"Pod": Counts(added=1)}
+    assert imported(store, [a_pod("a/one"), a_pod("a/one")]).kinds == {"Pod": ImportCounts(added=1)}
 
 
 def test_two_different_objects_under_one_key_are_refused(store):

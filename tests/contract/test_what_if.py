@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as with_fields
 
-from policy.audit.what_if import Step, Supposition, WhatIfError, foresee, suppose
+from policy.audit.what_if import CascadeStep, Supposition, WhatIfError, foresee, suppose
 from policy.decision.model import Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.consequences import next_life
@@ -33,7 +33,7 @@ def a_pod(name: str) -> PodBuilder:
     return a_bare_pod(name).owned_by("ReplicaSet", name)
 
 
-def told(steps: list[Step]):
+def told(steps: list[CascadeStep]):
     """Each step as (pod, cause, outcome, node)."""
     return [
         (

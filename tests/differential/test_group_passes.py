@@ -19,7 +19,7 @@ from policy.face import Snapshot as FromManifests
 from policy.groups.columns import column_passes
 from policy.groups.decide import decide_group_by
 from policy.groups.members import muster
-from policy.groups.passes import Passes, PlainPasses, Task
+from policy.groups.passes import CycleInputs, Passes, PlainPasses
 from tests.support.builders import NOW_MS, a_node, a_pdb, a_pod, objects
 from tests.support.groups import a_group, of_group
 
@@ -32,7 +32,7 @@ OTHERS = {
 }
 
 
-def columns(task: Task) -> Passes:
+def columns(task: CycleInputs) -> Passes:
     found = column_passes(task)
     assert found is not None
     return found
@@ -98,7 +98,7 @@ def test_recorded_cycles_both_ways() -> None:
             found = muster(snapshot, record["group"], RULES.groups)
             if not found.members:
                 continue
-            task = Task.of(snapshot, RULES, RULES.groups, found, seed=0)
+            task = CycleInputs.of(snapshot, RULES, RULES.groups, found, seed=0)
             if column_passes(task) is None:
                 continue
             used += 1
@@ -119,4 +119,4 @@ def test_what_looks_around_takes_the_plain_way(kind: str) -> None:
     snapshot = Snapshot.from_objects(cluster, now_ms=NOW_MS)
     assert RULES.groups is not None
     found = muster(snapshot, "default/own", RULES.groups)
-    assert column_passes(Task.of(snapshot, RULES, RULES.groups, found, seed=0)) is None
+    assert column_passes(CycleInputs.of(snapshot, RULES, RULES.groups, found, seed=0)) is None

@@ -21,7 +21,7 @@ from policy.decision.groups import GroupDecision, GroupOutcome
 from policy.groups.columns import fast_passes
 from policy.groups.decide import decide_group
 from policy.groups.members import muster
-from policy.groups.passes import Task
+from policy.groups.passes import CycleInputs
 from policy.rules import RuleSet
 from policy.rules.group_rules import MemberPriority
 from policy.scheduling.group_effects import changes_of_group
@@ -136,7 +136,7 @@ def test_no_victim_is_needless_at_its_turn(cluster: Snapshot) -> None:
     assert decision.preemption is not None
     units = decision.preemption.units
     found = muster(cluster, GROUP, rules.groups)
-    task = Task.of(cluster, rules, rules.groups, found, seed=0)
+    task = CycleInputs.of(cluster, rules, rules.groups, found, seed=0)
     for position, unit in enumerate(units):
         out = {pod for u in units[:position] if not u.reprieved for pod in u.pods}
         out |= {pod for u in units[position + 1 :] for pod in u.pods}

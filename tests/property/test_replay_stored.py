@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy.audit.compare import Change, Comparison, compare
+from policy.audit.compare import Comparison, DecisionChange, compare
 from policy.audit.inputs import ReplayVerdict
 from policy.audit.recorded import questions
 from policy.audit.replay import Replayer, replay_all
@@ -114,7 +114,7 @@ def test_rules_compared_with_themselves_change_nothing(store, case, chosen, turn
     ids = store.read.decision_ids(cluster)
     asked = list(questions(Replayer(store), ids, rules))
     found: list[Comparison] = list(compare(asked, rules))  # type: ignore[arg-type]
-    assert [c.change for c in found] == [Change.SAME] * len(asked)
+    assert [c.change for c in found] == [DecisionChange.SAME] * len(asked)
     assert [c.after for c in found] == [c.before for c in found]
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace as with_fields
 
 from policy.simulation.options import Options, Restart
 from policy.simulation.run import Result, simulate
-from policy.simulation.trace import Task, Trace
+from policy.simulation.trace import Trace, TracePod
 from tests.support.builders import NOW_MS, NodeBuilder, a_node, a_pdb, a_pod, rule_set
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,7 +33,7 @@ def traces(draw: st.DrawFn, *, priorities: int = 3, sizes: int = 3, cpus: int = 
         grace = draw(st.sampled_from([0, 3, 30]))
         spec = with_fields(made.pod.spec, termination_grace_period_seconds=grace)
         tasks.append(
-            Task(
+            TracePod(
                 pod=with_fields(made.pod, spec=spec),
                 arrives_ms=NOW_MS + draw(st.integers(0, 60_000)),
                 work_ms=draw(st.none() | st.integers(0, 60_000)),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policy.batch import BatchRules, SessionResult, run_session
-from policy.batch.recording import Operation, Step, StepOutcome
+from policy.batch.recording import Operation, StepOutcome, TaskStep
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.resources import Amount
 from policy.cluster.objects import ClusterObject, Pod, PodGroup, Queue, key_of
@@ -211,7 +211,7 @@ def test_pods_that_are_marked_stay(seed: int) -> None:
 
 def usage(
     objects: list[ClusterObject], result: SessionResult
-) -> Iterator[tuple[Step, str, Amount, Amount]]:
+) -> Iterator[tuple[TaskStep, str, Amount, Amount]]:
     """Every step that took effect, the queue, what the queue holds afterwards, the request."""
     pods = {key_of(o): o for o in objects if isinstance(o, Pod)}
     groups = {key_of(o): o for o in objects if isinstance(o, PodGroup)}

@@ -39,7 +39,7 @@ from policy.cluster.objects import (
     QueueSpec,
 )
 from policy.decision.model import ENGINE_VERSION
-from policy.extenders.protocol import Answer, Kind, content_of
+from policy.extenders.protocol import Answer, ExtenderVerb, content_of
 from policy.rules import RuleSet
 from policy.rules.ruleset import Extender
 from policy.scheduling.cycle import Scheduler
@@ -90,7 +90,7 @@ EXTENDER: Final = {
 class OnlyLastNode:
     """An extender that lets pods leave from the last node alone."""
 
-    def ask(self, kind: Kind, extender: Extender, request: bytes) -> Answer:
+    def ask(self, kind: ExtenderVerb, extender: Extender, request: bytes) -> Answer:
         offers = json.loads(request)["NodeNameToMetaVictims"]
         last = max(offers)
         body = json.dumps({"NodeNameToMetaVictims": {last: offers[last]}}).encode()

@@ -8,7 +8,7 @@ import z3
 
 from policy.proving.patterns import NotTranslatable, text_value
 from policy.proving.terms import Term, Translator
-from policy.proving.world import NUMBER, World, literal_text, number_of
+from policy.proving.world import NUMBER, Declarations, literal_text, number_of
 from policy.rules.expressions import (
     HISTORY_FUNCTIONS,
     VARIABLES,
@@ -51,7 +51,7 @@ def raw(columns: Columns, name: str) -> list[Any]:
 
 def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
     """A value per row, None for an error; None where a part is not understood."""
-    world = World()
+    world = Declarations()
     try:
         term = Translator(world).condition(expression)
     except NotTranslatable:  # an instant or a length of time, which no condition is
@@ -66,7 +66,7 @@ def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
     ]
 
 
-def _at(term: Term, world: World, row: dict[str, Any], history: Any) -> Any:
+def _at(term: Term, world: Declarations, row: dict[str, Any], history: Any) -> Any:
     pairs = [(constant, literal(row[name])) for name, constant in world.variables.items()]
     for reading in world.readings:
         key = plain(z3.substitute(reading.term, *pairs))

@@ -33,13 +33,13 @@ class Compared:
     decision: Decision | GroupDecision | None = None
 
 
-class Comparison(Protocol):
+class ObservedComparison(Protocol):
     """One observed preemption; gives the verdict for a state."""
 
     def on(self, snapshot: Snapshot) -> Compared: ...
 
 
-def comparison_of(preemption: Preemption, rules: RuleSet) -> Comparison:
+def comparison_of(preemption: Preemption, rules: RuleSet) -> ObservedComparison:
     """How a preemption is decided again: that of a pod, or that of a pod group."""
     if preemption.preemptor_kind == POD_GROUP:
         return _OfGroup(preemption, rules)

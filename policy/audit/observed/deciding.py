@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from policy.audit.observed.comparing import POD_GROUP, Compared, Comparison, comparison_of
+from policy.audit.observed.comparing import POD_GROUP, Compared, ObservedComparison, comparison_of
 from policy.audit.past import Damaged, Past
 from policy.cluster import times
 from policy.cluster.digest import Change
@@ -35,7 +35,7 @@ from policy.decision.model import ENGINE_VERSION, Decision
 from policy.observing.model import Preemption, nominated_to
 from policy.rules import RuleSet
 from policy.store import NotFound, Store, StoreError
-from policy.store.observed import Situation, Verdict, VerdictClass
+from policy.store.observed import ObservedSituation, ObservedVerdict, VerdictClass
 
 LAG_REVISIONS: Final = 8
 """How many revisions earlier and later a scheduler's cache may have stood."""
@@ -51,7 +51,7 @@ StateAt = Callable[[int], Snapshot]
 class Again:
     """An observed preemption decided again."""
 
-    verdict: Verdict
+    verdict: ObservedVerdict
     decision: Decision | GroupDecision | None = None  #: None where nothing could be decided
     revision: int | None = None  #: the state it was decided on
 
@@ -63,7 +63,7 @@ def states_of(store: Store, cluster: str, *, now_ms: int) -> StateAt:
 
 
 def decide_again(
-    preemption: Preemption, situation: Situation, rules: RuleSet, states: StateAt
+    preemption: Preemption, situation: ObservedSituation, rules: RuleSet, states: StateAt
 ) -> Again:
     """Decide an observed preemption again and compare.
 
@@ -99,7 +99,7 @@ _AGREES: Final = frozenset(
 )
 
 
-def _missing(preemption: Preemption, situation: Situation, rules: RuleSet) -> str:
+def _missing(preemption: Preemption, situation: ObservedSituation, rules: RuleSet) -> str:
     """Why it cannot be decided again; "" where it can."""
     group = preemption.preemptor_kind == POD_GROUP
     if not preemption.preemptor:
@@ -113,8 +113,10 @@ def _missing(preemption: Preemption, situation: Situation, rules: RuleSet) -> st
     return ""
 
 
-def _verdict(verdict: VerdictClass, rules: RuleSet, reason: str = "", **more: Any) -> Verdict:
-    return Verdict(
+def _verdict(
+    verdict: VerdictClass, rules: RuleSet, reason: str = "", **more: Any
+) -> ObservedVerdict:
+    return ObservedVerdict(
         verdict=verdict,
         reason=reason,
         rule_set=rules.name,
@@ -128,7 +130,7 @@ class _Search:
     """One observed preemption on the states that its scheduler may have decided on."""
 
     def __init__(
-        self, comparison: Comparison, rules: RuleSet, states: StateAt, preemptor: str
+        self, comparison: ObservedComparison, rules: RuleSet, states: StateAt, preemptor: str
     ) -> None:
         self._comparison = comparison
         self._rules = rules
@@ -143,7 +145,7 @@ class _Search:
             return Again(verdict=_verdict(VerdictClass.UNKNOWN, self._rules, str(exc)))
         return self._again(self._comparison.on(snapshot), revision)
 
-    def nearby(self, situation: Situation) -> Again | None:
+    def nearby(self, situation: ObservedSituation) -> Again | None:
         """On a state a moment earlier or later, or on a mixture of two; None where none agrees."""
         base = situation.base_revision
         assert base is not None
@@ -206,7 +208,7 @@ class _Search:
         return found
 
 
-def _around(situation: Situation) -> Iterator[int]:
+def _around(situation: ObservedSituation) -> Iterator[int]:
     base = situation.base_revision
     assert base is not None
     for distance in range(1, LAG_REVISIONS + 1):

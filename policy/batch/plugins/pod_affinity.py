@@ -16,7 +16,7 @@ from policy.batch.model import Task
 from policy.batch.views import PluginView
 from policy.cluster.objects import Pod, PodAffinity, PodAffinityTerm
 from policy.cluster.tables import NOWHERE, Ints, LabelSet
-from policy.filters.affinity_terms import Term, compile_term
+from policy.filters.affinity_terms import AffinityTerm, compile_term
 from policy.filters.base import label_matches, pods_matching
 
 MAX = 10
@@ -28,7 +28,7 @@ REQUIRED_WEIGHT = 1
 class _Weighted:
     """One term and what it counts for each node in the topology."""
 
-    term: Term
+    term: AffinityTerm
     weight: int
 
 
@@ -93,7 +93,7 @@ class PodAffinityScores:
         unnamed = place[(place >= 0) & ~self._named]
         return int(unnamed.min()) if unnamed.size else NOWHERE
 
-    def _selected(self, term: Term, tasks: Ints) -> np.ndarray:
+    def _selected(self, term: AffinityTerm, tasks: Ints) -> np.ndarray:
         snapshot = self._session.snapshot
         key = ("affinity", True, (term,))
         matches = label_matches(
@@ -166,7 +166,7 @@ def _of(pod: Pod, affinity: PodAffinity | None, *, sign: int) -> list[_Weighted]
     ]
 
 
-def _compiled(pod: Pod, term: PodAffinityTerm) -> Term:
+def _compiled(pod: Pod, term: PodAffinityTerm) -> AffinityTerm:
     # This generation knows no namespace selectors.
     plain = msgspec.structs.replace(term, namespace_selector=None)
     return compile_term(plain, namespace=pod.metadata.namespace or "default")

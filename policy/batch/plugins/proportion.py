@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from policy.batch.figures import QueueFigures
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.model import HOLDING, BatchQueue, Task, TaskStatus
 from policy.batch.nodes import Crash, CrashKind
 from policy.batch.plugins.base import Plugin
@@ -55,7 +55,7 @@ class _Judged:
         used = self.held.amounts()
         return Limit(
             plugin=plugin,
-            rule=Rule.BELOW_DESERVED,
+            rule=LimitKind.BELOW_DESERVED,
             subject=self.account.queue.name,
             exceeded=tuple(
                 name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.batch.model import VALID, TaskStatus
-from policy.batch.recording import Reason, Rejection, Step
+from policy.batch.recording import Reason, Rejection, TaskStep
 from policy.batch.result import JobReason
 from policy.batch.volcano.framework.model import Job
 from policy.batch.volcano.framework.session import Session
@@ -13,7 +13,7 @@ from policy.batch.volcano.framework.session import Session
 
 def why_waiting(session: Session) -> Iterator[JobReason]:
     """Every job with tasks that wait, and why; in order of uid."""
-    rejections: dict[str, list[Step]] = {}
+    rejections: dict[str, list[TaskStep]] = {}
     for step in session.recorder.steps:
         if step.rejection is not None:
             rejections.setdefault(step.job, []).append(step)
@@ -43,7 +43,7 @@ def why_waiting(session: Session) -> Iterator[JobReason]:
         )
 
 
-def _reason(session: Session, job: Job, rejections: list[Step]) -> Reason:
+def _reason(session: Session, job: Job, rejections: list[TaskStep]) -> Reason:
     """The first of these that holds.
 
     1. The group was not let into its queue: no action looked at it.

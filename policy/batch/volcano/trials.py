@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from policy.batch.trials import Room, Search, Trial, compared
+from policy.batch.trials import PlacementTrial, Room, Search, compared
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.session import Session
 
 
-def trial_at(session: Session, task: Task, search: Search | None, node: int) -> Trial:
+def trial_at(session: Session, task: Task, search: Search | None, node: int) -> PlacementTrial:
     """search: of actions that evict."""
     nodes, answers = session.nodes, session.answers
     if search is None:
@@ -20,9 +20,10 @@ def trial_at(session: Session, task: Task, search: Search | None, node: int) -> 
     best, scores = compared(
         node, usable, nodes.names, lambda among: answers.scores_by_plugin(task, among)
     )
-    return Trial(
+    return PlacementTrial(
         action=session.recorder.action,
         task=task.key,
+        job=task.job,
         node=nodes.names[node],
         rejected_by=tuple(name for name, rejects in answers.rejecting(task) if rejects[node]),
         room={

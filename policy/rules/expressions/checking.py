@@ -123,6 +123,7 @@ def check(source: str, *, context: Context, expected: frozenset[ValueType]) -> C
     if complaints or type_ is None:
         raise ExpressionError(source, tuple(sorted(complaints, key=lambda c: c.offset)))
     names = {identifier.name for identifier in syntax.free_identifiers(tree.root)}
+    needs |= {(VARIABLES[name].history, None) for name in names if VARIABLES[name].history}
     return Checked(
         tree=tree,
         serialized=serialized,

@@ -88,7 +88,12 @@ class Scalar:
     value: Any
 
 
-Column = IntColumn | BoolColumn | TimestampColumn | InternedColumn | Scalar
+@dataclass(frozen=True, slots=True)
+class NoFigures:
+    """No row has a value: the snapshot does not have the history figures that it comes from."""
+
+
+Column = IntColumn | BoolColumn | TimestampColumn | InternedColumn | Scalar | NoFigures
 
 
 class History(Protocol):
@@ -151,7 +156,7 @@ class _Rows(Mapping[str, Column]):
             if some is not None:
                 return some
         column = self._columns[name]
-        if isinstance(column, Scalar):
+        if isinstance(column, Scalar | NoFigures):
             return column
         if isinstance(column, InternedColumn):
             return InternedColumn(column.codes[self._rows], column.values)

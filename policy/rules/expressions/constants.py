@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policy.rules.expressions import syntax
-from policy.rules.expressions.engine import Failure, constant_value, failure_of, literal_text
+from policy.rules.expressions.engine import RowFailure, constant_value, failure_of, literal_text
 from policy.rules.expressions.semantics import NoValue
 from policy.rules.expressions.syntax import (
     Call,
@@ -73,7 +73,7 @@ class _Judge:
 
     def _whole(self, node: Node) -> Mistake | None:
         value = constant_value(syntax.encode_subtree(self.tree, node))
-        if not isinstance(value, Failure):
+        if not isinstance(value, RowFailure):
             return None
         why = value.why
         known = self._part(node)

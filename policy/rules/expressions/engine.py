@@ -24,6 +24,7 @@ from policy.rules.expressions.columns import (
     IntArray,
     IntColumn,
     InternedColumn,
+    NoFigures,
     Scalar,
     TimestampColumn,
     ValueTable,
@@ -118,7 +119,7 @@ def _history_functions(history: History) -> list[cel.Function]:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RowFailure:
     """A row without a value."""
 
     why: NoValue
@@ -143,8 +144,13 @@ def _convert_result(value: Any, kind: ValueType) -> Any:
 
 
 def column_values(columns: Columns, name: str) -> Sequence[Any]:
-    """One value per row for the CEL library; None where a timestamp is out of range."""
+    """One value per row for the CEL library; None where a timestamp is out of range.
+
+    None, too, where history figures are missing.
+    """
     column = columns.get(name)
+    if isinstance(column, NoFigures):
+        return [None] * columns.size
     if isinstance(column, Scalar):
         value = column.value
         if VARIABLES[name].type is ValueType.TIMESTAMP:
@@ -178,7 +184,7 @@ class Program:
         return cls(serialized, kind, variables, uses_history, compiled)
 
     def run(self, data: Mapping[str, Any], functions: Sequence[Any] | None) -> Any:
-        """The value for one binding of the variables, or a `Failure`."""
+        """The value for one binding of the variables, or a `RowFailure`."""
         # A variable without a value is left out: using it is then an error that && can absorb.
         bound = {name: value for name, value in data.items() if value is not None}
         try:
@@ -186,19 +192,19 @@ class Program:
             plain = result.plain_value()
         except (RuntimeError, LookupError) as exc:
             # Some errors are values, others (too many steps, a key twice) end the evaluation.
-            return Failure(no_value(str(exc)))
+            return RowFailure(no_value(str(exc)))
         # The plain value of an error is its message, a string like any other.
         if self.kind is ValueType.STRING and result.type() == cel.Type.ERROR:
             plain = None
         value = _convert_result(plain, self.kind)
-        return Failure(no_value(str(result.value()))) if value is None else value
+        return RowFailure(no_value(str(result.value()))) if value is None else value
 
     def functions(self, history: History) -> list[cel.Function] | None:
         """The `history.*` functions over these figures, where the expression uses any."""
         return _history_functions(history) if self.uses_history else None
 
     def run_rows(self, columns: Columns) -> list[Any]:
-        """Values and `Failure`s, one per row; a single one where there are no variables."""
+        """Values and `RowFailure`s, one per row; a single one where there are no variables."""
         functions = self.functions(columns.history)
         if not self.variables:
             return [self.run({}, functions)]
@@ -207,7 +213,9 @@ class Program:
 
     def run_distinct(self, columns: Columns) -> tuple[list[Any], IntArray]:
         """Values per distinct combination of the variables, and each row's combination."""
-        varying = [name for name in self.variables if not isinstance(columns.get(name), Scalar)]
+        varying = [
+            name for name in self.variables if not isinstance(columns.get(name), Scalar | NoFigures)
+        ]
         if not varying:
             return self.run_rows(Columns(1, columns.values, columns.history)), np.zeros(1, np.intp)
         combined: IntArray = np.zeros(columns.size, np.intp)
@@ -245,7 +253,7 @@ def _codes(columns: Columns, name: str) -> tuple[IntArray, int]:
     column = columns.get(name)
     if isinstance(column, InternedColumn):
         return column.codes, len(column.values)
-    assert not isinstance(column, Scalar)
+    assert not isinstance(column, Scalar | NoFigures)
     values, codes = np.unique(column.values, return_inverse=True)
     return codes, len(values)
 
@@ -292,13 +300,13 @@ def _milliseconds(function: str, text: str) -> int | None:
 
 
 def constant_value(serialized: bytes) -> Any:
-    """The value of a part without variables, or a `Failure`."""
+    """The value of a part without variables, or a `RowFailure`."""
     try:
         result = _runtime().deserialize(serialized).eval(data={})
         value = result.plain_value()
     except RuntimeError as exc:
-        return Failure(no_value(str(exc)))
-    return Failure(no_value(str(value))) if result.type() == cel.Type.ERROR else value
+        return RowFailure(no_value(str(exc)))
+    return RowFailure(no_value(str(value))) if result.type() == cel.Type.ERROR else value
 
 
 def failure_of(source: str) -> str | None:
@@ -309,7 +317,7 @@ def failure_of(source: str) -> str | None:
 
 def split_failures(values: list[Any], placeholder: Any) -> tuple[list[Any], BoolArray | None]:
     """Replace failures by a placeholder and mark them."""
-    errors = np.fromiter((type(v) is Failure for v in values), np.bool_, len(values))
+    errors = np.fromiter((type(v) is RowFailure for v in values), np.bool_, len(values))
     if not errors.any():
         return values, None
-    return [placeholder if type(v) is Failure else v for v in values], errors
+    return [placeholder if type(v) is RowFailure else v for v in values], errors

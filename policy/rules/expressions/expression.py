@@ -18,7 +18,7 @@ from policy.rules.expressions.columns import (
     Scalar,
 )
 from policy.rules.expressions.compiler import Compiler, Evaluator
-from policy.rules.expressions.engine import Failure, Program, split_failures
+from policy.rules.expressions.engine import Program, RowFailure, split_failures
 from policy.rules.expressions.hazards import Hazard, hazards
 from policy.rules.expressions.variables import Context, ValueType
 from policy.rules.expressions.vectors import Frame, from_values, gathered
@@ -132,7 +132,7 @@ class Expression:
     def error_at(self, columns: Columns, row: int) -> str | None:
         """Why the expression has no value in one row; None where it has one."""
         found = self._program.run_rows(columns.at(row))[0]
-        return found.why.value if isinstance(found, Failure) else None
+        return found.why.value if isinstance(found, RowFailure) else None
 
 
 def _recompile(source: str, context: Context) -> Expression:
@@ -159,7 +159,7 @@ def compile_expression(
     if not checked.variables and not checked.history_needs:
         constant = program.run({}, None)
         # INVARIANT: a part without variables and without a value is refused by `check`.
-        assert not isinstance(constant, Failure)
+        assert not isinstance(constant, RowFailure)
     return Expression(
         source=source,
         context=context,

@@ -12,6 +12,7 @@ from typing import Final
 from policy.rules.expressions import syntax
 from policy.rules.expressions.syntax import Call, Comprehension, Constant, ListLiteral, Node
 from policy.rules.expressions.syntax import MapLiteral as MapOf
+from policy.rules.expressions.variables import VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ _CONVERSIONS: Final[Mapping[str, frozenset[str]]] = {
     "timestamp": frozenset({"timestamp"}),
 }
 """Functions that convert, and the types that each converts whatever the value is."""
+_NO_FIGURES: Final = ("history figures that the snapshot does not have", False)
 _FRACTIONS: Final = frozenset({"double"})
 _OPEN: Final = frozenset({"dyn", "other"})
 
@@ -64,6 +66,9 @@ def _hazard(node: Node) -> tuple[str, bool] | None:
             if _listed(node.operand, node.field)
             else (f"reading `.{node.field}` of a map", True)
         )
+    if isinstance(node, syntax.Identifier):
+        variable = VARIABLES.get(node.name)
+        return _NO_FIGURES if variable is not None and variable.history else None
     if not isinstance(node, Call):
         return None
     if node.function not in ("dyn", "type") and any(a.type.name in _OPEN for a in node.arguments):
@@ -128,13 +133,9 @@ def _conversion(node: Call) -> tuple[str, bool] | None:
     return f"`{node.function}(...)` of a number out of range", node.function == "uint"
 
 
-def _history(_: Call) -> tuple[str, bool] | None:
-    return "history figures that the snapshot does not have", False
-
-
 def _other(node: Call) -> tuple[str, bool] | None:
     if node.function.startswith("history."):
-        return _history(node)
+        return _NO_FIGURES
     if node.function.startswith("get"):
         constant = len(node.arguments) < 2 or isinstance(node.arguments[1], Constant)
         return None if constant else ("a time zone that is made from values", True)

@@ -23,7 +23,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from policy.rules.expressions.variables import Context, ValueType
+from policy.rules.expressions.variables import VARIABLES, Context, ValueType
 
 Truth: TypeAlias = bool | None
 """A condition's value; None where it has none."""
@@ -123,6 +123,11 @@ _SIGNS: Final = tuple(
     for pattern, kind in (
         (r"(?:divide|modulus) by zero", NoValue.DIVISION),
         (r"timestamp (?:overflow|out of range)", NoValue.INSTANT),
+        *(
+            (rf"No value with name.*{re.escape(name)}", NoValue.HISTORY)
+            for name, variable in VARIABLES.items()
+            if variable.history
+        ),
         (r"No value with name", NoValue.INSTANT),  # an instant that CEL cannot hold is left out
         (r"overflow|out of \w+ range|out of range", NoValue.OVERFLOW),
         (r"convert string to (?:int|uint|double)", NoValue.NUMBER),

@@ -57,6 +57,7 @@ class Variable:
     contexts: frozenset[Context]
     unit: str = ""
     shape: Shape = Shape.COLUMN
+    history: str = ""  #: the history function whose figures it is computed from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,8 @@ class HistoryFunction:
 
 
 NEVER = 2**53
-"""`history.secondsSinceLastPreempted` of a workload that was not preempted."""
+"""`history.secondsSinceLastPreempted` of a workload that was not preempted, and
+`victim.budgetLastEvictedSeconds` where no budget was hit."""
 
 EMPTY_NODE = 2**31
 """`node.lowestPriority` of a node without pods: above every priority that a pod can have."""
@@ -158,6 +160,20 @@ _VICTIM_ONLY: tuple[_Row, ...] = (
         "",
         "removing the pod breaks a budget, as counted on its node among the potential victims",
     ),
+    (
+        "budgetLastEvictedSeconds",
+        _I,
+        "seconds",
+        "since a pod of one of the pod's disruption budgets was last preempted, 2^53 if not within "
+        "the last 30 days or without a budget; [how it is counted](#history)",
+    ),
+    (
+        "fitsElsewhere",
+        _B,
+        "",
+        "the pod would pass the filters on another node as the cluster stands; "
+        "[what that means](#does-the-victim-fit-elsewhere)",
+    ),
 )
 _NODE_ROWS: tuple[_Row, ...] = (
     ("name", _S, "", "name of the node"),
@@ -185,6 +201,12 @@ _CANDIDATE: tuple[_Row, ...] = (
     ("memoryBytes", _I, "bytes", "memory requests of the victims"),
     ("victimSeconds", _I, "seconds", "sum of the victims' run times: the work that is lost"),
     ("needsNoVictim", _B, "", "the preemptor fits without removing anybody"),
+    (
+        "reprievedViolations",
+        _I,
+        "pods",
+        "pods that may be victims, whose removal would break a disruption budget, and that stay",
+    ),
 )
 _NOMINATED: tuple[_Row, ...] = (
     ("node", _S, "", "the preemptor's nominated node, '' if none"),
@@ -271,6 +293,7 @@ _UNIT_ROWS: tuple[_Row, ...] = (
     ("nodes", _I, "nodes", "number of nodes that its pods are on"),
 )
 
+_FROM_HISTORY = {"victim.budgetLastEvictedSeconds": "secondsSinceLastPreempted"}
 _IDENTITIES = frozenset({"name", "key", "uid", "node"})
 
 
@@ -316,6 +339,7 @@ def _declare() -> Mapping[str, Variable]:
                 # decides who is a potential victim may depend on them.
                 contexts=_contexts(name, contexts),
                 shape=_shape(group, field, kind, varies),
+                history=_FROM_HISTORY.get(name, ""),
             )
     table["now"] = Variable(
         name="now",

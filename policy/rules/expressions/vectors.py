@@ -16,6 +16,7 @@ from policy.rules.expressions.columns import (
     Columns,
     IntColumn,
     InternedColumn,
+    NoFigures,
     Scalar,
     TimestampColumn,
 )
@@ -84,6 +85,8 @@ class Frame:
 
     def _load(self, name: str, kind: ValueType) -> Vec:
         column = self.columns.get(name)
+        if isinstance(column, NoFigures):
+            return Vec(np.zeros(1, np.int64), np.ones(1, np.bool_))
         if isinstance(column, Scalar):
             vec = scalar(column.value, kind)
             if kind is ValueType.TIMESTAMP:

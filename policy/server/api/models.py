@@ -77,7 +77,7 @@ class Rollback(_Strict):
     reason: str = Field(min_length=1, max_length=2000, description="Why; kept in the ledger.")
 
 
-class DryRun(_Strict):
+class DryRunRequest(_Strict):
     """Decide for a pod; nothing is recorded or changed."""
 
     environment: str = NAME
@@ -106,7 +106,7 @@ class WhatIf(_Strict):
     )
 
 
-class Comparison(_Strict):
+class CompareRequest(_Strict):
     """Judge recorded decisions by other rules."""
 
     rules: str = Field(min_length=1, max_length=253)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from policy import __version__
-from policy.server.api.operations import BASE, Operation
+from policy.server.api.operations import BASE, ApiOperation
 
 _PROBLEM: Final = {
     "type": "object",
@@ -37,7 +37,7 @@ _WORDS: Final = {
 }
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
+def document(operations: Iterable[ApiOperation]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
@@ -59,7 +59,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: ApiOperation) -> dict[str, Any]:
     statuses = [400, 401, 403, 404, 421, 503, *operation.problems]
     told: dict[str, Any] = {
         "operationId": operation.name,

@@ -19,17 +19,17 @@ from policy.server.http import Failure, body_of, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
-from policy.server.service import Service
+from policy.server.service import PolicyService
 
 BASE: Final = "/api/v1"
 IMMUTABLE: Final = "private, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ApiRequest:
     """What an operation is called with; values are validated."""
 
-    service: Service
+    service: PolicyService
     principal: Principal
     path: Mapping[str, str]
     query: Any
@@ -37,7 +37,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ApiResult:
     """What an operation gives."""
 
     document: Any
@@ -47,14 +47,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class ApiOperation:
     """One method of one path."""
 
     method: str
     path: str  #: below the base, `{name}` for parameters
     name: str
     summary: str
-    call: Callable[[Asked], Result]
+    call: Callable[[ApiRequest], ApiResult]
     role: Role = Role.VIEWER
     limited: bool = False  #: also for tokens that are limited to namespaces
     query: type[BaseModel] = NoParameters
@@ -62,7 +62,7 @@ class Operation:
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
 
 
-def route(operation: Operation, service: Service, access: Access) -> Route:
+def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
     async def endpoint(request: Request) -> Response:
         principal = allowed(access, request, operation.role, unlimited=not operation.limited)
         if principal.session and operation.method != "GET":
@@ -71,7 +71,7 @@ def route(operation: Operation, service: Service, access: Access) -> Route:
             )
         query = query_of(operation, request)
         body = await _body(operation, request)
-        asked = Asked(
+        asked = ApiRequest(
             service=service,
             principal=principal,
             path=request.path_params,
@@ -83,7 +83,7 @@ def route(operation: Operation, service: Service, access: Access) -> Route:
     return Route(BASE + operation.path, endpoint, methods=[operation.method], name=operation.name)
 
 
-def query_of(operation: Operation, request: Request) -> BaseModel:
+def query_of(operation: ApiOperation, request: Request) -> BaseModel:
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name in given:
@@ -92,7 +92,7 @@ def query_of(operation: Operation, request: Request) -> BaseModel:
     return _validated(operation.query, given, "query")
 
 
-async def _body(operation: Operation, request: Request) -> BaseModel | None:
+async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
     if operation.body is None:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
@@ -119,7 +119,7 @@ def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:
         raise Failure(400, "invalid", told, errors=errors) from exc
 
 
-def _response(request: Request, operation: Operation, result: Result) -> Response:
+def _response(request: Request, operation: ApiOperation, result: ApiResult) -> Response:
     content = msgspec.json.encode(result.document)
     headers = {}
     if operation.method == "GET":

@@ -17,12 +17,12 @@ from policy.server.api.table import OPERATIONS, wanted_of
 from policy.server.http import Failure, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
-from policy.server.service import Service
+from policy.server.service import PolicyService
 
 _KEEP_ALIVE_SECONDS = 15.0
 
 
-def routes(service: Service, access: Access) -> list[Route]:
+def routes(service: PolicyService, access: Access) -> list[Route]:
     described = openapi.document(OPERATIONS)
 
     async def document(request: Request) -> Response:
@@ -74,7 +74,7 @@ async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:
 
 
 async def _events(
-    service: Service, principal: Principal, after: int | None
+    service: PolicyService, principal: Principal, after: int | None
 ) -> AsyncIterator[bytes]:
     """Server-sent events; polled, so that what other processes record is seen as well."""
     if after is None:

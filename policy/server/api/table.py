@@ -10,7 +10,7 @@ from policy.audit.recorded import Comparing, Skipped
 from policy.cluster.objects import Pod
 from policy.server import supposing, views
 from policy.server.api import models
-from policy.server.api.operations import Asked, Operation, Result
+from policy.server.api.operations import ApiOperation, ApiRequest, ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.security.tokens import Role
 from policy.store import StoreError
@@ -33,18 +33,18 @@ def wanted_of(query: models.DecisionsQuery) -> dict[str, Any]:
     }
 
 
-def _decisions(asked: Asked) -> Result:
+def _decisions(asked: ApiRequest) -> ApiResult:
     limit = asked.query.limit
     rows, lines = views.decisions(
         asked.service, asked.principal, wanted_of(asked.query), limit=limit
     )
     following = {"after": rows[-1].id} if len(rows) == limit else {}
-    return Result(document={"decisions": lines}, next=following)
+    return ApiResult(document={"decisions": lines}, next=following)
 
 
-def _decision(asked: Asked) -> Result:
+def _decision(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
-    return Result(
+    return ApiResult(
         document=views.decision(asked.principal, stored),
         # Under its whole digest a decision is the same for ever; a number may be of another one
         # after a restore.
@@ -52,24 +52,24 @@ def _decision(asked: Asked) -> Result:
     )
 
 
-def _why_not(asked: Asked) -> Result:
+def _why_not(asked: ApiRequest) -> ApiResult:
     stored = views.stored_decision(asked.service, asked.principal, asked.path["id"])
-    return Result(document=views.why_not(asked.service, stored, asked.query.node))
+    return ApiResult(document=views.why_not(asked.service, stored, asked.query.node))
 
 
-def _environments(asked: Asked) -> Result:
+def _environments(asked: ApiRequest) -> ApiResult:
     rows = asked.service.store.read.environments()
-    return Result(document={"environments": [views.environment(row) for row in rows]})
+    return ApiResult(document={"environments": [views.environment(row) for row in rows]})
 
 
-def _environment(asked: Asked) -> Result:
+def _environment(asked: ApiRequest) -> ApiResult:
     store = asked.service.store
     row = store.read.environment(asked.path["name"])
     found = [views.activation(one) for one in store.read.activations(row.name)]
-    return Result(document={**views.environment(row), "activations": found})
+    return ApiResult(document={**views.environment(row), "activations": found})
 
 
-def _activate(asked: Asked) -> Result:
+def _activate(asked: ApiRequest) -> ApiResult:
     made = views.activate(
         asked.service,
         asked.principal,
@@ -77,32 +77,32 @@ def _activate(asked: Asked) -> Result:
         rules=asked.body.rules,
         reason=asked.body.reason,
     )
-    return Result(document=made, status=201)
+    return ApiResult(document=made, status=201)
 
 
-def _roll_back(asked: Asked) -> Result:
+def _roll_back(asked: ApiRequest) -> ApiResult:
     made = views.roll_back(
         asked.service, asked.principal, asked.path["name"], reason=asked.body.reason
     )
-    return Result(document=made, status=201)
+    return ApiResult(document=made, status=201)
 
 
-def _rule_sets(asked: Asked) -> Result:
-    return Result(document={"rule_sets": views.rule_sets(asked.service)})
+def _rule_sets(asked: ApiRequest) -> ApiResult:
+    return ApiResult(document={"rule_sets": views.rule_sets(asked.service)})
 
 
-def _rule_set(asked: Asked) -> Result:
+def _rule_set(asked: ApiRequest) -> ApiResult:
     found = views.rule_set(asked.service, asked.path["name"])
-    return Result(document=views.described(found), immutable=asked.path["name"] == found.digest)
+    return ApiResult(document=views.described(found), immutable=asked.path["name"] == found.digest)
 
 
-def _difference(asked: Asked) -> Result:
+def _difference(asked: ApiRequest) -> ApiResult:
     old = views.rule_set(asked.service, asked.path["name"])
     new = views.rule_set(asked.service, asked.path["other"])
-    return Result(document={"changes": views.differences(old, new)})
+    return ApiResult(document={"changes": views.differences(old, new)})
 
 
-def _state(asked: Asked) -> Result:
+def _state(asked: ApiRequest) -> ApiResult:
     query = asked.query
     revision, objects = views.state(
         asked.service,
@@ -119,12 +119,12 @@ def _state(asked: Asked) -> Result:
     following: dict[str, str | int] = {}
     if len(page) == query.limit:
         following = {"after": page[-1][0], "revision": revision}
-    return Result(
+    return ApiResult(
         document={"revision": revision, query.kind: [obj for _, obj in page]}, next=following
     )
 
 
-def _revisions(asked: Asked) -> Result:
+def _revisions(asked: ApiRequest) -> ApiResult:
     rows = asked.service.store.state.revisions(asked.path["cluster"], limit=200)
     told = [
         {
@@ -138,21 +138,21 @@ def _revisions(asked: Asked) -> Result:
         }
         for row in rows
     ]
-    return Result(document={"revisions": told})
+    return ApiResult(document={"revisions": told})
 
 
-def _dry_run(asked: Asked) -> Result:
+def _dry_run(asked: ApiRequest) -> ApiResult:
     body = asked.body
-    return Result(
+    return ApiResult(
         document=supposing.dry_run(
             asked.service, body.environment, pod=body.pod, manifest=body.manifest
         )
     )
 
 
-def _what_if(asked: Asked) -> Result:
+def _what_if(asked: ApiRequest) -> ApiResult:
     body = asked.body
-    return Result(
+    return ApiResult(
         document=supposing.what_if(
             asked.service,
             body.environment,
@@ -165,7 +165,7 @@ def _what_if(asked: Asked) -> Result:
     )
 
 
-def _compare(asked: Asked) -> Result:
+def _compare(asked: ApiRequest) -> ApiResult:
     rules = views.rule_set(asked.service, asked.body.rules)
     told: list[dict[str, Any]] = []
     for found in Comparing(rules)(asked.service.store, sorted(set(asked.body.ids))):
@@ -180,10 +180,10 @@ def _compare(asked: Asked) -> Result:
                     "after": {"outcome": found.after.outcome.value, "node": found.after.node},
                 }
             )
-    return Result(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
+    return ApiResult(document={"rules": rules.name, "digest": rules.digest, "decisions": told})
 
 
-def _heads(asked: Asked) -> Result:
+def _heads(asked: ApiRequest) -> ApiResult:
     told = [
         {
             "cluster": head.cluster,
@@ -193,12 +193,12 @@ def _heads(asked: Asked) -> Result:
         }
         for head in asked.service.store.ledger.heads()
     ]
-    return Result(document={"heads": told})
+    return ApiResult(document={"heads": told})
 
 
-def _verify(asked: Asked) -> Result:
+def _verify(asked: ApiRequest) -> ApiResult:
     found = asked.service.store.ledger.verify(asked.path["cluster"])
-    return Result(
+    return ApiResult(
         document={
             "cluster": asked.path["cluster"],
             "ok": found.ok,
@@ -207,20 +207,22 @@ def _verify(asked: Asked) -> Result:
     )
 
 
-def _saved(_: Asked) -> Result:
+def _saved(_: ApiRequest) -> ApiResult:
     told = [
         {"name": q.name, "about": q.about, "sql": q.sql, "parameters": q.parameters}
         for q in saved_queries().values()
     ]
-    return Result(document={"queries": told})
+    return ApiResult(document={"queries": told})
 
 
-def _sql(asked: Asked) -> Result:
+def _sql(asked: ApiRequest) -> ApiResult:
     body = asked.body
-    return Result(document=run_sql(asked, body.sql, body.parameters, limit=body.limit))
+    return ApiResult(document=run_sql(asked, body.sql, body.parameters, limit=body.limit))
 
 
-def run_sql(asked: Asked, sql: str, parameters: dict[str, Any], *, limit: int) -> dict[str, Any]:
+def run_sql(
+    asked: ApiRequest, sql: str, parameters: dict[str, Any], *, limit: int
+) -> dict[str, Any]:
     """Columns, rows, and whether there are more."""
     try:
         with asked.service.store.sql(sql, parameters, timeout=10) as found:
@@ -231,15 +233,15 @@ def run_sql(asked: Asked, sql: str, parameters: dict[str, Any], *, limit: int) -
     return {"columns": columns, "rows": rows[:limit], "more": len(rows) > limit}
 
 
-def _problem(asked: Asked) -> Result:
+def _problem(asked: ApiRequest) -> ApiResult:
     kind = asked.path["kind"]
     if kind not in TITLES:
         raise Failure(404, "not-found", f"there is no problem `{kind[:40]}`")
-    return Result(document={"type": kind, "title": TITLES[kind]})
+    return ApiResult(document={"type": kind, "title": TITLES[kind]})
 
 
 OPERATIONS: Final = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/decisions",
         name="listDecisions",
@@ -248,7 +250,7 @@ OPERATIONS: Final = (
         query=models.DecisionsQuery,
         summary="Recorded decisions, newest first.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/decisions/{id}",
         name="getDecision",
@@ -256,7 +258,7 @@ OPERATIONS: Final = (
         limited=True,
         summary="One decision by id or digest, with trace, candidates, victims and explanation.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/decisions/{id}/why-not",
         name="whyNot",
@@ -264,16 +266,16 @@ OPERATIONS: Final = (
         query=models.NodeQuery,
         summary="Why a node was not chosen.",
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/decide",
         name="decide",
         call=_dry_run,
-        body=models.DryRun,
+        body=models.DryRunRequest,
         summary="What would be decided for a pod now; nothing is recorded.",
         problems=(409,),
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/what-if",
         name="whatIf",
@@ -282,29 +284,29 @@ OPERATIONS: Final = (
         summary="Which decisions would follow from a change, down to the victims of the victims.",
         problems=(409,),
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/compare",
         name="compare",
         call=_compare,
-        body=models.Comparison,
+        body=models.CompareRequest,
         summary="What other rules would have decided.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/environments",
         name="listEnvironments",
         call=_environments,
         summary="Environments with their active rule sets.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/environments/{name}",
         name="getEnvironment",
         call=_environment,
         summary="One environment with all its activations, newest first.",
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/environments/{name}/activations",
         name="activate",
@@ -314,7 +316,7 @@ OPERATIONS: Final = (
         problems=(409,),
         summary="Make a rule set decide from the next decision on.",
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/environments/{name}/rollback",
         name="rollBack",
@@ -324,28 +326,28 @@ OPERATIONS: Final = (
         problems=(409,),
         summary="Go back to the rule set that was active before.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/rule-sets",
         name="listRuleSets",
         call=_rule_sets,
         summary="Shipped rule sets, and those that were active.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/rule-sets/{name}",
         name="getRuleSet",
         call=_rule_set,
         summary="One rule set by name or digest: its rules and its canonical text.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/rule-sets/{name}/diff/{other}",
         name="diffRuleSets",
         call=_difference,
         summary="What changes from one rule set to another.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/clusters/{cluster}/state",
         name="getState",
@@ -353,35 +355,35 @@ OPERATIONS: Final = (
         query=models.StateQuery,
         summary="Pods or nodes, now or at a revision or an instant.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/clusters/{cluster}/revisions",
         name="listRevisions",
         call=_revisions,
         summary="The newest 200 revisions.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/clusters/{cluster}/verify",
         name="verify",
         call=_verify,
         summary="Compute every hash of the record again; takes as long as the record is.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/ledger",
         name="listHeads",
         call=_heads,
         summary="The newest ledger entry of each cluster.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/queries",
         name="listQueries",
         call=_saved,
         summary="Saved queries.",
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/sql",
         name="runSql",
@@ -389,7 +391,7 @@ OPERATIONS: Final = (
         body=models.Query,
         summary="One statement that reads; ends after 10 seconds.",
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/problems/{kind}",
         name="getProblem",

@@ -32,7 +32,7 @@ class _Stage(Enum):
 
 
 @dataclass(slots=True)
-class Call:
+class PreemptCall:
     """A preempt call; its answer is in `said`, or why there is none."""
 
     body: bytes

@@ -33,7 +33,7 @@ LARGEST: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
+class WaitingRequest:
     """A request that waits for a decision, and what is to become of that."""
 
     request: PreemptRequest
@@ -51,16 +51,16 @@ class Question:
 class Answered:
     """A decision that is in the record."""
 
-    question: Question
+    question: WaitingRequest
     decision: Decision
     recorded: Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class NotDecidable:
     """A question that cannot be decided, whatever the state."""
 
-    question: Question
+    question: WaitingRequest
     reason: BadRequest | DecisionError
 
 
@@ -95,8 +95,8 @@ class Decider:
         self._tracker.refresh()
 
     def decide(
-        self, questions: Sequence[Question]
-    ) -> tuple[Sequence[Question], list[Answered | Refused]]:
+        self, questions: Sequence[WaitingRequest]
+    ) -> tuple[Sequence[WaitingRequest], list[Answered | NotDecidable]]:
         """Decide and record the first questions, as many as go together: these, and the results.
 
         Withdrawn ones have no result. Raises StoreError, Contended: then none is recorded.
@@ -187,16 +187,16 @@ class Decider:
 class _Row:
     """Questions that are decided together, and how far that is."""
 
-    def __init__(self, questions: Sequence[Question]) -> None:
+    def __init__(self, questions: Sequence[WaitingRequest]) -> None:
         self.questions = questions
         self.rules: RuleSet | None = None
-        self.taken: dict[Question, tuple[str, ...]] = {}
-        self.refused: dict[Question, BadRequest | DecisionError] = {}
-        self.decided: list[Question] = []  #: in this attempt
+        self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
+        self.refused: dict[WaitingRequest, BadRequest | DecisionError] = {}
+        self.decided: list[WaitingRequest] = []  #: in this attempt
         self.answered: list[Answered] = []
         self._next = 0
 
-    def following(self) -> Question | None:
+    def following(self) -> WaitingRequest | None:
         while self._next < len(self.questions):
             question = self.questions[self._next]
             self._next += 1
@@ -222,12 +222,12 @@ class _Row:
             question.reopen()
         self.decided, self._next = [], 0
 
-    def results(self) -> list[Answered | Refused]:
-        refused = [Refused(question=q, reason=reason) for q, reason in self.refused.items()]
+    def results(self) -> list[Answered | NotDecidable]:
+        refused = [NotDecidable(question=q, reason=reason) for q, reason in self.refused.items()]
         return [*self.answered, *refused]
 
 
-def _together(questions: Sequence[Question]) -> int:
+def _together(questions: Sequence[WaitingRequest]) -> int:
     """How many of the first questions may be decided in a row.
 
     Two about one pod go apart: the second scheduler may know what became of the first decision.

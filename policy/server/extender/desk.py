@@ -18,8 +18,8 @@ from typing import Final
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.state import Contended, State
-from policy.server.extender.call import Call, Said
-from policy.server.extender.deciding import LARGEST, Answered, Decider, Question, Refused
+from policy.server.extender.call import PreemptCall, Said
+from policy.server.extender.deciding import LARGEST, Answered, Decider, NotDecidable, WaitingRequest
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
@@ -53,7 +53,7 @@ class Desk:
         self._clock = clock
         self._spool = spool
         self._poll = poll_seconds
-        self._calls: queue.Queue[Call | None] = queue.Queue(_WAITING)
+        self._calls: queue.Queue[PreemptCall | None] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._moved = threading.Event()
         self._decider: Decider | None = None
@@ -69,7 +69,7 @@ class Desk:
         self._thread.start()
         self._listener.start()
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PreemptCall) -> None:
         """Raises Overloaded."""
         try:
             self._calls.put_nowait(call)
@@ -147,9 +147,9 @@ class Desk:
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
 
-    def _serve(self, calls: Sequence[Call]) -> None:
+    def _serve(self, calls: Sequence[PreemptCall]) -> None:
         """Answer the calls in the order in which they came."""
-        asked: dict[Question, Call] = {}
+        asked: dict[WaitingRequest, PreemptCall] = {}
         for call in calls:
             try:
                 if not call.given_up:
@@ -162,7 +162,7 @@ class Desk:
             # INVARIANT: whatever happens, a call is done with.
             assert len(asked) < before
 
-    def _answer(self, asked: dict[Question, Call]) -> None:
+    def _answer(self, asked: dict[WaitingRequest, PreemptCall]) -> None:
         """Answer the first questions, and take them out."""
         try:
             decider = self._ready()
@@ -188,7 +188,7 @@ class Desk:
             return
         for result in results:
             call = asked[result.question]
-            if isinstance(result, Refused):
+            if isinstance(result, NotDecidable):
                 call.said.set_exception(result.reason)
             else:
                 call.said.set_result(_said(result))
@@ -204,21 +204,21 @@ class Desk:
         try:
             request = read_preempt(call.body)
             if not self._store.read.call_recorded(request.digest, arrived_ms=call.arrived_ms):
-                question = Question(
+                question = WaitingRequest(
                     request=request,
                     caller=call.caller,
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                 )
                 for result in decider.decide([question])[1]:
-                    if isinstance(result, Refused):
+                    if isinstance(result, NotDecidable):
                         raise result.reason
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
 
 
-def _question(call: Call) -> Question:
+def _question(call: PreemptCall) -> WaitingRequest:
     """What the call wants to know. Raises BadRequest."""
     request = call.request = read_preempt(call.body)
     enforce = call.mode is CallMode.ENFORCE
@@ -237,7 +237,7 @@ def _question(call: Call) -> Question:
             duration_us=call.duration_us,
         )
 
-    return Question(
+    return WaitingRequest(
         request=request,
         caller=call.caller,
         effective=enforce,

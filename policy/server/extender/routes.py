@@ -18,13 +18,13 @@ from starlette.routing import Route
 from policy.preemption.decide import DecisionError
 from policy.server.config import OnFailure
 from policy.server.extender import wire
-from policy.server.extender.call import Call, Said
+from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.desk import Desk, Overloaded
 from policy.server.extender.spool import SpooledCall, SpoolFull
 from policy.server.http import EXTENDER_BYTES, Failure, body_of, in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import StoreError
 from policy.store.model import CallAnswer
 
@@ -33,8 +33,8 @@ log = logging.getLogger("policy.server")
 _VERBS = ("filter", "prioritize", "preempt")
 
 
-def routes(service: Service, access: Access) -> list[Route]:
-    extender = Extender(service, access)
+def routes(service: PolicyService, access: Access) -> list[Route]:
+    extender = ExtenderEndpoint(service, access)
     return [
         *(Route(f"/extender/{v}", extender.serve, methods=["POST"], name=v) for v in _VERBS),
         *(
@@ -44,10 +44,10 @@ def routes(service: Service, access: Access) -> list[Route]:
     ]
 
 
-class Extender:
+class ExtenderEndpoint:
     """Answers schedulers."""
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: PolicyService, access: Access) -> None:
         self._service = service
         self._access = access
 
@@ -99,7 +99,7 @@ class Extender:
         return named
 
     async def _preempt(self, environment: str, caller: Principal, body: bytes) -> tuple[bytes, str]:
-        call = Call(
+        call = PreemptCall(
             body=body,
             mode=self._service.config.mode,
             caller="" if self._access.open_to_all else caller.name,
@@ -115,7 +115,7 @@ class Extender:
             reason, text = _reason(exc, self._service.config.deadline_ms)
         return await self._way_out(environment, call, reason, text)
 
-    async def _waited(self, desk: Desk, call: Call) -> Said:
+    async def _waited(self, desk: Desk, call: PreemptCall) -> Said:
         """The answer of the desk. Raises TimeoutError where the deadline passes before."""
         seconds = self._service.config.deadline_ms / 1000
         desk.submit(call)
@@ -131,7 +131,7 @@ class Extender:
             return await asyncio.shield(said)
 
     async def _way_out(
-        self, environment: str, call: Call, reason: str, text: str
+        self, environment: str, call: PreemptCall, reason: str, text: str
     ) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
         way_out = self._service.config.way_out

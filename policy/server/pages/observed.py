@@ -7,14 +7,14 @@ from typing import Any, Final
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.http import Failure
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store.observed import ObservationRow, VerdictClass
 
 MOST: Final = 200
 """How many the page looks at, the newest."""
 
 
-def observed(service: Service, *, verdict: str, rules: str) -> dict[str, Any]:
+def observed(service: PolicyService, *, verdict: str, rules: str) -> dict[str, Any]:
     """The newest ones; rules: what they are set against, "" for nothing. Raises Failure."""
     verdicts = [one.value for one in VerdictClass]
     if verdict and verdict not in verdicts:
@@ -59,7 +59,7 @@ def _line(row: ObservationRow) -> dict[str, Any]:
     }
 
 
-def _against(service: Service, rows: list[ObservationRow], rules: str) -> dict[str, Any]:
+def _against(service: PolicyService, rows: list[ObservationRow], rules: str) -> dict[str, Any]:
     from policy.audit.observed.against import compare, sums, total
 
     compared = list(compare(service.store, rows, views.rule_set(service, rules)))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.security.access import Principal
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import DecisionRow
 from policy.store.model import Origin
 
@@ -16,7 +16,7 @@ _HOUR_MS: Final = 3_600_000
 _LOOKED_AT: Final = 1000
 
 
-def overview(service: Service, principal: Principal) -> dict[str, Any]:
+def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
     """The last 24 hours, of the newest decisions at most; environments, and the ledger."""
     now_ms = service.clock()
     since_ms = now_ms - 24 * _HOUR_MS

@@ -26,7 +26,7 @@ from policy.server.pages.rendering import page, static
 from policy.server.security.access import SESSION_SECONDS, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
-from policy.server.service import Service
+from policy.server.service import PolicyService
 from policy.store import NotFound, StoreError
 from policy.store.read.saved_queries import DEFAULTS, saved_queries, saved_query
 
@@ -36,7 +36,7 @@ _SQL_ROWS: Final = 500
 Show = Callable[[Request, Principal], Awaitable[Response]]
 
 
-def routes(service: Service, access: Access) -> list[Route]:
+def routes(service: PolicyService, access: Access) -> list[Route]:
     pages = Pages(service, access)
 
     def shown(path: str, show: Show, *, unlimited: bool = True) -> Route:
@@ -71,7 +71,7 @@ def routes(service: Service, access: Access) -> list[Route]:
 class Pages:
     """Every page of the service."""
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: PolicyService, access: Access) -> None:
         self._service = service
         self._access = access
 

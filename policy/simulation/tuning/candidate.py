@@ -18,7 +18,7 @@ from policy.simulation.tuning.spec import Number, Study
 
 _SECTIONS: Final = (("eligibility",), ("victims", "eligible"), ("victims", "forbid"))
 
-Choice = Mapping[str, Any]
+ParameterChoice = Mapping[str, Any]
 """By name: `include NAME` -> bool, a number's name -> int, `ranking` -> ids with ` > ` between."""
 
 
@@ -78,7 +78,13 @@ class Space:
         return choice
 
     def file(
-        self, choice: Choice, *, name: str, description: str, whys: Mapping[str, str], folder: Path
+        self,
+        choice: ParameterChoice,
+        *,
+        name: str,
+        description: str,
+        whys: Mapping[str, str],
+        folder: Path,
     ) -> dict[str, Any]:
         """The rule file of a choice. whys: by rule id, `ranking` and settings."""
         study = self.study
@@ -96,7 +102,7 @@ class Space:
             head["include"] = [_named(study, n, folder) for n in included]
         return {**head, "spec": spec} if spec else head
 
-    def rule_set(self, choice: Choice, name: str) -> RuleSet:
+    def rule_set(self, choice: ParameterChoice, name: str) -> RuleSet:
         """The same as a rule set."""
         here = Path.cwd()
         return RuleSet.load(self.file(choice, name=name, description="", whys={}, folder=here))
@@ -139,7 +145,7 @@ class Space:
             insert.append({**where, "rule": rule})
         return {"remove": moved, "insert": insert}
 
-    def changes(self, choice: Choice) -> int:
+    def changes(self, choice: ParameterChoice) -> int:
         """How many things differ from the base: what is included, numbers, criteria that move."""
         order = choice.get("ranking", "").split(" > ")
         own = self.orders[0].split(" > ")

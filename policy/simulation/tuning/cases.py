@@ -28,7 +28,7 @@ from policy.simulation.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class DifferingDecision:
     """A cluster in which a pod preempts under the base, and does otherwise under other rules."""
 
     snapshot: Snapshot
@@ -68,7 +68,7 @@ def written(trace: Trace, base: RuleSet, rules: RuleSet, *, options: Options, mo
 
 def _situations(
     trace: Trace, base: RuleSet, rules: RuleSet, options: Options
-) -> Iterator[Situation]:
+) -> Iterator[DifferingDecision]:
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(
         Unrecorded(objects_at_start(trace)), base, clock=clock, seed=0, dry_run=True
@@ -85,7 +85,7 @@ def _situations(
                 continue
             other = decide(snapshot, rules, decision.preemptor, seed=0)
             if _differ(decision, other):
-                yield Situation(snapshot=snapshot, base=decision, other=other)
+                yield DifferingDecision(snapshot=snapshot, base=decision, other=other)
         simulator.seen.clear()
 
 
@@ -98,7 +98,7 @@ def _taken(decision: Decision) -> tuple[str, str | None, frozenset[str]]:
     return decision.outcome, decision.node, frozenset(victim.pod for victim in gone)
 
 
-def _smallest(situation: Situation, base: RuleSet, rules: RuleSet) -> str | None:
+def _smallest(situation: DifferingDecision, base: RuleSet, rules: RuleSet) -> str | None:
     """The case with as few nodes and pods as it takes; None where no case can hold it."""
     snapshot = situation.snapshot
     places = {situation.base.node, situation.other.node} - {None}
@@ -126,7 +126,7 @@ def _smallest(situation: Situation, base: RuleSet, rules: RuleSet) -> str | None
 
 
 def _checked(
-    situation: Situation,
+    situation: DifferingDecision,
     nodes: Mapping[str, Node],
     pods: Mapping[str, Pod],
     base: RuleSet,
@@ -170,7 +170,7 @@ def _words(decision: Decision) -> str:
 
 
 def _told(
-    situation: Situation, nodes: Mapping[str, Node], pods: Mapping[str, Pod]
+    situation: DifferingDecision, nodes: Mapping[str, Node], pods: Mapping[str, Pod]
 ) -> dict[str, Any]:
     snapshot = situation.snapshot
     now_ms = snapshot.now_ms

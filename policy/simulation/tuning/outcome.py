@@ -19,7 +19,7 @@ from policy.simulation.tuning.study import JUDGING, TRAINING, Trial, front
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TuningResult:
     """A search that has ended, and the trial that was chosen of it."""
 
     space: Space
@@ -50,7 +50,7 @@ def words(choice: Mapping[str, Any], space: Space) -> str:
     return ", ".join(found) or "as the base"
 
 
-def trial_line(outcome: Outcome, trial: Trial, part: str = TRAINING) -> dict[str, str]:
+def trial_line(outcome: TuningResult, trial: Trial, part: str = TRAINING) -> dict[str, str]:
     """A trial as a line of a table: its choice and figures."""
     values = trial.values(outcome.spec, part)
     return {
@@ -63,7 +63,7 @@ def trial_line(outcome: Outcome, trial: Trial, part: str = TRAINING) -> dict[str
     }
 
 
-def judged_lines(outcome: Outcome) -> list[dict[str, str]]:
+def judged_lines(outcome: TuningResult) -> list[dict[str, str]]:
     """Each figure of base and chosen, on what was searched and on what was held out."""
     if outcome.chosen is None or not outcome.chosen.of(JUDGING):
         return []
@@ -73,7 +73,7 @@ def judged_lines(outcome: Outcome) -> list[dict[str, str]]:
     ]
 
 
-def _judged(outcome: Outcome, chosen: Trial, number: int, goal: Goal) -> dict[str, str]:
+def _judged(outcome: TuningResult, chosen: Trial, number: int, goal: Goal) -> dict[str, str]:
     line = {"figure": goal.words}
     gains = []
     for part in (TRAINING, JUDGING):
@@ -89,7 +89,7 @@ def _judged(outcome: Outcome, chosen: Trial, number: int, goal: Goal) -> dict[st
     return line
 
 
-def beats_base(outcome: Outcome, part: str) -> bool:
+def beats_base(outcome: TuningResult, part: str) -> bool:
     """Is the chosen trial better than the base in every figure?"""
     if outcome.chosen is None or not outcome.chosen.of(part):
         return False
@@ -104,7 +104,7 @@ def beats_base(outcome: Outcome, part: str) -> bool:
 # --- the rule file -------------------------------------------------------------------------------
 
 
-def rule_file(outcome: Outcome, trial: Trial, name: str, folder: Path) -> str:
+def rule_file(outcome: TuningResult, trial: Trial, name: str, folder: Path) -> str:
     """The text of a rule file in `folder` with the trial's rules, each with its `why`."""
     space = outcome.space
     gain = "; ".join(
@@ -139,7 +139,7 @@ def rule_file(outcome: Outcome, trial: Trial, name: str, folder: Path) -> str:
 # --- the page ------------------------------------------------------------------------------------
 
 
-def page(outcome: Outcome) -> str:
+def page(outcome: TuningResult) -> str:
     """One page that needs nothing else: the front as pictures, the trials, the judgement."""
     spec = outcome.spec
     return (
@@ -172,7 +172,7 @@ def page(outcome: Outcome) -> str:
 _GROUPS = ("base", "trials", "chosen")
 
 
-def _fronts(outcome: Outcome) -> list[charts.Chart]:
+def _fronts(outcome: TuningResult) -> list[charts.Chart]:
     """One picture for each pair of figures; what passes a limit is left out."""
     spec = outcome.spec
     fit = [trial for trial in outcome.trials if trial.allowed(spec)]
@@ -186,9 +186,9 @@ def _fronts(outcome: Outcome) -> list[charts.Chart]:
     ]
 
 
-def _front(outcome: Outcome, fit: Sequence[Trial], x: int, y: int, left: str) -> charts.Chart:
+def _front(outcome: TuningResult, fit: Sequence[Trial], x: int, y: int, left: str) -> charts.Chart:
     goals = outcome.spec.goals
-    points: dict[str, list[charts.Point]] = {name: [] for name in _GROUPS}
+    points: dict[str, list[charts.ChartPoint]] = {name: [] for name in _GROUPS}
     for trial in fit:
         group = "base" if trial is outcome.base else "trials"
         values = trial.values(outcome.spec)
@@ -202,6 +202,6 @@ def _front(outcome: Outcome, fit: Sequence[Trial], x: int, y: int, left: str) ->
     )
 
 
-def rules_named(outcome: Outcome, trial: Trial, name: str) -> RuleSet:
+def rules_named(outcome: TuningResult, trial: Trial, name: str) -> RuleSet:
     """The trial's rules under the name of the file that they go to."""
     return outcome.space.rule_set(trial.choice, name)

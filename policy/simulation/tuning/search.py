@@ -22,14 +22,14 @@ from policy.rules import RuleSet
 from policy.simulation.options import Options
 from policy.simulation.run import Result, simulate
 from policy.simulation.trace import Trace
-from policy.simulation.tuning.candidate import Choice, Space
+from policy.simulation.tuning.candidate import ParameterChoice, Space
 from policy.simulation.tuning.spec import Tuning, named
-from policy.simulation.tuning.study import JUDGING, TRAINING, Place, Trial, missing, whole
+from policy.simulation.tuning.study import JUDGING, TRAINING, Trial, TrialPlace, missing, whole
 
 _AT_RANDOM: Final = 8
 """Trials before the search goes by what it has seen."""
 
-Keep = Callable[[Trial, Place, Result, RuleSet], None]
+KeepTrial = Callable[[Trial, TrialPlace, Result, RuleSet], None]
 """Called with each simulation as soon as it is there."""
 
 
@@ -42,8 +42,8 @@ class Simulating:
     options: Options
 
     @contextmanager
-    def open(self) -> Iterator[Callable[[tuple[RuleSet, Place]], Result]]:
-        def do(part: tuple[RuleSet, Place]) -> Result:
+    def open(self) -> Iterator[Callable[[tuple[RuleSet, TrialPlace]], Result]]:
+        def do(part: tuple[RuleSet, TrialPlace]) -> Result:
             rules, (which, number, seed) = part
             sources = self.training if which == TRAINING else self.judging
             return simulate(sources[number](seed), rules, seed=seed, options=self.options)
@@ -52,7 +52,7 @@ class Simulating:
 
 
 def search(
-    space: Space, trials: dict[int, Trial], keep: Keep, workers: Workers = HERE
+    space: Space, trials: dict[int, Trial], keep: KeepTrial, workers: Workers = HERE
 ) -> Iterator[Trial]:
     """Every trial of the study that is whole, in order, those that the record had first.
 
@@ -75,7 +75,7 @@ def search(
         number += size
 
 
-def judge(space: Space, trials: Sequence[Trial], keep: Keep, workers: Workers = HERE) -> None:
+def judge(space: Space, trials: Sequence[Trial], keep: KeepTrial, workers: Workers = HERE) -> None:
     """Simulate what the search has not seen."""
     _simulate(space, trials, JUDGING, keep, workers)
 
@@ -88,7 +88,7 @@ def rules_of(space: Space, trial: Trial) -> RuleSet:
 
 
 def _simulate(
-    space: Space, trials: Sequence[Trial], part: str, keep: Keep, workers: Workers
+    space: Space, trials: Sequence[Trial], part: str, keep: KeepTrial, workers: Workers
 ) -> None:
     study = space.study
     todo = [
@@ -114,7 +114,7 @@ def _round(space: Space, trials: dict[int, Trial], first: int, size: int) -> lis
     return [trials[number] for number in wanted]
 
 
-def _asked(space: Space, trials: dict[int, Trial], wanted: range) -> list[Choice]:
+def _asked(space: Space, trials: dict[int, Trial], wanted: range) -> list[ParameterChoice]:
     spec = space.study.spec
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def _asked(space: Space, trials: dict[int, Trial], wanted: range) -> list[Choice
         study = optuna.create_study(directions=["minimize"] * len(spec.goals))
         for number in range(wanted.start):
             study.add_trial(_finished(space, trials[number], spec))
-        found: list[Choice] = []
+        found: list[ParameterChoice] = []
         for number in wanted:
             # Each trial has chance of its own, however the search came here.
             study.sampler = optuna.samplers.TPESampler(

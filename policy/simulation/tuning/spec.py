@@ -92,7 +92,7 @@ class Vary(_Model):
     """Ids of criteria that may stand in any order at the places where they stand."""
 
 
-class Source(_Model):
+class WorkloadSource(_Model):
     """A trace folder, or a part of one, or a generated workload."""
 
     trace: str | None = None
@@ -102,7 +102,7 @@ class Source(_Model):
     end: Time | None = Field(None, alias="until")
 
     @model_validator(mode="after")
-    def _one(self) -> Source:
+    def _one(self) -> WorkloadSource:
         if (self.trace is None) == (self.workload is None):
             raise ValueError("give one of `trace` and `workload`")
         if self.workload is not None and (self.nodes or self.end or self.start != "0s"):
@@ -112,7 +112,7 @@ class Source(_Model):
         return self
 
 
-class Limit(_Model):
+class FigureLimit(_Model):
     """What a figure may be at most."""
 
     figure: str
@@ -161,11 +161,11 @@ class Tuning(_Model):
     metadata: Metadata
     base: str
     vary: Vary
-    training: list[Source] = Field(min_length=1)
-    judging: list[Source] = Field(default_factory=list)
+    training: list[WorkloadSource] = Field(min_length=1)
+    judging: list[WorkloadSource] = Field(default_factory=list)
     seeds: int = Field(1, ge=1, le=100)
     minimise: list[str | Goal] = Field(min_length=1, max_length=4)
-    limits: list[Limit] = Field(default_factory=list)
+    limits: list[FigureLimit] = Field(default_factory=list)
     trials: int = Field(40, ge=1, le=100_000)
     together: int = Field(4, ge=1, le=1000)
     seed: int = 0
@@ -226,7 +226,7 @@ def _amount(value: int | str) -> int:
     return value if isinstance(value, int) else millis(value) // 1000
 
 
-def _source(source: Source, folder: Path) -> Any:
+def _source(source: WorkloadSource, folder: Path) -> Any:
     if source.workload is not None:
         return Generated(read_workload(folder / source.workload), ())
     assert source.trace is not None  # checked by the model

@@ -11,7 +11,7 @@ from policy.rules import RuleSet
 from policy.simulation.keeping import keep
 from policy.simulation.run import Result
 from policy.simulation.tuning import figures
-from policy.simulation.tuning.candidate import Choice, Space
+from policy.simulation.tuning.candidate import ParameterChoice, Space
 from policy.simulation.tuning.figures import Document
 from policy.simulation.tuning.spec import Study, Tuning
 from policy.store import Store
@@ -19,7 +19,7 @@ from policy.store import Store
 TRAINING: Final = "training"
 JUDGING: Final = "judging"
 
-Place = tuple[str, int, int]
+TrialPlace = tuple[str, int, int]
 """Training or judging, number of the trace, seed."""
 
 
@@ -28,8 +28,8 @@ class Trial:
     """One choice, and what was simulated of it."""
 
     number: int  #: 0: the base itself
-    choice: Choice
-    results: dict[Place, Document] = field(default_factory=dict)
+    choice: ParameterChoice
+    results: dict[TrialPlace, Document] = field(default_factory=dict)
 
     def of(self, part: str) -> list[Document]:
         """Results of training or of judging, in the order of traces and seeds."""
@@ -50,7 +50,7 @@ class Trial:
         return all(over <= 0 for over in self.excess(spec, part))
 
 
-def places(study: Study, part: str) -> list[Place]:
+def places(study: Study, part: str) -> list[TrialPlace]:
     """Everything that has to be simulated of a trial."""
     sources = study.training if part == TRAINING else study.judging
     return [(part, i, seed) for i in range(len(sources)) for seed in range(study.spec.seeds)]
@@ -78,7 +78,7 @@ def record(
     study: Study,
     base: RuleSet,
     trial: Trial,
-    place: Place,
+    place: TrialPlace,
     result: Result,
     rules: RuleSet,
     *,
@@ -138,12 +138,12 @@ def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
     return tuple(one) != tuple(other) and all(a <= b for a, b in zip(one, other, strict=True))
 
 
-def _digest(study: Study, place: Place) -> str:
+def _digest(study: Study, place: TrialPlace) -> str:
     sources = study.judging
     return str(sources[place[1]](place[2]).digest) if place[1] < len(sources) else ""
 
 
-def missing(study: Study, trial: Trial, part: str) -> Iterator[Place]:
+def missing(study: Study, trial: Trial, part: str) -> Iterator[TrialPlace]:
     """What has not been simulated yet of a trial."""
     return (place for place in places(study, part) if place not in trial.results)
 

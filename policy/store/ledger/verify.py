@@ -17,7 +17,7 @@ from policy.store.connection import any_text
 from policy.store.ledger import checkpoints, covering, entries, witnesses
 from policy.store.ledger.findings import Finding, Findings, TamperKind, VerifyResult, subject
 from policy.store.ledger.orphans import Orphan, orphans
-from policy.store.ledger.witnesses import KeptHead, Read
+from policy.store.ledger.witnesses import KeptHead, LedgerRead
 from policy.store.state.loading import cluster_id
 from policy.store.tables import CLUSTERS, LEDGER
 
@@ -78,7 +78,7 @@ def verify(
         walks = _walks(connection, cluster, from_hash, limit)
         for walk in walks:
             _begin(connection, walk, from_hash)
-        read = {w.cluster: Read(cluster_id=w.cluster_id, first=w.sequence + 1) for w in walks}
+        read = {w.cluster: LedgerRead(cluster_id=w.cluster_id, first=w.sequence + 1) for w in walks}
         pruned = witnesses.prunings_of(connection, [w.cluster_id for w in walks])
         checked = _walked(connection, walks, progress)
         for walk in walks:

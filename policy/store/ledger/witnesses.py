@@ -29,7 +29,7 @@ class KeptHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class LedgerRead:
     """A ledger that was read, from an entry on."""
 
     cluster_id: int
@@ -76,7 +76,7 @@ def prunings_of(connection: Connection, cluster_ids: Sequence[int] | None) -> li
 def missing(
     connection: Connection,
     kept: Sequence[KeptHead],
-    read: Mapping[str, Read],
+    read: Mapping[str, LedgerRead],
     pruned: Sequence[Pruning],
     *,
     accept_pruning: bool,
@@ -120,7 +120,9 @@ def _holder(connection: Connection, head: KeptHead) -> tuple[str, int] | None:
     return None if row is None else (row.name, row.sequence)
 
 
-def _pruning(head: KeptHead, read: Mapping[str, Read], pruned: Sequence[Pruning]) -> Pruning | None:
+def _pruning(
+    head: KeptHead, read: Mapping[str, LedgerRead], pruned: Sequence[Pruning]
+) -> Pruning | None:
     """The pruning that took the entry; told by the hash, or by the number where it was kept."""
     for one in pruned:
         if one.cluster not in read or head.cluster not in (None, one.cluster):

@@ -33,7 +33,7 @@ from policy.store.tables import (
 
 _BATCH: Final = 1000
 
-Order: TypeAlias = tuple[int, int, int]
+EvictionOrder: TypeAlias = tuple[int, int, int]
 """Names a preemption, and sorts the preemptions of a cluster as they were decided.
 
 The revision that it was decided on; the decision, the session or the observation; and within a
@@ -73,7 +73,7 @@ class Range:
 class Eviction:
     """A pod that left for another one."""
 
-    order: Order  #: the same for all that one preemption evicted
+    order: EvictionOrder  #: the same for all that one preemption evicted
     now_ms: int
     preemptor: str
     preemptor_workload: str  #: `namespace/Kind/name` of its owner then, or of the pod itself
@@ -92,7 +92,7 @@ class Eviction:
 class PastPreemption:
     """A preemption with the objects that rules about victims look at, as they were then."""
 
-    order: Order
+    order: EvictionOrder
     now_ms: int
     preemptor: str
     victims: Mapping[str, bool]
@@ -197,7 +197,7 @@ def _of_decisions(connection: Connection, wanted: Range) -> Iterator[Eviction]:
         yield _eviction(order, values)
 
 
-def _eviction(order: Order, values: dict[str, Any]) -> Eviction:
+def _eviction(order: EvictionOrder, values: dict[str, Any]) -> Eviction:
     owner = values.pop("preemptor_owner") or ""
     return Eviction(
         order=order,

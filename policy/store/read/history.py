@@ -52,7 +52,7 @@ from policy.store.tables import (
 Need: TypeAlias = tuple[str, int | None]
 """A `history` function and its window in seconds."""
 
-Figures: TypeAlias = dict[str, dict[str, int]]
+FiguresByNeed: TypeAlias = dict[str, dict[str, int]]
 """`function/window` -> workload or namespace -> figure."""
 
 _NONE: Final[ColumnElement[str]] = literal_column("''")
@@ -73,7 +73,7 @@ def figures(
     *,
     now_ms: int,
     before: Moment | None = None,
-) -> Figures:
+) -> FiguresByNeed:
     """The figures of every need at `now_ms`; keys without any are left out.
 
     A window reaches from `now_ms` back, its far end left out. Hypothetical decisions do not count;
@@ -88,7 +88,7 @@ def figures(
         for number, (function, window) in enumerate(ordered)
         for part in _PARTS[function]
     ]
-    found: Figures = {history_key(*need): {} for need in ordered}
+    found: FiguresByNeed = {history_key(*need): {} for need in ordered}
     for row in connection.execute(union_all(*parts), {"cluster": cluster, "now": now_ms}):
         function, window = ordered[row.need]
         figure = row.figure

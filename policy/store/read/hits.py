@@ -29,7 +29,7 @@ _VIEW: Final = lightweight_table("v_victims", *(column(name) for name in _COLUMN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class EvictionSubject:
     """Whose evictions are looked for: exactly one of the fields says it."""
 
     pod: tuple[str, str] | None = None  #: namespace ("" for any) and name
@@ -67,7 +67,7 @@ class Hit:
 def hits(
     connection: Connection,
     cluster: str | None,
-    wanted: Named,
+    wanted: EvictionSubject,
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,

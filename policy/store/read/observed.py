@@ -13,7 +13,7 @@ from policy.observing.model import Evidence, Preemption, SeenVictim, marked_at, 
 from policy.store import rows
 from policy.store.errors import NotFound
 from policy.store.model import Cause
-from policy.store.observed import GapRow, ObservationRow, ObservedVictimRow, Situation
+from policy.store.observed import GapRow, ObservationRow, ObservedSituation, ObservedVictimRow
 from policy.store.state.loading import cluster_id, decode
 from policy.store.state.versions import chunks, find_head
 from policy.store.tables import (
@@ -205,7 +205,7 @@ class _Versions:
                 yield row.valid_from, row.valid_to, cast("Pod", decode("Pod", row.manifest))
 
 
-def situation(connection: Connection, cluster: str, preemption: Preemption) -> Situation:
+def situation(connection: Connection, cluster: str, preemption: Preemption) -> ObservedSituation:
     """What the states of a cluster show of a preemption: what was before it, and who took part."""
     head = find_head(connection, cluster)
     number = head.cluster_id if head is not None else -1
@@ -221,7 +221,7 @@ def situation(connection: Connection, cluster: str, preemption: Preemption) -> S
         effects += _departure(versions, victim)
     first = min(effects, default=None)
     base = None if first is None or not first[1] else first[0] - 1
-    return Situation(
+    return ObservedSituation(
         base_revision=base,
         exact=base is not None and _exact(connection, number, first[0] if first else 0),
         last_revision=max((at for at, _ in effects), default=None),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, func, or_, select
 
 from policy.decision.model import ExtenderCall, OfferedNode, Victim
 from policy.store import rows
@@ -348,6 +348,9 @@ def nominations_query() -> Select[Any]:
             e.ended_revision,
             e.ended_decision,
             e.ended_ms,
+            case(
+                (contradicted(n.made_decision, WHOLE), OutcomeKind.NOT_CARRIED_OUT.value), else_=""
+            ).label("outcome"),
         )
         .select_from(NOMINATIONS)
         .join(CLUSTERS, CLUSTERS.c.id == n.cluster_id)

@@ -13,6 +13,12 @@ _Result = TypeVar("_Result")
 _GRACE_SECONDS: Final = 2.0
 """What a cancelled call is given to end by itself."""
 
+_LOOK_SECONDS: Final = 0.5
+"""How long a wait lasts at most: a signal that comes just before one is seen only after it."""
+
+_AGAIN_SECONDS: Final = 0.05
+"""How soon it is cancelled again: one that had not begun its work did not see the first."""
+
 
 class OutOfTime(Exception):  # a signal to the caller, who words it
     """The calls together took longer than they may."""
@@ -40,7 +46,7 @@ class Stoppable:
         self.running = True
         try:
             self._calls.put(function)
-            value, error = self._results.get(timeout=self._left)
+            value, error = self._result(self._left)
         except Empty:
             self._give_up()
             raise OutOfTime from None
@@ -58,13 +64,27 @@ class Stoppable:
         """Let the thread end."""
         self._calls.put(None)
 
+    def _result(self, seconds: float | None) -> tuple[Any, BaseException | None]:
+        """What comes within that time. Raises Empty, KeyboardInterrupt."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = _LOOK_SECONDS if until is None else until - time.monotonic()
+            try:
+                return self._results.get(timeout=max(0.0, min(left, _LOOK_SECONDS)))
+            except Empty:
+                if left <= _LOOK_SECONDS and until is not None:
+                    raise
+
     def _give_up(self) -> None:
-        self._cancel()
-        try:
-            self._results.get(timeout=_GRACE_SECONDS)
-        except Empty:
+        until = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < until:
+            self._cancel()
+            try:
+                self._results.get(timeout=_AGAIN_SECONDS)
+            except Empty:
+                continue
+            self.running = False
             return
-        self.running = False
 
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:

@@ -18,7 +18,7 @@ from policy.cluster.digest import Change
 from policy.decision.model import Decision
 from policy.decision.record import Keep, record_of, values_of
 from policy.store import bulk, identity, rows
-from policy.store.decision_rows import Place, rows_of
+from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, Origin, QueueInfo, Recorded, ServedCall
@@ -263,7 +263,7 @@ class _Writer:
                 taken_away=decision.effects.clear_nominations,
             ).lines
         head = self._revisions.head
-        place = Place(
+        place = DecisionPlace(
             decision_id=decision_id,
             cluster_id=head.cluster_id,
             rule_set_id=self._rules_row["id"],

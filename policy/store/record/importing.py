@@ -14,7 +14,7 @@ from policy.cluster.digest import GENESIS
 from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, Counts, ImportResult, PruneScope, StrayPods
+from policy.store.model import Cause, ImportCounts, ImportResult, PruneScope, StrayPods
 from policy.store.observed import Followed
 from policy.store.record import outcomes
 from policy.store.state.revisions import Put, put, write_revision
@@ -28,7 +28,7 @@ _EXAMPLES: Final = 3
 
 
 @dataclass(slots=True)
-class Incoming:
+class ImportedState:
     """What an import holds, ready to be compared and written."""
 
     puts: dict[str, dict[str, Put]] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class Incoming:
         return frozenset(key.partition("/")[0] for key in keys)
 
 
-def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Incoming:
+def read(objects: Iterable[ClusterObject], progress: Progress | None) -> ImportedState:
     """Read all objects before anything is written. Raises ImportConflict, StoreError."""
-    incoming = Incoming()
+    incoming = ImportedState()
     places: dict[tuple[str, str], int] = {}
     count = 0
     for count, obj in enumerate(objects, start=1):
@@ -63,7 +63,7 @@ def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Incomin
 def _to_prune(
     kind: str,
     have: Iterable[str],
-    incoming: Incoming,
+    incoming: ImportedState,
     scope: PruneScope,
     namespaces: Collection[str],
 ) -> list[str]:
@@ -80,7 +80,7 @@ def _to_prune(
 def write(
     connection: Connection,
     cluster: str,
-    incoming: Incoming,
+    incoming: ImportedState,
     *,
     at_ms: int,
     of_ms: int | None,
@@ -108,7 +108,7 @@ def write(
     namespaces = frozenset[str]()
     if scope is not None:
         namespaces = incoming.namespaces() if scope.namespaces is None else scope.namespaces
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ImportCounts] = {}
     live: dict[str, dict[str, Live]] = {}
     puts: list[Put] = []
     deletes: list[tuple[str, str]] = []
@@ -124,7 +124,7 @@ def write(
             removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
         puts += [*added, *changed]
         deletes += [(kind, key) for key in removed]
-        counts[kind] = Counts(
+        counts[kind] = ImportCounts(
             added=len(added),
             changed=len(changed),
             unchanged=len(known) - len(changed),
@@ -157,12 +157,12 @@ def followed_by(result: ImportResult, followed: Followed) -> ImportResult:
         revision=followed.revision,
         state_digest=followed.state_digest,
         new_revision=result.new_revision or bool(followed.written),
-        kinds={kind: Counts(**of_kind) for kind, of_kind in counts.items()},
+        kinds={kind: ImportCounts(**of_kind) for kind, of_kind in counts.items()},
     )
 
 
 def _stray(
-    connection: Connection, head: Head, incoming: Incoming, live: dict[str, Live] | None
+    connection: Connection, head: Head, incoming: ImportedState, live: dict[str, Live] | None
 ) -> StrayPods:
     """Pods that no node of the import has; looks into the cluster only where there are some."""
     nodes = incoming.puts.get("Node", {})

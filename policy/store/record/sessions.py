@@ -29,7 +29,7 @@ from policy.store.state.versions import lock_head
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
 
 if TYPE_CHECKING:
-    from policy.batch.recording import Step
+    from policy.batch.recording import TaskStep
     from policy.batch.result import SessionResult
 
 _STEP_FIELDS: Final = tuple(f.name for f in fields(SessionStep) if f.name != "detail")
@@ -77,7 +77,7 @@ def as_record(result: SessionResult, queues: Mapping[str, str], *, now_ms: int) 
     )
 
 
-def _reason(step: Step) -> str:
+def _reason(step: TaskStep) -> str:
     """Why the step had no effect: what most nodes are short of, a refusal, or what became of it."""
     if step.rejection is not None and step.rejection.nodes:
         return next(iter(step.rejection.nodes))

@@ -35,7 +35,7 @@ from policy.cluster.quantities import QuantityError
 from policy.cluster.requests import amounts, pod_requests
 from policy.store.errors import StoreError
 
-Columns: TypeAlias = dict[str, Any]
+TableColumns: TypeAlias = dict[str, Any]
 _NAMESPACE: Final = "default"
 
 
@@ -55,7 +55,7 @@ def _text(value: int | str | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _node(node: Node) -> Columns:
+def _node(node: Node) -> TableColumns:
     allocatable = amounts(node.status.allocatable)
     return {
         "name": node.metadata.name,
@@ -66,7 +66,7 @@ def _node(node: Node) -> Columns:
     }
 
 
-def _pod(pod: Pod) -> Columns:
+def _pod(pod: Pod) -> TableColumns:
     meta, spec, status = pod.metadata, pod.spec, pod.status
     requests = pod_requests(pod, on_node=bool(spec.node_name))
     return {
@@ -86,7 +86,7 @@ def _pod(pod: Pod) -> Columns:
     }
 
 
-def _budget(budget: PodDisruptionBudget) -> Columns:
+def _budget(budget: PodDisruptionBudget) -> TableColumns:
     return {
         "namespace": budget.metadata.namespace or _NAMESPACE,
         "name": budget.metadata.name,
@@ -96,7 +96,7 @@ def _budget(budget: PodDisruptionBudget) -> Columns:
     }
 
 
-def _priority_class(of: PriorityClass) -> Columns:
+def _priority_class(of: PriorityClass) -> TableColumns:
     return {
         "name": of.metadata.name,
         "value": of.value,
@@ -105,7 +105,7 @@ def _priority_class(of: PriorityClass) -> Columns:
     }
 
 
-def _pod_group(group: PodGroup) -> Columns:
+def _pod_group(group: PodGroup) -> TableColumns:
     return {
         "namespace": group.metadata.namespace or _NAMESPACE,
         "name": group.metadata.name,
@@ -116,7 +116,7 @@ def _pod_group(group: PodGroup) -> Columns:
     }
 
 
-def _scheduling_pod_group(group: SchedulingPodGroup) -> Columns:
+def _scheduling_pod_group(group: SchedulingPodGroup) -> TableColumns:
     spec = group.spec
     return {
         "namespace": group.metadata.namespace or _NAMESPACE,
@@ -133,7 +133,7 @@ def _scheduling_pod_group(group: SchedulingPodGroup) -> Columns:
     }
 
 
-def _workload(workload: Workload) -> Columns:
+def _workload(workload: Workload) -> TableColumns:
     spec = workload.spec
     return {
         "namespace": workload.metadata.namespace or _NAMESPACE,
@@ -142,7 +142,7 @@ def _workload(workload: Workload) -> Columns:
     }
 
 
-def _volume(volume: PersistentVolume) -> Columns:
+def _volume(volume: PersistentVolume) -> TableColumns:
     claim = volume.spec.claim_ref
     return {
         "name": volume.metadata.name,
@@ -150,7 +150,7 @@ def _volume(volume: PersistentVolume) -> Columns:
     }
 
 
-def _claim(claim: PersistentVolumeClaim) -> Columns:
+def _claim(claim: PersistentVolumeClaim) -> TableColumns:
     return {
         "namespace": claim.metadata.namespace or _NAMESPACE,
         "name": claim.metadata.name,
@@ -159,7 +159,7 @@ def _claim(claim: PersistentVolumeClaim) -> Columns:
     }
 
 
-def _queue(queue: Queue) -> Columns:
+def _queue(queue: Queue) -> TableColumns:
     spec = queue.spec
     return {
         "name": queue.metadata.name,
@@ -171,14 +171,14 @@ def _queue(queue: Queue) -> Columns:
     }
 
 
-def _quota(quota: ResourceQuota) -> Columns:
+def _quota(quota: ResourceQuota) -> TableColumns:
     return {
         "namespace": quota.metadata.namespace or _NAMESPACE,
         "name": quota.metadata.name,
     }
 
 
-def _storage_class(of: StorageClass) -> Columns:
+def _storage_class(of: StorageClass) -> TableColumns:
     return {
         "name": of.metadata.name,
         "provisioner": of.provisioner,
@@ -186,15 +186,15 @@ def _storage_class(of: StorageClass) -> Columns:
     }
 
 
-def _capacity(capacity: CSIStorageCapacity) -> Columns:
+def _capacity(capacity: CSIStorageCapacity) -> TableColumns:
     return {**_within(capacity), "storage_class": capacity.storage_class_name}
 
 
-def _replica_set(replica_set: ReplicaSet) -> Columns:
+def _replica_set(replica_set: ReplicaSet) -> TableColumns:
     return {**_within(replica_set), "owner": owner_of(replica_set)}
 
 
-def _resource_claim(claim: ResourceClaim) -> Columns:
+def _resource_claim(claim: ResourceClaim) -> TableColumns:
     return {**_within(claim), "allocated": claim.status.allocation is not None}
 
 
@@ -205,15 +205,15 @@ def _within(
     | StatefulSet
     | CSIStorageCapacity
     | ResourceClaim,
-) -> Columns:
+) -> TableColumns:
     return {"namespace": obj.metadata.namespace or _NAMESPACE, "name": obj.metadata.name}
 
 
-def _name_only(obj: Namespace | CSINode | CSIDriver) -> Columns:
+def _name_only(obj: Namespace | CSINode | CSIDriver) -> TableColumns:
     return {"name": obj.metadata.name}
 
 
-_COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
+_COLUMNS: Final[Mapping[str, Callable[[Any], TableColumns]]] = {
     "Node": _node,
     "Pod": _pod,
     "PodDisruptionBudget": _budget,
@@ -238,7 +238,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Any], Columns]]] = {
 }
 
 
-def columns_of(kind: str, key: str, obj: ClusterObject) -> Columns:
+def columns_of(kind: str, key: str, obj: ClusterObject) -> TableColumns:
     """Values of the typed columns. Raises StoreError for a quantity or time that is none."""
     try:
         return _COLUMNS[kind](obj)

@@ -13,7 +13,7 @@ from policy.cluster.objects import ClusterObject, Pod, encode
 from policy.store import bulk, rows
 from policy.store.errors import StoreError
 from policy.store.model import Cause, NominationEnd
-from policy.store.state.columns import Columns, columns_of
+from policy.store.state.columns import TableColumns, columns_of
 from policy.store.state.versions import FINISHED, Head, Live, live_versions, nomination_of
 from policy.store.tables import NOMINATION_ENDS, NOMINATIONS, REVISIONS, VERSIONS, covered
 from policy.store.tables.base import LEDGER_FORMAT
@@ -28,13 +28,13 @@ class Put(NamedTuple):
     manifest: bytes
     obj: ClusterObject
 
-    def columns(self) -> Columns:
+    def columns(self) -> TableColumns:
         """Raises StoreError for an object whose quantities or times are none."""
         return columns_of(self.kind, self.key, self.obj)
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenRevision:
     """A revision that was made, with the lines that its ledger entry covers."""
 
     number: int
@@ -70,7 +70,7 @@ def write_revision(
     at_ms: int,
     source: str,
     cause: Cause,
-) -> Written:
+) -> WrittenRevision:
     """Write the revision after `head`: (kind, key) pairs are unique over puts and deletes.
 
     live: versions that are true now, where the caller has them; looked up otherwise.
@@ -151,7 +151,7 @@ class Revisions:
         decision_id: int | None = None,
         taken_away: Collection[str] = (),
         last: bool = False,
-    ) -> Written:
+    ) -> WrittenRevision:
         """The revision after `head`, which is the head then.
 
         puts, deletes: (kind, key) pairs are unique over both. taken_away: pods whose nomination
@@ -196,7 +196,7 @@ class Revisions:
             digest=state,
             at_ms=at_ms,
         )
-        return Written(number=number, digest=state, lines=lines)
+        return WrittenRevision(number=number, digest=state, lines=lines)
 
     def _require(self, kind: str, removed: Sequence[str]) -> None:
         live = self._kinds[kind].live

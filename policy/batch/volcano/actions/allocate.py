@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from policy.batch.choosing import Chosen
+from policy.batch.choosing import ChosenNode
 from policy.batch.heap import Heap
 from policy.batch.model import HOLDING, TaskStatus
-from policy.batch.recording import Choice, ChoiceRule, Reason, Rejection
+from policy.batch.recording import ChoiceRule, NodeChoice, Reason, Rejection
 from policy.batch.volcano.actions.base import Action, jobs_by_queue, queues_of, waiting_tasks
 from policy.batch.volcano.actions.errors import RoleErrors, remembers
 from policy.batch.volcano.framework.model import BatchQueue, Job, Phase, Task, roles_of
@@ -122,7 +122,7 @@ class _Allocation:
             statement.pipeline(task, best)
         return True
 
-    def _node_for(self, task: Task, errors: RoleErrors) -> Chosen | None:
+    def _node_for(self, task: Task, errors: RoleErrors) -> ChosenNode | None:
         session = self._session
         nominated = session.nodes.index_of(task.pod.status.nominated_node_name)
         if (
@@ -130,8 +130,8 @@ class _Allocation:
             and session.nodes.has_future(task, nominated)
             and session.answers.passes_at(task, nominated)
         ):
-            choice = Choice(rule=ChoiceRule.NOMINATED, nodes=1)
-            return Chosen(node=nominated, choice=choice)
+            choice = NodeChoice(rule=ChoiceRule.NOMINATED, nodes=1)
+            return ChosenNode(node=nominated, choice=choice)
         if not self._remembers or self._alike(task):
             best = session.answers.best_idle(task)
             if best is not None:

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policy.batch.choosing import Chosen, chosen
+from policy.batch.choosing import ChosenNode, chosen
 from policy.batch.heap import Heap
 from policy.batch.plugins.base import go_boolean
 from policy.batch.recording import ChoiceRule
@@ -167,7 +167,7 @@ class _Preemption:
         task: Task,
         search: VictimSearch,
         node: int,
-        best: Callable[[], Chosen],
+        best: Callable[[], ChosenNode],
     ) -> bool:
         """Evicts on the node until the task fits and its queue may have it."""
         found = search.at(node)

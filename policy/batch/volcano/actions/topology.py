@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policy.batch.choosing import Chosen
+from policy.batch.choosing import ChosenNode
 from policy.batch.model import TaskStatus
-from policy.batch.recording import Choice, ChoiceRule
+from policy.batch.recording import ChoiceRule, NodeChoice
 from policy.batch.volcano.framework.model import Task
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.framework.statement import Statement
-from policy.batch.volcano.framework.victims import Found, VictimSearch
+from policy.batch.volcano.framework.victims import NodeVictims, VictimSearch
 from policy.cluster import times
 from policy.cluster.selectors import go_integer
 
@@ -28,7 +28,7 @@ _OFFSET = 2**31
 class _Candidate:
     node: int
     victims: list[Task]  #: who leaves, the most important first
-    found: Found
+    found: NodeVictims
 
 
 class TopologySearch:
@@ -65,11 +65,13 @@ class TopologySearch:
         for victim in best.victims:
             statement.evict(victim, task)
         rule = ChoiceRule.FEWEST_LOSSES if len(candidates) > 1 else ChoiceRule.ONLY
-        choice = Choice(rule=rule, nodes=len(candidates))
-        return statement.pipeline(task, Chosen(node=best.node, choice=choice), best.found.answer)
+        choice = NodeChoice(rule=rule, nodes=len(candidates))
+        return statement.pipeline(
+            task, ChosenNode(node=best.node, choice=choice), best.found.answer
+        )
 
     def _minimal(
-        self, statement: Statement, task: Task, search: VictimSearch, found: Found, node: int
+        self, statement: Statement, task: Task, search: VictimSearch, found: NodeVictims, node: int
     ) -> list[Task]:
         """Victims without which the task would not fit; empty where it does not fit at all."""
         session = self._session

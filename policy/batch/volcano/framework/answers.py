@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.batch.choosing import Chosen, best_of, by_name, chosen
-from policy.batch.classes import Columns, class_key, functions_of_all
+from policy.batch.choosing import ChosenNode, best_of, by_name, chosen
+from policy.batch.classes import ClassColumns, class_key, functions_of_all
 from policy.batch.recording import ChoiceRule
 from policy.batch.volcano.framework.dispatch import Dispatch
 from policy.batch.volcano.framework.model import Task
@@ -44,8 +44,8 @@ class NodeAnswers:
             dispatch.hint("node_order_class", c.plugin) for c in orders
         )
         every = np.arange(len(nodes.names), dtype=np.int64)
-        self._codes = Columns(nodes, self._ask_all, self._ask_some)
-        self._rated = Columns(nodes, lambda task: self._rate(task, every), self._rate)
+        self._codes = ClassColumns(nodes, self._ask_all, self._ask_some)
+        self._rated = ClassColumns(nodes, lambda task: self._rate(task, every), self._rate)
 
     # --- predicates ----------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class NodeAnswers:
         orders = self._dispatch.consulted("node_order")
         return {c.plugin: c.function(task, nodes) for c in orders}
 
-    def best(self, task: Task, nodes: Ints) -> Chosen | None:
+    def best(self, task: Task, nodes: Ints) -> ChosenNode | None:
         """The best of the nodes, of equal ones the first in name order; None where there is none.
 
         nodes: in name order.
@@ -112,7 +112,7 @@ class NodeAnswers:
         node = int(nodes[np.argmax(scores)])
         return chosen(node, nodes, scores, self._nodes.names, tie=ChoiceRule.FIRST_NAME)
 
-    def best_idle(self, task: Task) -> Chosen | None:
+    def best_idle(self, task: Task) -> ChosenNode | None:
         """The best node that passes and has idle room.
 
         None where there is none, or where that is not known without looking at all nodes.

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from policy.batch.heap import Heap
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.orders import Order
 from policy.batch.recording import Protection
 from policy.batch.settings import PluginUse
@@ -27,7 +27,7 @@ from policy.cluster.selectors import go_integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victims:
+class PluginVictims:
     """What the plugins said about some tasks of a node."""
 
     tasks: list[Task]  #: accepted, in the order of the list
@@ -151,7 +151,7 @@ class Dispatch:
                 if answer is Vote.REJECT:
                     return Limit(
                         plugin=consulted.plugin,
-                        rule=Rule.VOTE,
+                        rule=LimitKind.VOTE,
                         subject=job.queue,
                         tier=consulted.tier,
                     )
@@ -166,7 +166,7 @@ class Dispatch:
 
     # --- victims -------------------------------------------------------------------------------
 
-    def evictable(self, kind: str, claimant: Task, tasks: list[Task]) -> Victims:
+    def evictable(self, kind: str, claimant: Task, tasks: list[Task]) -> PluginVictims:
         """Which of the tasks may be evicted for the claimant. kind: preemptable, reclaimable."""
         spared: dict[str, list[Task]] = {}
         for tier, of_tier in groupby(self._chains[kind], key=lambda c: c.tier):
@@ -185,11 +185,11 @@ class Dispatch:
                 # An empty intersection is no answer: the next plugin of the tier starts afresh.
                 victims = [t for t in victims if t.index in among] if victims else answer
             if victims:
-                return Victims(tasks=victims, tier=tier, spared=spared)
-        return Victims(tasks=[], tier=-1, spared=spared)
+                return PluginVictims(tasks=victims, tier=tier, spared=spared)
+        return PluginVictims(tasks=[], tier=-1, spared=spared)
 
     def protections(
-        self, kind: str, claimant: Task, tasks: list[Task], said: Victims
+        self, kind: str, claimant: Task, tasks: list[Task], said: PluginVictims
     ) -> tuple[Protection, ...]:
         """The limits, with numbers, for which plugins spared some of the tasks."""
         found: list[Protection] = []

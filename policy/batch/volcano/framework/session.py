@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from policy.batch.figures import Figures
+from policy.batch.figures import SessionFigures
 from policy.batch.limits import Limit
 from policy.batch.model import TaskStatus
 from policy.batch.nodes import Crash, Refusal
 from policy.batch.recording import Operation, Recorder
 from policy.batch.rules import BatchRules
 from policy.batch.volcano.framework.answers import NodeAnswers
-from policy.batch.volcano.framework.dispatch import Dispatch, Victims
+from policy.batch.volcano.framework.dispatch import Dispatch, PluginVictims
 from policy.batch.volcano.framework.model import BatchQueue, Job, Task
 from policy.batch.volcano.framework.resources import Amount, add, nothing
 from policy.batch.volcano.framework.world import World, by_resource, load
@@ -50,7 +50,7 @@ class Session:
         self.queues = world.queues
         self.nodes = world.nodes
         self.recorder = Recorder()
-        self.figures = Figures()
+        self.figures = SessionFigures()
         self.crashes: list[Crash] = []
         self.binds: dict[str, str] = {}
         self.evicts: list[str] = []
@@ -142,7 +142,7 @@ class Session:
             add(found[names[queue]], {n: number * v for n, v in request.items()})
         return found
 
-    def evictable(self, kind: str, claimant: Task, tasks: list[Task]) -> Victims:
+    def evictable(self, kind: str, claimant: Task, tasks: list[Task]) -> PluginVictims:
         return self.dispatch.evictable(kind, claimant, tasks)
 
     def turn_away(self, queue: BatchQueue, action: str, limit: Limit) -> None:

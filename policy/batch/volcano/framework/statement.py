@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policy.batch.choosing import Chosen
+from policy.batch.choosing import ChosenNode
 from policy.batch.model import TaskStatus
 from policy.batch.recording import NodeAnswer, Operation, Rejection, StepOutcome
 from policy.batch.volcano.framework.model import Job, Task
@@ -47,11 +47,11 @@ class Statement:
         self._session.release(victim)
         self._done.append(_Done(Operation.EVICT, victim, position))
 
-    def pipeline(self, task: Task, chosen: Chosen, answer: NodeAnswer | None = None) -> bool:
+    def pipeline(self, task: Task, chosen: ChosenNode, answer: NodeAnswer | None = None) -> bool:
         """Promises the task room of a node; False where the node refuses it."""
         return self._put(Operation.PIPELINE, TaskStatus.PIPELINED, task, chosen, answer)
 
-    def allocate(self, task: Task, chosen: Chosen) -> bool:
+    def allocate(self, task: Task, chosen: ChosenNode) -> bool:
         """Gives the task idle room of a node; False where the node refuses it."""
         return self._put(Operation.ALLOCATE, TaskStatus.ALLOCATED, task, chosen, None)
 
@@ -60,7 +60,7 @@ class Statement:
         operation: Operation,
         status: TaskStatus,
         task: Task,
-        chosen: Chosen,
+        chosen: ChosenNode,
         answer: NodeAnswer | None,
     ) -> bool:
         session = self._session

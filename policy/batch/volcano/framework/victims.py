@@ -19,7 +19,7 @@ from policy.cluster.tables import NOWHERE, Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NodeVictims:
     """What one node may yield."""
 
     victims: list[Task]  #: accepted, in the order of the node's tasks
@@ -89,7 +89,7 @@ class VictimSearch:
             and (task.best_effort or not only_idlers)
         ]
 
-    def at(self, node: int) -> Found:
+    def at(self, node: int) -> NodeVictims:
         """What the plugins say about evicting tasks of the node."""
         session = self._session
         potential = self.potential(node)
@@ -113,9 +113,9 @@ class VictimSearch:
             tier=said.tier,
             protections=session.dispatch.protections(self._kind, self._claimant, potential, said),
         )
-        return Found(victims=said.tasks, enough=enough, answer=answer)
+        return NodeVictims(victims=said.tasks, enough=enough, answer=answer)
 
-    def in_order(self, found: Found) -> Heap[Task]:
+    def in_order(self, found: NodeVictims) -> Heap[Task]:
         """The victims; who is evicted first comes out first."""
         session = self._session
         return session.dispatch.in_victim_order(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from policy.batch.figures import QueueFigures
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.model import HOLDING, TaskStatus
 from policy.batch.recording import Protection
 from policy.batch.resources import Resource
@@ -40,13 +40,13 @@ class Account:
 
     def beyond_capability(self, request: Amount, plugin: str) -> Limit | None:
         """The limit that the queue would pass with the request."""
-        return self.limit(Rule.CAPABILITY, self.real, self.allocated, request, plugin)
+        return self.limit(LimitKind.CAPABILITY, self.real, self.allocated, request, plugin)
 
     def beyond_deserved(self, request: Amount, plugin: str) -> Limit | None:
-        return self.limit(Rule.DESERVED, self.deserved, self.allocated, request, plugin)
+        return self.limit(LimitKind.DESERVED, self.deserved, self.allocated, request, plugin)
 
     def limit(
-        self, rule: Rule, allowed: Amount, used: Amount, request: Amount, plugin: str
+        self, rule: LimitKind, allowed: Amount, used: Amount, request: Amount, plugin: str
     ) -> Limit | None:
         wanted = resources.plus(used, request)
         exceeded = tuple(resources.beyond(wanted, allowed, request))
@@ -62,7 +62,9 @@ class Account:
             allowed=dict(allowed),
         )
 
-    def protects(self, rule: Rule, allowed: Amount, held: Amount, task: Task, plugin: str) -> Limit:
+    def protects(
+        self, rule: LimitKind, allowed: Amount, held: Amount, task: Task, plugin: str
+    ) -> Limit:
         """The limit that spares a task of the queue. held: by the queue, the task counted."""
         return Limit(
             plugin=plugin,
@@ -77,14 +79,14 @@ class Account:
     def entry_limit(self, least: Amount, plugin: str) -> Limit | None:
         """What keeps a group with these minimum resources out of the queue."""
         used = resources.minus(resources.plus(self.allocated, self.inqueue), self.elastic)
-        return self.limit(Rule.CAPABILITY, self.real, used, least, plugin)
+        return self.limit(LimitKind.CAPABILITY, self.real, used, least, plugin)
 
 
 def closed(queue: BatchQueue, plugin: str) -> Limit | None:
     """A queue that is not open takes nothing more."""
     if queue.open:
         return None
-    return Limit(plugin=plugin, rule=Rule.STATE, subject=queue.name)
+    return Limit(plugin=plugin, rule=LimitKind.STATE, subject=queue.name)
 
 
 def unlimited_where_unset(capability: Amount | None) -> Amount:

@@ -13,7 +13,7 @@ from policy.batch.plugins.base import go_boolean
 from policy.batch.volcano.framework.functions import HIERARCHY
 from policy.batch.volcano.framework.session import Session
 
-Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str] | type[dict[str, object]]
+ArgumentKind: TypeAlias = type[bool] | type[int] | type[float] | type[str] | type[dict[str, object]]
 
 
 class Arguments(dict[str, str]):
@@ -36,7 +36,7 @@ class Plugin:
     name: ClassVar[str]  #: as rule files write it
     doc: ClassVar[str]  #: one sentence: what it decides
     #: argument -> kind of its value; a name that ends in `*` stands for all that begin so
-    arguments: ClassVar[Mapping[str, Kind]] = {}
+    arguments: ClassVar[Mapping[str, ArgumentKind]] = {}
 
     def __init__(self, arguments: Arguments) -> None:
         """Reads the arguments; nothing of the session exists yet."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cmp_to_key, partial
 from typing import ClassVar
 
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.recording import Protection
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
@@ -113,9 +113,9 @@ class Capacity(Plugin):
         """What stands against the queue whatever is asked for."""
         if self._tree is not None:
             if self._tree.broken is not None:
-                return Limit(plugin=self.name, rule=Rule.HIERARCHY, subject=self._tree.broken)
+                return Limit(plugin=self.name, rule=LimitKind.HIERARCHY, subject=self._tree.broken)
             if not self._tree.is_leaf(queue.name):
-                return Limit(plugin=self.name, rule=Rule.NOT_A_LEAF, subject=queue.name)
+                return Limit(plugin=self.name, rule=LimitKind.NOT_A_LEAF, subject=queue.name)
         return of_queues.closed(queue, self.name)
 
     def _up(self, queue: BatchQueue) -> Iterator[Account]:
@@ -151,7 +151,7 @@ class Capacity(Plugin):
         account = self._accounts[queue.name]
         return Limit(
             plugin=self.name,
-            rule=Rule.DESERVED,
+            rule=LimitKind.DESERVED,
             subject=queue.name,
             exceeded=tuple(name for name in request if name != PODS and request[name] > 0),
             asked=request,
@@ -184,7 +184,7 @@ class Capacity(Plugin):
     def _judged(self, reclaimer: Task, tasks: list[Task]) -> Iterator[tuple[Task, Spared | None]]:
         """Each task in victim order, after those before it that may go; with what spares it."""
         if self._tree is not None and self._tree.broken is not None:
-            broken = Limit(plugin=self.name, rule=Rule.HIERARCHY, subject=self._tree.broken)
+            broken = Limit(plugin=self.name, rule=LimitKind.HIERARCHY, subject=self._tree.broken)
             yield from ((task, lambda: broken) for task in tasks)
             return
         session = self._session
@@ -215,11 +215,11 @@ class Capacity(Plugin):
         """
         account, held = self._accounts[queue], left[queue]
         if not _overlap(task.request, reclaimer.request, pods=False):
-            rule, allowed = Rule.FREES_NOTHING, reclaimer.request
+            rule, allowed = LimitKind.FREES_NOTHING, reclaimer.request
         elif not resources.less_equal(account.guarantee, resources.minus(held, task.request)):
-            rule, allowed = Rule.GUARANTEE, account.guarantee
+            rule, allowed = LimitKind.GUARANTEE, account.guarantee
         elif not _above_deserved(account, held, task):
-            rule, allowed = Rule.AT_DESERVED, account.deserved
+            rule, allowed = LimitKind.AT_DESERVED, account.deserved
         elif self._level == 0:
             return None
         else:
@@ -236,13 +236,15 @@ class Capacity(Plugin):
             shared = {a for a in theirs if a in ours and a != self._tree.root}
             if shared and not _overlap(reclaimer.request, self._accounts[own].deserved, pods=False):
                 nearest = next(name for name in theirs if name in shared)
-                return partial(Limit, plugin=self.name, rule=Rule.SHARED_ANCESTOR, subject=nearest)
+                return partial(
+                    Limit, plugin=self.name, rule=LimitKind.SHARED_ANCESTOR, subject=nearest
+                )
         for depth, name in enumerate(theirs):
             if name == self._tree.root or (depth < len(ours) and ours[depth] == name):
                 continue
             above = self._accounts[name]
             if not _above_deserved(above, left[name], task):
-                rule, allowed = Rule.AT_DESERVED, above.deserved
+                rule, allowed = LimitKind.AT_DESERVED, above.deserved
                 return partial(above.protects, rule, allowed, left[name], task, self.name)
         return None
 

@@ -25,7 +25,7 @@ from policy.scoring.balanced_allocation import balance
 from policy.scoring.least_allocated import mean_part
 from policy.scoring.pod_affinity import PULLS, preferred_pulls
 from policy.scoring.registry import SCORERS
-from policy.scoring.resource_use import Use, assumed
+from policy.scoring.resource_use import ResourceUse, assumed
 
 _GPU: Final = "nvidia.com/gpu"
 _EQUAL: Final = {CPU: 1, MEMORY: 1}
@@ -107,10 +107,10 @@ class NodeOrder(Plugin):
             self._used[name][node] += sign * self._asked[name][task.shape]
             self._used_assumed[name][node] += sign * self._assumed[name][task.shape]
 
-    def _use(self, task: Task, name: str, nodes: Ints, *, assume: bool) -> Use:
+    def _use(self, task: Task, name: str, nodes: Ints, *, assume: bool) -> ResourceUse:
         asked = int((self._assumed if assume else self._asked)[name][task.shape])
         used = (self._used_assumed if assume else self._used)[name][nodes]
-        return Use(room=self._room[name][nodes], used=used + asked, asked=asked)
+        return ResourceUse(room=self._room[name][nodes], used=used + asked, asked=asked)
 
     # --- scores --------------------------------------------------------------------------------
 

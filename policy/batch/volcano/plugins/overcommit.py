@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.model import HOLDING
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
@@ -57,7 +57,7 @@ class Overcommit(Plugin):
             return Vote.PERMIT
         return Limit(
             plugin=self.name,
-            rule=Rule.OVERCOMMIT,
+            rule=LimitKind.OVERCOMMIT,
             subject="",
             exceeded=exceeded,
             asked=job.least,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.recording import Protection
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
@@ -97,7 +97,7 @@ class Proportion(Plugin):
             return None
         return Limit(
             plugin=self.name,
-            rule=Rule.DESERVED,
+            rule=LimitKind.DESERVED,
             subject=queue.name,
             asked=dict(account.deserved),
             used=dict(account.allocated),
@@ -124,7 +124,9 @@ class Proportion(Plugin):
                 allowed = account.deserved
                 yield (
                     task,
-                    partial(account.protects, Rule.AT_DESERVED, allowed, rest, task, self.name),
+                    partial(
+                        account.protects, LimitKind.AT_DESERVED, allowed, rest, task, self.name
+                    ),
                 )
             else:
                 resources.subtract(rest, task.request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from policy.batch.limits import Limit, Rule
+from policy.batch.limits import Limit, LimitKind
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.functions import Vote
 from policy.batch.volcano.framework.model import Job
@@ -67,7 +67,7 @@ class ResourceQuotas(Plugin):
             if over:
                 return Limit(
                     plugin=self.name,
-                    rule=Rule.QUOTA,
+                    rule=LimitKind.QUOTA,
                     subject=quota.name,
                     exceeded=over,
                     asked=asked,

@@ -1,0 +1,76 @@
+"""Cycles of pod groups where commands take a decision: `--at group:ID`, `compare --jobs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.commands import NOW, Policy
+
+CLUSTER = """
+{kind: Node, apiVersion: v1, metadata: {name: n1},
+ status: {allocatable: {cpu: 4, memory: 8Gi, pods: 10}}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: low}, status: {phase: Running},
+ spec: {nodeName: n1, priority: 1, containers: [{name: c, resources: {requests: {cpu: 4}}}]}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: train-0},
+ spec: {priority: 50, schedulingGroup: {podGroupName: train},
+        containers: [{name: c, resources: {requests: {cpu: 4}}}]}}
+---
+{kind: PodGroup, apiVersion: scheduling.k8s.io/v1alpha2, metadata: {name: train},
+ spec: {priority: 100, schedulingPolicy: {gang: {minCount: 1}}}}
+"""
+
+
+@pytest.fixture
+def db(policy: Policy, tmp_path: Path) -> tuple[str, str]:
+    """A database in which one cycle has preempted."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    own = ("--db", f"sqlite:///{tmp_path / 'own.db'}")
+    assert policy("import", *own, str(file)).status == 0
+    rules = ("--rules", "kube-1.36-groups")
+    done = policy("preempt", "--group", "train", *own, *rules, "--now", NOW, "--seed", "3")
+    assert done.status == 0
+    return own
+
+
+def test_the_state_of_a_cycle(policy: Policy, db: tuple[str, str]) -> None:
+    """The pods as the cycle found them: its victim still ran."""
+    done = policy("state", "show", "pods", *db, "--at", "group:1", "--output", "json")
+    leaving = {
+        p["metadata"]["name"]: "deletionTimestamp" in p["metadata"] for p in _items(done.out)
+    }
+    assert (done.status, leaving) == (0, {"low": False, "train-0": False})
+
+
+def _items(text: str) -> list[dict[str, dict[str, str]]]:
+    found = json.loads(text)
+    return list(found["items"] if isinstance(found, dict) else found)
+
+
+def test_what_if_begins_where_a_cycle_did(policy: Policy, db: tuple[str, str]) -> None:
+    """Time, seed and rules are those of the cycle."""
+    done = policy("what-if", *db, "--at", "group:1")
+    assert done.status == 0
+    assert f"as group:1 was made: for {NOW}" in done.err
+    assert "seed 3, rules kube-1.36-groups" in done.err
+    assert "preempts; pods that leave: default/low" in done.out
+
+
+def test_a_number_that_is_no_cycle(policy: Policy, db: tuple[str, str]) -> None:
+    done = policy("what-if", *db, "--at", "group:7")
+    assert (done.status != 0, "there is no session 7" in done.err) == (True, True)
+
+
+def test_cycles_are_compared_by_several_processes(policy: Policy, db: tuple[str, str]) -> None:
+    """What is found does not depend on who looks."""
+    found = [
+        policy("compare", *db, "--rules", "groups-safe", "--jobs", jobs, "--output", "json").out
+        for jobs in ("1", "2")
+    ]
+    assert found[0] == found[1]
+    assert json.loads(found[0])["changes"]["other-nominations"] == 1
