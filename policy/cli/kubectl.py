@@ -5,11 +5,9 @@ Installed as `kubectl-preemption`, which kubectl finds on the PATH.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from policy.cli import output
 from policy.cli.exits import Exit
@@ -98,21 +96,15 @@ def _taken(arguments: list[str], *names: str) -> tuple[str | None, list[str]]:
     return value, rest
 
 
-def _context(kubeconfig: str | None, context: str | None) -> tuple[str, str]:
+def _context(named: str | None, context: str | None) -> tuple[str, str]:
     """Name of the context that is meant, and its namespace; "" for what is not said."""
-    import yaml
+    from policy.live import kubeconfig
 
-    named = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    file = Path(named) if named else Path.home() / ".kube" / "config"
     try:
-        config: Any = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError):
+        config = kubeconfig.read(named)
+        current = kubeconfig.current(config, context)
+        namespace = kubeconfig.entry(config, "contexts", current).get("namespace")
+    except (kubeconfig.KubeconfigError, OSError):
+        # The database can be read without the cluster.
         return context or "", ""
-    if not isinstance(config, dict):
-        return context or "", ""
-    current = context or config.get("current-context") or ""
-    for one in config.get("contexts") or ():
-        if isinstance(one, dict) and one.get("name") == current:
-            inner = one.get("context")
-            return current, str(inner.get("namespace") or "") if isinstance(inner, dict) else ""
-    return str(current), ""
+    return current, str(namespace or "")

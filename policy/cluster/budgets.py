@@ -222,6 +222,12 @@ class BudgetCounts:
     after: Ints  #: (pairs,) disruptions that are left with this pod gone as well
 
 
+def _by_row(use: BudgetUse) -> tuple[Ints, Ints]:
+    """The pairs by pod and budget, and the pod of each."""
+    by_row = np.lexsort((use.budgets, use.rows))
+    return by_row, use.rows[by_row]
+
+
 def counted(
     snapshot: Snapshot, use: BudgetUse, potential: Bools, rows: Rows, *, decrement: bool
 ) -> BudgetCounts:
@@ -229,11 +235,11 @@ def counted(
     if not use.rows.size:
         none = np.zeros(0, dtype=np.int64)
         return BudgetCounts(rows=none, budgets=none, before=none, after=none)
-    by_row = snapshot.remembered("budget-pairs", (use,), lambda: np.argsort(use.rows))
-    ordered = use.rows[by_row]
-    ends = np.searchsorted(ordered, rows, side="right")
-    own = [by_row[a:b] for a, b in zip(np.searchsorted(ordered, rows), ends, strict=True)]
-    pairs = np.concatenate([by_row[:0], *(some[np.argsort(use.budgets[some])] for some in own)])
+    by_row, ordered = snapshot.remembered("budget-pairs", (use,), lambda: _by_row(use))
+    first = np.searchsorted(ordered, rows)
+    counts = np.searchsorted(ordered, rows, side="right") - first
+    before = np.cumsum(counts) - counts
+    pairs = by_row[np.arange(counts.sum()) + np.repeat(first - before, counts)]
     allowed = BudgetIndex.of(snapshot).allowed[use.budgets[pairs]]
     used = np.ones(pairs.size, dtype=np.int64)
     if decrement and pairs.size:

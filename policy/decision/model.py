@@ -596,6 +596,7 @@ def _names(kind: type) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, names, strict=True))
 
 
+@cache
 def camel_case(name: str) -> str:
     """`decided_by` as `decidedBy`"""
     first, *others = name.split("_")
@@ -612,16 +613,23 @@ def _written(value: Any) -> Any:
     if not _has_parts(kind):
         return value
     if kind is NodeStatuses:
-        return {**_statuses(value), "nodes": _written(value.nodes)}
+        found = _statuses(value)
+        return {**found, "nodes": _written(value.nodes), "index": _written(value.index)}
     if kind is Texts:
         return value.canonical()
-    return {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    if isinstance(value, Deferred):
+        return value.values()
+    written = {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    if kind is Candidates:
+        written["values"] = [_written(column) for column in value.values]
+    return written
 
 
 @cache
 def _has_parts(kind: type) -> bool:
     """Is there something in values of the type that the encoder would write in another way?"""
-    return issubclass(kind, NodeStatuses | DecisionFields | TraceFields | Candidates | Texts)
+    parts = (NodeStatuses, DecisionFields, TraceFields, Candidates, Texts, Deferred)
+    return issubclass(kind, parts)
 
 
 def _statuses(found: NodeStatuses) -> dict[str, Any]:
@@ -637,7 +645,9 @@ def document_of(value: Any) -> Any:
         case Deferred():
             return document_of(value.values())
         case NodeStatuses():
-            return {**_statuses(value), "nodes": document_of(value.nodes)}
+            statuses = _statuses(value)
+            names, index = document_of(value.nodes), document_of(value.index)
+            return {**statuses, "nodes": names, "index": index}
         case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
         case _ if is_dataclass(value):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.marked import nominated
-from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
+from policy.cluster.tables import NOWHERE, PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
 from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
@@ -45,6 +46,8 @@ class Judged:
 
 
 _PASSED = (SUCCESS, "", ())
+_FEW: Final = 64
+"""Nodes up to which nominated pods are looked for on these alone."""
 _NONE = Judged(
     codes=np.zeros(0, dtype=np.int8), index=np.zeros(0, dtype=np.int64), statuses=(_PASSED,)
 )
@@ -110,12 +113,11 @@ class Pipeline:
         return self._filters
 
     @cached_property
-    def nominated(self) -> Ints | None:
-        """Load that pods nominated to each node add, where they are not less important.
+    def _nominated_pods(self) -> tuple[Ints, Ints]:
+        """Pods that count on the nodes that they are nominated to: not less important ones.
 
-        Shape (nodes, width); None where no such pod exists. Pods of other schedulers do not
-        count, neither does the incoming pod itself. Of pods in flight nothing is known but that
-        there is one, of priority 0.
+        Pods of other schedulers do not count, neither does the incoming pod itself. Of pods in
+        flight (the second ones) nothing is known but that there is one, of priority 0.
         """
         incoming = self.incoming
         snapshot = incoming.snapshot
@@ -132,37 +134,73 @@ class Pipeline:
                 & (snapshot.column(PRIORITY)[rows] >= incoming.priority)
                 & (snapshot.column(SCHEDULER)[rows] == snapshot.column(SCHEDULER)[incoming.row])
             ]
-        if not rows.size and not unknown.size:
-            return None
-        added = np.zeros_like(self.base)
-        nodes = snapshot.nominated[rows].astype(np.int64)
-        np.add.at(added, nodes, self.demand(rows, nodes))
-        for _, built, columns in self._filters:
-            if isinstance(built, CountsPods):
-                np.add.at(
-                    added[:, columns.start + built.pod_column], snapshot.nominated[unknown], 1
-                )
-        return added
+        return rows, unknown
 
     @cached_property
-    def has_nominated(self) -> Bools:
-        """Nodes with pods in `nominated`; shape (nodes,)."""
-        nominated = self.nominated
-        if nominated is None:
-            return np.zeros(len(self.incoming.snapshot.nodes), dtype=np.bool_)
-        found = np.zeros(nominated.shape[0], dtype=np.bool_)
-        for column in range(self.width):
-            found |= nominated[:, column] != 0
-        return found
+    def _nominated(self) -> Ints | None:
+        """Load that nominated pods add to each node, (nodes, width); None where there are none."""
+        rows, unknown = self._nominated_pods
+        if not rows.size and not unknown.size:
+            return None
+        nominated = self.incoming.snapshot.nominated
+        every = len(self.incoming.snapshot.nodes)
+        return self._added(every, rows, nominated[rows], unknown, nominated[unknown])
+
+    def _added(
+        self, size: int, rows: Ints, places: NDArray[Any], unknown: Ints, flying: NDArray[Any]
+    ) -> Ints:
+        """Load that pods add to so many nodes, (size, width), each in its place among them."""
+        added = np.zeros((self.width, size), dtype=np.int64).T
+        nodes = self.incoming.snapshot.nominated[rows].astype(np.int64)
+        np.add.at(added, places, self.demand(rows, nodes))
+        for _, built, columns in self._filters if unknown.size else ():
+            if isinstance(built, CountsPods):
+                np.add.at(added[:, columns.start + built.pod_column], flying, 1)
+        return added
+
+    def nominated(self, nodes: Nodes) -> Ints | None:
+        """Load that pods nominated to each of the nodes add, where they are not less important.
+
+        Shape (n, width); None where no such pod exists.
+        """
+        if nodes.size > _FEW:
+            return None if self._nominated is None else taken(self._nominated, nodes)
+        rows, unknown = self._nominated_pods
+        if not rows.size and not unknown.size:
+            return None
+        # Where many wait in a large cluster, few of them do for a few nodes.
+        snapshot = self.incoming.snapshot
+        place = np.full(len(snapshot.nodes), NOWHERE, dtype=np.int64)
+        place[nodes] = np.arange(nodes.size)
+        at, flying = place[snapshot.nominated[rows]], place[snapshot.nominated[unknown]]
+        here, there = at >= 0, flying >= 0
+        if not here.any() and not there.any():
+            return None
+        added = self._added(nodes.size, rows[here], at[here], unknown[there], flying[there])
+        return taken(added, place[nodes])
+
+    def has_nominated(self, nodes: Nodes) -> Bools:
+        """Nodes whose load nominated pods add to; shape (n,)."""
+        added = self.nominated(nodes)
+        return np.zeros(nodes.size, dtype=np.bool_) if added is None else _any(added)
+
+    def with_nominated(self) -> Nodes:
+        """One of the nodes whose load nominated pods add to, where there are any."""
+        nodes = self.incoming.snapshot.nominated[np.concatenate(self._nominated_pods)]
+        first = nodes[:1].astype(np.int64)
+        if self.has_nominated(first).all():
+            return first
+        some = np.unique(nodes).astype(np.int64)
+        return some[self.has_nominated(some)][:1]
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
         """Does the pod pass every filter, with and without the nominated pods? Shape (n,)."""
         passes = self._passes(load, nodes)
-        if self.nominated is not None:
-            twice = np.flatnonzero(passes & self.has_nominated.take(nodes))
+        added = self.nominated(nodes)
+        if added is not None:
+            twice = np.flatnonzero(passes & _any(added))
             if twice.size:
-                where = nodes[twice]
-                passes[twice] = self._passes(load[twice] + self.nominated[where], where)
+                passes[twice] = self._passes(load[twice] + added[twice], nodes[twice])
         return passes
 
     def _passes(self, load: Ints, nodes: Nodes) -> Bools:
@@ -182,17 +220,19 @@ class Pipeline:
             if found is None:
                 return None
             limits[:, columns] = found
-        if self.nominated is not None:
-            limits -= taken(self.nominated, nodes)
+        added = self.nominated(nodes)
+        if added is not None:
+            limits -= added
         return limits
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
         if not nodes.size:
             return _NONE
-        if self.nominated is None or not self.has_nominated.take(nodes).any():
+        added = self.nominated(nodes)
+        if added is None or not added.any():
             return self._judge(load, nodes)
-        found = self._judge(load + taken(self.nominated, nodes), nodes)
+        found = self._judge(load + added, nodes)
         passed = np.flatnonzero(found.codes == SUCCESS)
         if not passed.size:
             return found
@@ -236,6 +276,14 @@ class Pipeline:
             if known == name and isinstance(built, TopologyFilter)
             for obstacle in built.obstacles(node, staying)
         ]
+
+
+def _any(load: Ints) -> Bools:
+    """Nodes with any load; shape (n,)."""
+    found = np.zeros(load.shape[0], dtype=np.bool_)
+    for column in range(load.shape[1]):
+        found |= load[:, column] != 0
+    return found
 
 
 def narrowing(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Narrowing | None:

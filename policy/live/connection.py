@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2
 import msgspec
 from lightkube.config.client_adapter import Client, ConnectionParams
-from lightkube.config.kubeconfig import DEFAULT_KUBECONFIG, KubeConfig, SingleConfig
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import Cluster, Context, User
 from lightkube.core.exceptions import ConfigError
+
+from policy.live import kubeconfig
+from policy.live.credentials import CredentialProgram, ProgramAuth
 
 _CONNECT_SECONDS: Final = 10.0
 _LIST_SECONDS: Final = 120.0
-_EXEC_V1: Final = "client.authentication.k8s.io/v1"
-_EXEC_V1BETA1: Final = "client.authentication.k8s.io/v1beta1"
+_NO_SELECTOR: Final = "field label not supported"
 
 
 class LiveError(Exception):
@@ -37,18 +39,11 @@ class Busy(Interrupted):
 
 
 class Expired(Exception):
-    """The resourceVersion, or the continue token, is too old: list again (410 Gone).
-
-    token: with which the list may go on, at a newer resourceVersion; "" for none.
-    """
-
-    def __init__(self, message: str, *, token: str = "") -> None:
-        super().__init__(message)
-        self.token = token
+    """The resourceVersion, or the continue token, is too old: list again (410 Gone)."""
 
 
 class NotServed(Exception):
-    """The API server does not know the resource (404)."""
+    """The API server does not know the resource (404), or cannot select of it what is wanted."""
 
 
 class AccessRefused(LiveError):
@@ -59,7 +54,6 @@ class _Status(msgspec.Struct, kw_only=True):
     message: str = ""
     reason: str = ""
     code: int = 0
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +63,10 @@ class ClusterAddress:
     config: SingleConfig
     name: str  #: of the context; `in-cluster`
     server: str
+    program: ProgramAuth | None = None  #: that gives out the credentials
+    proxy: str | None = None
+    tls_server_name: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)  #: of impersonation
 
 
 def place(
@@ -76,40 +74,63 @@ def place(
 ) -> ClusterAddress:
     """The cluster that is meant: as kubectl finds it, or that of the pod it runs in.
 
-    kubeconfig: a file; else `KUBECONFIG`, whose first file counts, else `~/.kube/config`.
+    kubeconfig: a file; else those of `KUBECONFIG`, merged, else `~/.kube/config`.
     Raises LiveError.
     """
+    if in_cluster:
+        return _in_cluster()
     try:
-        if in_cluster:
-            config = KubeConfig.from_service_account().get()
-        else:
-            file = kubeconfig or os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-            config = KubeConfig.from_file(file or DEFAULT_KUBECONFIG).get(context)
-    except KeyError as exc:
-        if in_cluster:
-            raise LiveError(
-                f"not in a cluster: the variable {exc} is not set",
-                help="leave out `--in-cluster` to use a kubeconfig",
-            ) from exc
-        raise LiveError(f"the kubeconfig names {exc}, which it does not hold") from exc
+        return _of_kubeconfig(kubeconfig, context)
     except (ConfigError, OSError, ValueError) as exc:
         advice = "name a kubeconfig with `--kubeconfig`, and one of its contexts with `--context`"
         raise LiveError(str(exc), help=advice) from exc
+
+
+def _in_cluster() -> ClusterAddress:
+    advice = "leave out `--in-cluster` to use a kubeconfig"
+    try:
+        config = KubeConfig.from_service_account().get()
+    except KeyError as exc:
+        raise LiveError(f"not in a cluster: the variable {exc} is not set", help=advice) from exc
+    except (ConfigError, OSError, ValueError) as exc:
+        raise LiveError(f"not in a cluster: {exc}", help=advice) from exc
     assert config is not None
-    name = "in-cluster" if in_cluster else config.context_name
-    return ClusterAddress(config=_with_exec_v1(config), name=name, server=config.cluster.server)
+    return ClusterAddress(config=config, name="in-cluster", server=config.cluster.server)
 
 
-def _with_exec_v1(config: SingleConfig) -> SingleConfig:
-    """Credential plugins of v1 answer as those of v1beta1 do; lightkube knows the latter only."""
-    user = config.user
-    if user is None or user.exec is None or user.exec.apiVersion != _EXEC_V1:
-        return config
-    plugin = replace(user.exec, apiVersion=_EXEC_V1BETA1)
-    info = {"apiVersion": _EXEC_V1, "kind": "ExecCredential", "spec": {"interactive": False}}
-    # Plugins of v1 read there which version of the answer is wanted.
-    os.environ.setdefault("KUBERNETES_EXEC_INFO", msgspec.json.encode(info).decode())
-    return config._replace(user=replace(user, exec=plugin))
+def _of_kubeconfig(named: str | None, context: str | None) -> ClusterAddress:
+    """Raises ConfigError, OSError, ValueError."""
+    content = kubeconfig.read(named)
+    name = kubeconfig.current(content, context)
+    inner = kubeconfig.entry(content, "contexts", name)
+    cluster = kubeconfig.entry(content, "clusters", str(inner.get("cluster") or ""))
+    user = kubeconfig.entry(content, "users", inner["user"]) if inner.get("user") else {}
+    program = user.pop("exec", None)
+    config = SingleConfig(
+        context_name=name,
+        context=msgspec.convert(inner, Context),
+        cluster=msgspec.convert(cluster, Cluster),
+        user=msgspec.convert(user, User),
+    )
+    return ClusterAddress(
+        config=config,
+        name=name,
+        server=config.cluster.server,
+        program=ProgramAuth(msgspec.convert(program, CredentialProgram), cluster)
+        if program
+        else None,
+        proxy=cluster.get("proxy-url"),
+        tls_server_name=cluster.get("tls-server-name") or "",
+        headers=_impersonating(user),
+    )
+
+
+def _impersonating(user: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of `as`. Raises KubeconfigError for what is not supported of it."""
+    others = [key for key in ("as-uid", "as-groups", "as-user-extra") if user.get(key)]
+    if others:
+        raise kubeconfig.KubeconfigError(f"`{others[0]}` of the user is not supported; `as` is")
+    return {"Impersonate-User": str(user["as"])} if user.get("as") else {}
 
 
 class Connection:
@@ -119,20 +140,24 @@ class Connection:
         self.place = at
         self.source = at.server
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_LIST_SECONDS)
-        limits = ConnectionParams(timeout=timeout)
+        limits = ConnectionParams(timeout=timeout, proxy=at.proxy)
         try:
             self._client = Client(at.config, limits)
-        except (ConfigError, OSError, ValueError, AssertionError) as exc:
+        except (ConfigError, OSError, ValueError) as exc:
             raise LiveError(f"{at.server}: {exc}") from exc
+        if at.program is not None:
+            self._client.auth = at.program
+        self._client.headers.update(at.headers)
+        self._extensions = {"sni_hostname": at.tls_server_name} if at.tls_server_name else {}
 
     def close(self) -> None:
         """From any thread; requests are interrupted from then on."""
         self._client.close()
 
     def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """The body of an answer. Raises Interrupted, Expired, NotServed, Refused."""
+        """The body of an answer. Raises Interrupted, Expired, NotServed, AccessRefused."""
         try:
-            answer = self._client.get(path, params=dict(params))
+            answer = self._client.get(path, params=dict(params), extensions=dict(self._extensions))
         except (httpx2.HTTPError, OSError, ConfigError) as exc:
             raise Interrupted(f"{path}: {_named(exc)}") from exc
         except RuntimeError as exc:
@@ -162,7 +187,13 @@ class Connection:
         """
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=silence_seconds)
         try:
-            with self._client.stream("GET", path, params=dict(params), timeout=timeout) as answer:
+            with self._client.stream(
+                "GET",
+                path,
+                params=dict(params),
+                timeout=timeout,
+                extensions=dict(self._extensions),
+            ) as answer:
                 if answer.status_code != 200:
                     raise refusal(path, answer.status_code, answer.read())
                 yield _lines(path, answer)
@@ -199,9 +230,8 @@ def refusal(path: str, code: int, body: bytes) -> Exception:
         status = _Status(message=body[:200].decode(errors="replace"))
     said = status.message or f"status {code}"
     if code == 410 or status.reason in ("Expired", "Gone"):
-        token = status.metadata.get("continue")
-        return Expired(said, token=token if isinstance(token, str) else "")
-    if code == 404:
+        return Expired(said)
+    if code == 404 or (code == 400 and _NO_SELECTOR in status.message):
         return NotServed(said)
     if code == 401:
         return Interrupted(f"{path}: the credentials were refused (401): {said}")

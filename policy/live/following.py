@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, TypeVar
 
 from policy.audit.observed.moments import Moments
@@ -24,7 +25,8 @@ from policy.audit.observed.recording import (
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Node, Pod, key_of, kind_of
 from policy.live.backoff import Backoff
-from policy.live.connection import Busy, Connection, Interrupted, LiveError, NotServed
+from policy.live.connection import Connection
+from policy.live.reaching import Server, reach
 from policy.live.resources import EVENT, ApiResource, watched
 from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Trouble
 from policy.observing.cutting import SeenChange, in_server_order, segments
@@ -45,7 +47,8 @@ _MOST_WAITING: Final = 100_000
 """News that wait to be written; beyond, watches are not read on."""
 
 _KEEP_POSITIONS_MS: Final = 60_000
-_IDLE_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 0.5
+"""So often it looks up where nothing comes: whether it is to stop, and what is settled."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class FollowerFigures:
     changes: int = 0  #: of objects, that were written
     revisions: int = 0
     observed: int = 0
+    waiting: bool = False  #: whether there is evidence of preemptions that are not recorded yet
     gaps: int = 0
     troubles: int = 0
     last_trouble: str = ""
@@ -107,6 +111,7 @@ class Follower:
         self._window_ms = window_ms
         self._observer = Observer(settle_ms=settle_ms, patience_ms=patience_ms)
         self._backoff = backoff
+        self._reaching = backoff()
         self._news: queue.Queue[News] = queue.Queue(_MOST_WAITING)
         self._stop = threading.Event()
         self._watchers: list[threading.Thread] = []
@@ -115,6 +120,7 @@ class Follower:
         self._positions: dict[str, int] = {}  # up to which everything is written
         self._kept: dict[str, int] = {}  # the same, as the database has it
         self._kept_ms = 0
+        self._lost: dict[str, int] = {}  # positions of kinds that are listed anew at the start
         self._seen_ms: dict[str, int] = {}  # when each kind was heard last
         self._unsynced = {one.kind for one in self._resources}
         self._first_lists: dict[str, Listed] = {}
@@ -141,10 +147,15 @@ class Follower:
 
     def _begin(self) -> None:
         self.figures.started_ms = self._clock()
-        self._reach()
-        if self._stop.is_set():
+        server = reach(self._connection, self._resources, again=self._busy)
+        if server is None:
             return
-        self._load()
+        self._version = server.version
+        self._resources = tuple(one for one in self._resources if one.kind not in server.closed)
+        self._unsynced = {one.kind for one in self._resources}
+        for kind, said in server.closed.items():
+            self._trouble(Trouble(kind=kind, message=said))
+        self._patiently(lambda: self._load(server))
         for resource in self._resources:
             since = self._positions.get(resource.kind, 0)
             if since:
@@ -165,27 +176,17 @@ class Follower:
             self._watchers.append(thread)
         self.figures.synced = not self._unsynced
 
-    def _reach(self) -> None:
-        """Raise LiveError for a server that cannot be read; wait for one that is busy."""
-        backoff = self._backoff()
-        while not self._stop.is_set():
-            try:
-                self._version = self._connection.version()
-                self._connection.get(self._resources[0].path, {"limit": "1"})
-            except Busy as exc:
-                self._trouble(Trouble(kind=self._resources[0].kind, message=str(exc)))
-                self._stop.wait(backoff.next())
-                continue
-            except (Interrupted, NotServed) as exc:
-                raise LiveError(
-                    f"{self._connection.source} cannot be read: {exc}",
-                    help="`kubectl get pods -A` with the same context shows what is wrong",
-                ) from exc
-            return
+    def _busy(self, message: str) -> bool:
+        self._trouble(Trouble(kind=self._resources[0].kind, message=message))
+        return not self._stop.wait(self._reaching.next())
 
-    def _load(self) -> None:
+    def _load(self, server: Server) -> None:
         """What is known from before: the state, how far it was read, evidence that waits."""
-        self._positions = self._store.read.follow_positions(self._cluster)
+        positions = self._store.read.follow_positions(self._cluster)
+        if positions and server.newest < max(positions.values()):
+            # Restored from a backup: a watch from a version that is still to come is silent.
+            self._lost, positions = positions, {}
+        self._positions = positions
         self._kept = dict(self._positions)
         self.figures.kinds = dict(self._positions)
         try:
@@ -195,6 +196,7 @@ class Follower:
         self.figures.revision = state.revision
         for obj in state.objects:
             self._objects.setdefault(kind_of(obj), {})[key_of(obj)] = obj
+        self._moments.begin(state.objects, revision=state.revision, state_digest=state.state_digest)
         if not self._positions:
             return
         pods = [pod for pod in self._objects.get("Pod", {}).values() if type(pod) is Pod]
@@ -221,19 +223,14 @@ class Follower:
         if self._pending:
             due = self._pending[0].received_ms + self._window_ms - self._clock()
             return max(0.0, due / 1000)
-        return 0.5 if self._observer.waiting else _IDLE_SECONDS
+        return _IDLE_SECONDS
 
     def _step(self, wait_seconds: float) -> None:
         """Take what has come, and write what has waited long enough."""
-        news: News | None = None
         with contextlib.suppress(queue.Empty):
-            news = self._news.get(timeout=max(0.001, wait_seconds))
-        while news is not None:
-            self._take(news)
-            try:
-                news = self._news.get_nowait()
-            except queue.Empty:
-                news = None
+            self._take(self._news.get(timeout=max(0.001, wait_seconds)))
+            while True:
+                self._take(self._news.get_nowait())
         self._flush()
 
     def _take(self, news: News) -> None:
@@ -271,25 +268,39 @@ class Follower:
     # --- lists ------------------------------------------------------------------------------------
 
     def _listed(self, news: Listed) -> None:
-        if news.kind in self._unsynced:
+        if self._unsynced:
+            # Also where it was known, and expired while others were still being listed.
             self._first_lists[news.kind] = news
+            if news.kind in self._positions:
+                self._lost[news.kind] = self._positions[news.kind]
             self._unsynced.discard(news.kind)
+            self._pending = [
+                one for one in self._pending if one.kind != news.kind or one.claim is not None
+            ]
             self._write_first_lists()
             return
-        gap = Gap(
-            kind=news.kind,
-            reason=news.reason or "listed again",
-            since_ms=self._seen_ms.get(news.kind),
-            until_ms=news.received_ms,
-            since_version=self._positions.get(news.kind, 0),
-            until_version=news.version,
-        )
+        since_version = self._positions.get(news.kind, 0)
+        gap = self._gap(news, news.reason or "listed again", since_version)
         self._flush(everything=True)
         self._claims(news.claims, news.received_ms)
         self._positions[news.kind] = news.version
         self._write(self._difference(news), gaps=[gap])
-        self.figures.gaps += 1
-        self._tell(Occasion(gap=gap))
+        self._report([gap])
+
+    def _report(self, gaps: Sequence[Gap]) -> None:
+        self.figures.gaps += len(gaps)
+        for gap in gaps:
+            self._tell(Occasion(gap=gap))
+
+    def _gap(self, news: Listed, reason: str, since_version: int) -> Gap:
+        return Gap(
+            kind=news.kind,
+            reason=reason,
+            since_ms=self._seen_ms.get(news.kind),
+            until_ms=news.received_ms,
+            since_version=since_version,
+            until_version=news.version,
+        )
 
     def _write_first_lists(self) -> None:
         """The lists of all kinds are one revision, once the last of them has come."""
@@ -301,8 +312,16 @@ class Follower:
         for one in lists:
             self._claims(one.claims, one.received_ms)
             self._positions[one.kind] = one.version
-        self._write(changes, cut=False)
+        back = "the server's resourceVersions have gone back"
+        gaps = [
+            self._gap(one, one.reason or back, self._lost[one.kind])
+            for one in lists
+            if one.kind in self._lost
+        ]
+        self._lost = {}
+        self._write(changes, gaps=gaps, cut=False)
         self.figures.synced = True
+        self._report(gaps)
 
     def _claims(self, claims: Sequence[Claim], received_ms: int) -> None:
         """Events about preemptions, without those that observations of the record rest on."""
@@ -435,7 +454,16 @@ class Follower:
         self.figures.kinds = positions
         self.figures.revision = done.revision
         self.figures.revisions += len(done.written)
-        self.figures.changes += sum(len(changes) for _, changes in done.written)
+        self.figures.changes += sum(len(one.changes) for one in done.written)
+        if self._moments.begun:
+            self._moments.advance(done.written)
+        elif len(done.written) == done.revision == 1:
+            self._moments.begin(
+                self._everything(), revision=done.revision, state_digest=done.state_digest
+            )
+
+    def _everything(self) -> Iterator[ClusterObject]:
+        return chain.from_iterable(known.values() for known in self._objects.values())
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
         """What a call of the store returns; while the database is away it is made again.
@@ -473,10 +501,12 @@ class Follower:
 
     def _conclude(self, now_ms: int) -> None:
         found = self._observer.conclude(now_ms)
+        self.figures.waiting = self._observer.waiting or bool(found)
         if not found:
             return
         rows = self._patiently(lambda: self._record(found))
         self.figures.observed += len(rows)
+        self.figures.waiting = self._observer.waiting
         self._kept_ms = 0  # the events are taken: their position may move on
         self._kept = {}
         if rows:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from policy.live.connection import Connection, Expired, Interrupted, LiveError, NotServed
+from policy.live.backoff import Backoff
+from policy.live.connection import Connection, LiveError, NotServed
+from policy.live.paging import pages
 from policy.live.resources import ApiResource, watched
-from policy.live.watching import PAGE
 from policy.manifests import Limits, ManifestSet, read_dicts
 
 _API_VERSIONS = {
@@ -18,6 +20,9 @@ _API_VERSIONS = {
     "SchedulingPodGroup": "scheduling.k8s.io/v1alpha2",
 }
 _KINDS = {"SchedulingPodGroup": "PodGroup"}
+
+_TRIES: Final = 5
+"""So often a request of a list may fail."""
 
 
 def listed(
@@ -35,11 +40,9 @@ def listed(
     items: list[dict[str, Any]] = []
     for resource in watched():
         try:
-            found = list(_items(connection, resource))
+            found = _items(connection, resource)
         except NotServed:
             continue
-        except (Interrupted, Expired) as exc:
-            raise LiveError(f"{connection.source} cannot be listed: {exc}") from exc
         served.add(resource.kind)
         items += found
         progress(len(items), 0)
@@ -47,30 +50,37 @@ def listed(
     return replace(read, sources=(connection.source,)), frozenset(served)
 
 
-def _items(connection: Connection, resource: ApiResource) -> Iterator[dict[str, Any]]:
-    token = ""
-    while True:
-        params = {"limit": str(PAGE)}
-        if resource.field_selector:
-            params["fieldSelector"] = resource.field_selector
-        if token:
-            params["continue"] = token
-        try:
-            page = msgspec.json.decode(connection.get(resource.path, params))
-        except NotServed:
-            if not resource.older:
-                raise
-            resource = replace(resource, path=resource.older, older="")
-            continue
-        except msgspec.MsgspecError as exc:
-            raise Interrupted(f"{resource.path}: no list: {exc}") from exc
-        kind = _KINDS.get(resource.kind, resource.kind)
-        version = _API_VERSIONS.get(resource.kind, _group_of(resource.path))
-        for item in page.get("items") or ():
-            yield {**item, "kind": kind, "apiVersion": version}
-        token = page.get("metadata", {}).get("continue") or ""
-        if not token:
-            return
+def _items(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
+    try:
+        found = _list(connection, resource)
+    except NotServed:
+        if not resource.older:
+            raise
+        resource = replace(resource, path=resource.older, older="")
+        found = _list(connection, resource)
+    kind = _KINDS.get(resource.kind, resource.kind)
+    version = _API_VERSIONS.get(resource.kind, _group_of(resource.path))
+    return [{**item, "kind": kind, "apiVersion": version} for item in found]
+
+
+def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:
+    backoff = Backoff()
+    tries = 0
+
+    def again(message: str) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries == _TRIES:
+            raise LiveError(f"{connection.source} cannot be listed: {message}")
+        time.sleep(backoff.next())
+        return True
+
+    found: list[dict[str, Any]] = []
+    for page in pages(connection, resource, again=again):
+        if page.first:
+            found = []
+        found += [msgspec.json.decode(item) for item in page.items]
+    return found
 
 
 def _group_of(path: str) -> str:

@@ -24,10 +24,10 @@ from policy.live.connection import (
     NotServed,
     refusal,
 )
+from policy.live.paging import newest_version, pages
 from policy.live.resources import EVENT, ApiResource
 from policy.observing.events import Claim, EventError, claim_of, version_of
 
-PAGE: Final = 500
 WATCH_SECONDS: Final = 300
 """So long a watch is asked to last; servers end it at about that time."""
 
@@ -84,12 +84,6 @@ class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    items: list[msgspec.Raw] | None = None
 
 
 class _Named(msgspec.Struct):
@@ -126,6 +120,7 @@ class KindWatcher:
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
         self._reason = ""
+        self._known = False  # whether a list or a watch of it has succeeded
         self._decode = (
             None if resource.kind == EVENT else msgspec.json.Decoder(KINDS[resource.kind])
         )
@@ -136,23 +131,31 @@ class KindWatcher:
             try:
                 if not self._version:
                     self._list()
-                self._watch()
-                self._backoff.reset()
+                else:
+                    self._watch()
             except Expired as exc:
                 self._version, self._reason = 0, f"expired: {exc}"
                 self._stop.wait(self._backoff.next())
             except Interrupted as exc:
-                self._trouble(str(exc))
-                self._stop.wait(self._backoff.next())
-            except NotServed as exc:
-                if self._resource.older:
-                    self._resource = replace(self._resource, path=self._resource.older, older="")
-                    continue
-                self._tell(Trouble(kind=self._resource.kind, message=str(exc), not_served=True))
-                return
-            except AccessRefused as exc:
-                self._tell(Trouble(kind=self._resource.kind, message=str(exc), fatal=exc))
-                return
+                self._again(str(exc))
+            except (NotServed, AccessRefused) as exc:
+                if not self._bears(exc):
+                    return
+
+    def _bears(self, refused: NotServed | AccessRefused) -> bool:
+        """Whether to go on after a refusal: where it was granted before, it may be again."""
+        kind = self._resource.kind
+        if self._known:
+            # A server that has just started refuses what it does not know yet.
+            return self._again(str(refused))
+        if isinstance(refused, AccessRefused):
+            self._tell(Trouble(kind=kind, message=str(refused), fatal=refused))
+            return False
+        if self._resource.older:
+            self._resource = replace(self._resource, path=self._resource.older, older="")
+            return True
+        self._tell(Trouble(kind=kind, message=str(refused), not_served=True))
+        return False
 
     def _trouble(self, message: str) -> None:
         self._tell(Trouble(kind=self._resource.kind, message=message))
@@ -162,30 +165,18 @@ class KindWatcher:
     def _list(self) -> None:
         objects: list[ClusterObject] = []
         claims: list[Claim] = []
-        token, version = "", 0
-        while not self._stop.is_set():
-            params = {"limit": str(PAGE)}
-            if self._resource.field_selector:
-                params["fieldSelector"] = self._resource.field_selector
-            if token:
-                params["continue"] = token
-            try:
-                page = self._page(self._connection.get(self._resource.path, params))
-            except Expired as exc:
-                # Pages of one list are of one moment; when that is gone, all begins again.
-                objects, claims, token, version = [], [], "", 0
-                self._trouble(f"the list took too long and begins again: {exc}")
-                self._stop.wait(self._backoff.next())
-                continue
-            for item in page.items or ():
+        version = 0
+        for page in pages(self._connection, self._resource, again=self._again):
+            if page.first:
+                objects, claims = [], []
+            version = page.version
+            for item in page.items:
                 self._take(item, objects, claims)
-            version = version or version_of(page.metadata.resource_version)
-            token = page.metadata.continue_
-            if not token:
-                break
-        else:
+            if self._stop.is_set():
+                return
+        if self._stop.is_set():
             return
-        self._version = version
+        self._version, self._known = version, True
         self._tell(
             Listed(
                 kind=self._resource.kind,
@@ -198,11 +189,10 @@ class KindWatcher:
         )
         self._reason = ""
 
-    def _page(self, body: bytes) -> _Page:
-        try:
-            return msgspec.json.decode(body, type=_Page)
-        except msgspec.MsgspecError as exc:
-            raise Interrupted(f"{self._resource.path}: no list: {exc}") from exc
+    def _again(self, message: str) -> bool:
+        """Whether to try again, after a while."""
+        self._trouble(message)
+        return not self._stop.wait(self._backoff.next())
 
     def _take(self, item: msgspec.Raw, objects: list[ClusterObject], claims: list[Claim]) -> None:
         obj, claim = self._read(item)
@@ -234,17 +224,30 @@ class KindWatcher:
         if self._resource.field_selector:
             params["fieldSelector"] = self._resource.field_selector
         silence = self._watch_seconds + _GRACE_SECONDS
+        before, heard = self._version, False
         with self._connection.watch(self._resource.path, params, silence_seconds=silence) as lines:
-            heard = False
             for line in lines:
                 self._line(line)
                 heard = True
-                self._backoff.reset()
+                if self._version != before:
+                    self._backoff.reset()
                 if self._stop.is_set():
                     return
+        self._known = True
         if not heard:
-            # A server that ends watches at once must not be asked again at once.
+            self._check_counter()
+        if self._version == before:
+            # A server that ends watches at once must not be called again at once.
             self._stop.wait(self._backoff.next())
+
+    def _check_counter(self) -> None:
+        """Raise Expired where the server counts from an earlier version than the one known.
+
+        A watch from a version that is still to come is silent.
+        """
+        newest = newest_version(self._connection, self._resource)
+        if newest < self._version:
+            raise Expired(f"the server is at resourceVersion {newest}, before {self._version}")
 
     def _line(self, text: bytes) -> None:
         try:

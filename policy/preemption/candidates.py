@@ -141,6 +141,7 @@ def best_of(
         victims=found.victims,
         offsets=found.offsets,
         pdb_violations=found.pdb_violations,
+        values=found.values,
         breaking=context.breaking,
     )
     ranked = rank(
@@ -266,7 +267,7 @@ def _walked(context: DecisionContext, walk: Rows, *, wanted: int) -> tuple[DryRu
 
 def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
-    failed = context.pipeline.judge(found.failed_load, found.failed)
+    failed = context.why_failed(found)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
     refused = [(found.without_victims, messages.NO_VICTIMS)]

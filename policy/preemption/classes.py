@@ -4,8 +4,9 @@ Pods of one workload differ in name, and the cluster differs by a few nodes from
 next. So what the filters and the dry run found about a node is kept for the whole class and found
 again only where something happened on the node: `decide` asks for nodes, and those whose findings
 are missing are judged and dry-run by the ordinary functions, on these nodes alone: all of them in
-one go, because a few nodes take as long as one. The walk over a sample is read off the findings;
-ranking, eligibility, effects and all texts are made for every pod anew.
+one go, because a few nodes take as long as one. The walk over a sample, why nodes failed, and what
+ranking compares are read off the findings; the ranking itself, eligibility, effects and all texts
+are made for every pod anew.
 
 When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
 and `--paranoid` never do. A pod goes the full path where findings would depend on more than the
@@ -20,7 +21,9 @@ are what makes the class. Every delta notes the nodes of the pods that it touche
 and a class that is asked for again forgets those that were noted since it was asked for last;
 a delta that touches nodes, or other kinds than pods and budgets, drops all classes. Who is allowed
 and who violates is compared pod by pod with what the findings were made from, whatever rule or
-budget it came from.
+budget it came from. Of the ranking's criteria those are kept whose variables follow from all that
+(`lasting_criteria`); where a victim has not started, its start is the instant of the decision, and
+all criteria are evaluated.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from policy.cluster.tables import Bools, Ints, taken
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
+from policy.preemption.ranking import Field, lasting_criteria, lasting_values
 from policy.preemption.victims import Allowed, DryRun, dry_run
 
 _KEPT: Final = 32
@@ -158,7 +162,10 @@ class _Findings:
     first: Ints  #: where its victims begin
     count: Ints  #: of its victims, also where these are too many
     load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
-    decided: Ints  #: (nodes, rules + 1) pods for which no rule decided, then each of them
+    failure: Ints  #: index into `failures`, of `_NO_CANDIDATE`
+    values: Ints  #: (criteria, nodes) sort keys of `_CANDIDATE` by `lasting_criteria`
+    lasting: Bools  #: `values` hold at every instant
+    decided: Ints  #: (rules + 1, nodes) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
 
@@ -175,6 +182,9 @@ class _Findings:
             first=self.first.copy(),
             count=self.count.copy(),
             load=self.load.copy(order="K"),
+            failure=self.failure.copy(),
+            values=self.values.copy(),
+            lasting=self.lasting.copy(),
             decided=self.decided.copy(),
             victims=self.victims,
             violating=self.violating,
@@ -190,6 +200,8 @@ class PodClass:
     _made_from: tuple[Allowed, Bools] | None  #: allowed pods, and those that violate a budget
     deltas: int  #: up to which the findings follow the cluster
     _statuses: _Statuses
+    _failures: _Statuses
+    _criteria: tuple[str, ...]
 
     @staticmethod
     def empty(context: DecisionContext, *, deltas: int) -> PodClass:
@@ -198,6 +210,7 @@ class PodClass:
         def integers(*shape: int) -> Ints:
             return np.zeros(shape, dtype=np.int64)
 
+        criteria = lasting_criteria(context.rules.ranking)
         findings = _Findings(
             judged=np.zeros(nodes, dtype=np.bool_),
             status=integers(nodes),
@@ -208,7 +221,10 @@ class PodClass:
             first=integers(nodes),
             count=integers(nodes),
             load=integers(width, nodes).T,
-            decided=integers(nodes, len(context.rules.victims.eligible) + 1),
+            failure=integers(nodes),
+            values=integers(len(criteria), nodes),
+            lasting=np.zeros(nodes, dtype=np.bool_),
+            decided=integers(len(context.rules.victims.eligible) + 1, nodes),
             victims=integers(0),
             violating=np.zeros(0, dtype=np.bool_),
         )
@@ -218,6 +234,8 @@ class PodClass:
             _made_from=None,
             deltas=deltas,
             _statuses=_Statuses(),
+            _failures=_Statuses(),
+            _criteria=criteria,
         )
 
     def serves(self, context: DecisionContext) -> bool:
@@ -238,6 +256,8 @@ class PodClass:
             _made_from=self._made_from,
             deltas=self.deltas + len(touched),
             _statuses=self._statuses,
+            _failures=self._failures,
+            _criteria=self._criteria,
         )
 
     def with_victims(self, context: DecisionContext) -> PodClass | None:
@@ -269,10 +289,12 @@ class PodClass:
         unknown = np.flatnonzero(~found.judged)
         if unknown.size:
             judged = pipeline.judge(taken(pipeline.base, unknown), unknown)
-            ids = np.array([self._statuses.id_of(s) for s in judged.statuses], dtype=np.int64)
-            found.status[unknown] = ids[judged.index]
+            found.status[unknown] = self._statuses.ids_of(judged)
             found.judged[unknown] = True
-        return self._statuses.ordered(found.status, pipeline)
+        every = np.arange(found.status.size)
+        return self._statuses.ordered(
+            found.status, every, pipeline.base, pipeline, pipeline.with_nominated()
+        )
 
     # --- the dry run -----------------------------------------------------------------------------
 
@@ -321,16 +343,30 @@ class PodClass:
             violating=found.violating[flat],
             pdb_violations=found.pdb_violations[candidates],
             failed=failed,
-            failed_load=taken(found.load, failed),
+            failed_load=found.load[:0],
             without_victims=nodes[kind == _WITHOUT_VICTIMS],
             over_limit=over_limit,
             needed=found.count[over_limit],
             needless=nodes[kind == _NEEDLESS],
+            values=self._values(candidates),
+        )
+
+    def _values(self, candidates: Rows) -> dict[str, Ints]:
+        found = self._findings
+        if not found.lasting[candidates].all():
+            return {}
+        return dict(zip(self._criteria, found.values.take(candidates, axis=1), strict=True))
+
+    def why_failed(self, context: DecisionContext, nodes: Rows) -> Judged:
+        """`Pipeline.judge` of nodes that the dry run made no candidates."""
+        found = self._findings
+        return self._failures.ordered(
+            found.failure[nodes], nodes, found.load, context.pipeline, nodes[:0]
         )
 
     def decided(self, nodes: Rows) -> list[int]:
         """Pods on nodes that were dry-run for which no victim rule decided, then each of them."""
-        found: list[int] = self._findings.decided[nodes].sum(axis=0).tolist()
+        found: list[int] = self._findings.decided.take(nodes, axis=1).sum(axis=1).tolist()
         return found
 
     def _run(self, context: DecisionContext, nodes: Rows) -> None:
@@ -350,15 +386,35 @@ class PodClass:
         ):
             found.kind[of_kind] = kind
         found.load[new.failed] = new.failed_load
+        if new.failed.size:
+            judged = context.pipeline.judge(new.failed_load, new.failed)
+            found.failure[new.failed] = self._failures.ids_of(judged)
+        self._rank(context, new)
         found.pdb_violations[new.nodes] = new.pdb_violations
         self._add_victims(new)
         found.count[new.over_limit] = new.needed
         rows, group = context.order.on(nodes)
-        width = found.decided.shape[1]
-        numbers = group * width + context.allowed.rule[rows] + 1
-        counts = np.bincount(numbers, minlength=nodes.size * width)
-        found.decided[nodes] = counts.reshape(nodes.size, width)
+        rules = found.decided.shape[0]
+        numbers = (context.allowed.rule[rows].astype(np.int64) + 1) * nodes.size + group
+        counts = np.bincount(numbers, minlength=rules * nodes.size)
+        found.decided[:, nodes] = counts.reshape(rules, nodes.size)
         found.ran[nodes] = found.once[nodes] = True
+
+    def _rank(self, context: DecisionContext, new: DryRun) -> None:
+        if not new.nodes.size:
+            return
+        found = self._findings
+        field = Field(
+            nodes=new.nodes,
+            victims=new.victims,
+            offsets=new.offsets,
+            pdb_violations=new.pdb_violations,
+            breaking=context.breaking,
+        )
+        values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
+        for row, of_criterion in zip(found.values, values, strict=True):
+            row[new.nodes] = of_criterion
+        found.lasting[new.nodes] = lasting
 
     def _add_victims(self, new: DryRun) -> None:
         """Behind those that there are; victims of nodes found anew are left out at times."""
@@ -389,21 +445,30 @@ class _Statuses:
         self._ids: dict[tuple[int, str, tuple[str, ...]], int] = {}
         self._orders: dict[tuple[bool, bytes], Judged] = {}
 
-    def id_of(self, status: tuple[int, str, tuple[str, ...]]) -> int:
-        return self._ids.setdefault(status, len(self._ids))
+    def ids_of(self, judged: Judged) -> Ints:
+        """The id of each node's status."""
+        ids = [self._ids.setdefault(status, len(self._ids)) for status in judged.statuses]
+        return np.array(ids, dtype=np.int64)[judged.index]
 
-    def ordered(self, status: Ints, pipeline: Pipeline) -> Judged:
-        """What the filters would say of every node at once; status: (nodes,) ids."""
-        nominated = np.flatnonzero(pipeline.has_nominated)[:1]
+    def ordered(
+        self, status: Ints, nodes: Rows, load: Ints, pipeline: Pipeline, nominated: Rows
+    ) -> Judged:
+        """What the filters would say of some nodes at once.
+
+        status: (n,) ids of the nodes; load: (all nodes, width); nominated: one more node, that has
+        nominated pods, where there are any and some of the nodes pass.
+        """
+        if not nodes.size:
+            return pipeline.judge(load[:0], nodes)
         there = np.flatnonzero(np.bincount(status, minlength=len(self._ids)))
         key = (bool(nominated.size), there.tobytes())
         order = self._orders.get(key)
         if order is None:
             # One node of each status, and one with a nominated pod where there are any, are
             # judged together: the order of statuses does not depend on how many nodes have them.
-            first = np.array([int(np.argmax(status == i)) for i in there.tolist()], dtype=np.int64)
+            first = nodes[[int(np.argmax(status == i)) for i in there.tolist()]]
             some = np.concatenate([first, nominated])
-            judged = pipeline.judge(taken(pipeline.base, some), some)
+            judged = pipeline.judge(taken(load, some), some)
             places = np.zeros(len(self._ids), dtype=np.int64)
             places[there] = judged.index[: there.size]
             codes = np.zeros(len(self._ids), dtype=np.int8)

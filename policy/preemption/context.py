@@ -13,7 +13,7 @@ from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, Ints, distinct
-from policy.decision.model import BudgetCount, Code, NodeStatuses, Status, Texts
+from policy.decision.model import BudgetCount, Code, Deferred, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline
@@ -201,12 +201,18 @@ class DecisionContext:
         found = dry_run(self.pipeline, potential, self.rules.victims, self.importance)
         return found if self.whole_groups is None else self.whole_groups.checked(found)
 
+    def why_failed(self, found: DryRun) -> Judged:
+        """Status of each of the nodes that the dry run made no candidates."""
+        if self.shared_victims is not None:
+            return self.shared_victims.why_failed(self, found.failed)
+        return self.pipeline.judge(found.failed_load, found.failed)
+
     def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
         """Statuses `positions` of what was judged, as those of `nodes`."""
         used, index = distinct(judged.index[positions], below=len(judged.statuses))
         return NodeStatuses(
             nodes=self.names_of(nodes),
-            index=index.tolist(),
+            index=Deferred(index.size, index.tolist),
             _totals=np.bincount(index, minlength=used.size).tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)

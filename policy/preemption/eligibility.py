@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Final
 
 import numpy as np
 
@@ -75,15 +76,26 @@ def first_that_holds(rules: Sequence[Rule], columns: Columns, *, section: str) -
     raise AssertionError("a rule set ends its eligibility with a rule that always holds")
 
 
-def _leaving_sets(context: DecisionContext) -> dict[str, Callable[[], Rows]]:
+_NO_PODS: Final = np.zeros(0, dtype=np.int64)
+_NONE_LEAVING: Final[Mapping[str, Callable[[], Rows]]] = dict.fromkeys(
+    (
+        "nominated.lowerPriorityTerminating",
+        "nominated.preemptedPodsTerminating",
+        "nominated.preemptedLowerPriorityTerminating",
+    ),
+    lambda: _NO_PODS,
+)
+
+
+def _leaving_sets(context: DecisionContext) -> Mapping[str, Callable[[], Rows]]:
     """Terminating pods on the nominated node, by the variable that counts them."""
     snapshot = context.snapshot
     node = context.nominated
+    if node == NOWHERE:
+        return _NONE_LEAVING
 
     @cache
     def terminating() -> Rows:
-        if node == NOWHERE:
-            return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((snapshot.node == node) & snapshot.column(TERMINATING))
 
     def lower(rows: Rows) -> Rows:

@@ -42,7 +42,8 @@ _LASTING: Final = frozenset(
         "victim.terminatingByPreemption",
     }
 )
-_LAST: Final = np.iinfo(np.int64).max
+_FIRST: Final = int(np.iinfo(np.int64).min)
+_LAST: Final = int(np.iinfo(np.int64).max)
 
 
 #: Keys that tell pods apart and mean nothing else: equals stay equals without them.
@@ -181,8 +182,8 @@ def _plain_values(
         return np.asarray(snapshot.rank[rows])
     found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
     # Fails closed: a pod without a value is kept as if it were the most important.
-    best = np.iinfo(np.int64).max if key.descending else np.iinfo(np.int64).min
-    return np.broadcast_to(found.order_keys(errors_as=best), (rows.size,))
+    best = _LAST if key.descending else _FIRST
+    return found.broadcast(rows.size).order_keys(errors_as=best)
 
 
 def _lasting_keys(

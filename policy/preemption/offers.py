@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from policy.cluster.occupancy import PodsByNode, snapshot_order
-from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import Bools, PodColumn
+from policy.cluster.occupancy import snapshot_order
+from policy.cluster.snapshot import Delta, Rows, Snapshot
+from policy.cluster.tables import NOWHERE, Bools, Ints, PodColumn
 from policy.decision.model import Code, NodeStatuses, OfferedNode, Status
 from policy.extenders.protocol import uid_of
 from policy.preemption import messages
@@ -37,42 +37,33 @@ from policy.rules.ruleset import Verdict
 Offer = Sequence[OfferedNode]
 
 _UID: Final = PodColumn("uid", np.object_, lambda pod, _: uid_of(pod))
+_NO_LIMIT: Final = np.iinfo(np.int64).max
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
 def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchResult:
     """The best of the offered candidates that the rules allow."""
-    snapshot = context.snapshot
-    order, uids = snapshot_order(snapshot), snapshot.column(_UID)
-    left_out: dict[str, str] = {}
-    located: list[_Offered] = []
-    for one in sorted(offer, key=lambda one: one.node):
-        found = _located(snapshot, order, uids, one)
-        if isinstance(found, str):
-            left_out[one.node] = found
-        else:
-            located.append(found)
-    # Offered nodes are reported in name order, as the snapshot has them.
-    located.sort(key=lambda one: one.node)
-    nodes = np.array([one.node for one in located], dtype=np.int64)
+    found, left_out = _located(context.snapshot, offer)
+    nodes = found.nodes
     if not nodes.size:
         return SearchResult(potential=nodes, statuses=_statuses(left_out))
     potential = context.potential_victims(nodes)
-    refusals = _refusals(context, potential, located)
-    left_out |= {context.names[node]: why for node, why in refusals.items()}
-    allowed = [one for one in located if one.node not in refusals]
+    refusals = _refusals(context, potential, found)
+    left_out |= {context.names[int(nodes[place])]: why for place, why in refusals.items()}
+    allowed = np.ones(nodes.size, dtype=np.bool_)
+    allowed[list(refusals)] = False
     fired = (
         *victim_rules(context, nodes),
         *forbidding_rules(context, potential.held),
         *conditions_without_value(context, nodes, potential),
     )
     statuses = _statuses(left_out)
-    if not allowed:
+    if not allowed.any():
         return SearchResult(potential=nodes, statuses=statuses, fired=fired)
     return best_of(
         context,
         filtered,
-        _as_dry_run(context, potential, allowed),
+        _as_dry_run(context, potential, found.only(allowed)),
         potential=nodes,
         sampling=None,
         statuses=statuses,
@@ -80,69 +71,131 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Offered:
-    """An offered candidate whose node and pods are in the snapshot."""
+    """Offered candidates whose nodes and pods are in the snapshot."""
 
-    node: int
-    victims: list[int]  #: rows
-    pdb_violations: int
+    nodes: Rows  #: (candidates,) node indexes, ascending
+    victims: Rows  #: rows of pods, candidate by candidate
+    counts: Rows  #: (candidates,) victims of each, at least one
+    pdb_violations: Ints  #: (candidates,)
+
+    def only(self, candidates: Bools) -> _Offered:
+        """Some of them; candidates: (candidates,) bool."""
+        if candidates.all():
+            return self
+        return _Offered(
+            nodes=self.nodes[candidates],
+            victims=self.victims[np.repeat(candidates, self.counts)],
+            counts=self.counts[candidates],
+            pdb_violations=self.pdb_violations[candidates],
+        )
 
 
-def _located(
-    snapshot: Snapshot, order: PodsByNode, uids: NDArray[np.object_], one: OfferedNode
-) -> _Offered | str:
-    """Index of the node and rows of the victims, or why they cannot be judged."""
-    node = snapshot.nodes.index.get(one.node)
-    if node is None:
-        return messages.UNKNOWN_NODE
-    if not one.victims:
-        return messages.NOTHING_OFFERED
-    rows = order.rows[order.offsets[node] : order.offsets[node + 1]]
-    here = dict(zip(uids[rows].tolist(), rows.tolist(), strict=True))
-    victims = [here.get(uid) for uid in dict.fromkeys(one.victims)]
-    if None in victims:
-        return messages.UNKNOWN_VICTIM
-    return _Offered(
-        node=node,
-        victims=[row for row in victims if row is not None],
-        pdb_violations=one.pdb_violations,
+def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]]:
+    """The candidates that can be judged, and by node why the others cannot be."""
+    index = snapshot.nodes.index
+    left_out: dict[str, str] = {}
+    known: list[tuple[int, OfferedNode]] = []
+    for one in offer:
+        node = index.get(one.node)
+        if node is None:
+            left_out[one.node] = messages.UNKNOWN_NODE
+        elif not one.victims:
+            left_out[one.node] = messages.NOTHING_OFFERED
+        else:
+            known.append((node, one))
+    # Offered nodes are reported in name order, as the snapshot has them.
+    known.sort(key=itemgetter(0))
+    uids = [tuple(dict.fromkeys(one.victims)) for _, one in known]
+    nodes = np.array([node for node, _ in known], dtype=np.int64)
+    counts = np.array([len(some) for some in uids], dtype=np.int64)
+    rows = _rows_of(snapshot, np.repeat(nodes, counts), [uid for some in uids for uid in some])
+    unknown = segment_sums(rows == NOWHERE, counts) > 0
+    for place in np.flatnonzero(unknown).tolist():
+        left_out[known[place][1].node] = messages.UNKNOWN_VICTIM
+    every = _Offered(
+        nodes=nodes,
+        victims=rows,
+        counts=counts,
+        pdb_violations=np.array([one.pdb_violations for _, one in known], dtype=np.int64),
     )
+    return every.only(~unknown), left_out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RowsByUid:
+    """Where each uid was last seen: a hint, which is checked against the snapshot.
+
+    The snapshots of one descent share it, and it only grows.
+    """
+
+    rows: dict[str, int]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> _RowsByUid:
+        uids = snapshot.column(_UID).tolist()
+        return _RowsByUid({uid: row for row, uid in enumerate(uids)})
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> _RowsByUid:
+        uids = after.column(_UID)[delta.rows].tolist()
+        self.rows.update(zip(uids, delta.rows.tolist(), strict=True))
+        return self
+
+
+def _rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
+    """The rows of the pods with these uids on the nodes; NOWHERE where there is none.
+
+    nodes: (uids,) node indexes.
+    """
+    known, hints = snapshot.column(_UID), snapshot.derived("rows-by-uid", _RowsByUid.of).rows
+    rows = np.array([hints.get(uid, NOWHERE) for uid in uids], dtype=np.int64)
+    rows[rows >= known.size] = NOWHERE  # a row of a later snapshot
+    wanted = np.empty(len(uids), dtype=np.object_)
+    wanted[:] = uids
+    sure = (rows != NOWHERE) & (snapshot.node[rows] == nodes) & (known[rows] == wanted)
+    order = snapshot_order(snapshot)
+    for place in np.flatnonzero(~sure).tolist():
+        node = int(nodes[place])
+        here = order.rows[order.offsets[node] : order.offsets[node + 1]]
+        found = here[known[here] == uids[place]].tolist()
+        rows[place] = found[0] if found else NOWHERE
+    return rows
 
 
 def _refusals(
-    context: DecisionContext, potential: PotentialVictims, offered: Sequence[_Offered]
+    context: DecisionContext, potential: PotentialVictims, offered: _Offered
 ) -> dict[int, str]:
-    """Why the rules refuse some of the candidates, by node."""
+    """Why the rules refuse some of the candidates, by their place."""
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
     # protected its pod in `allowed` already.
-    rows, counts = _flat(offered)
+    rows, counts = offered.victims, offered.counts
     held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
     held[potential.pods] = False
     limit = context.rules.victims.max_victims
-    promised = _promised(context, [one.node for one in offered], rows, counts)
+    denied = ~context.allowed.pods[rows]
+    some_denied = segment_sums(denied, counts) > 0
+    forbidden = segment_sums(held[rows], counts) > 0
+    too_many = counts > (_NO_LIMIT if limit is None else limit)
+    promised = _promised(context, offered)
+    splits = _splits(context, offered)
+    refused = some_denied | forbidden | too_many | promised
+    refused[list(splits)] = True
     found: dict[int, str] = {}
-    denied = np.split(~context.allowed.pods[rows], np.cumsum(counts)[:-1])
-    forbidden = segment_sums(held[rows], counts)
-    for i, one in enumerate(offered):
-        split = _split(context, one.victims)
-        if denied[i].any():
-            found[one.node] = _denial(context, one.victims[int(denied[i].argmax())])
-        elif split:
-            found[one.node] = messages.SPLIT.format(group=split)
+    for i in np.flatnonzero(refused).tolist():
+        if some_denied[i]:
+            start = int(counts[:i].sum())
+            first = start + int(denied[start : start + counts[i]].argmax())
+            found[i] = _denial(context, int(rows[first]))
+        elif i in splits:
+            found[i] = messages.SPLIT.format(group=splits[i])
         elif forbidden[i]:
-            found[one.node] = messages.FORBIDDEN
-        elif limit is not None and counts[i] > limit:
-            found[one.node] = messages.TOO_MANY_VICTIMS.format(needed=counts[i], limit=limit)
-        elif promised[i]:
-            found[one.node] = messages.PROMISED
+            found[i] = messages.FORBIDDEN
+        elif too_many[i]:
+            found[i] = messages.TOO_MANY_VICTIMS.format(needed=int(counts[i]), limit=limit)
+        else:
+            found[i] = messages.PROMISED
     return found
-
-
-def _flat(offered: Sequence[_Offered]) -> tuple[Rows, Rows]:
-    """Rows of all victims, candidate by candidate, and how many each candidate has."""
-    rows = np.array([row for one in offered for row in one.victims], dtype=np.int64)
-    return rows, np.array([len(one.victims) for one in offered], dtype=np.int64)
 
 
 def _denial(context: DecisionContext, row: int) -> str:
@@ -156,28 +209,31 @@ def _denial(context: DecisionContext, row: int) -> str:
     return messages.DENIED.format(rule=rules[decided].id)
 
 
-def _split(context: DecisionContext, victims: Sequence[int]) -> str:
-    """The group of which only some of the pods that leave together are offered, "" for none."""
+def _splits(context: DecisionContext, offered: _Offered) -> dict[int, str]:
+    """By candidate, the group of which only some of the pods that leave together are offered."""
     if context.whole_groups is None:
-        return ""
-    return next(context.whole_groups.split(np.array(victims, dtype=np.int64)), "")
+        return {}
+    ends = np.cumsum(offered.counts)[:-1]
+    found = (
+        next(context.whole_groups.split(victims), "") for victims in np.split(offered.victims, ends)
+    )
+    return {i: group for i, group in enumerate(found) if group}
 
 
-def _promised(context: DecisionContext, nodes: Sequence[int], rows: Rows, counts: Rows) -> Bools:
+def _promised(context: DecisionContext, offered: _Offered) -> Bools:
     """Would the room that the victims leave be needed for pods that are nominated there?
 
-    rows: victims, candidate by candidate; counts: (nodes,) of each. Shape (nodes,).
-
-    That the pod fits otherwise is for the scheduler to say, which knows more of the node.
+    Shape (candidates,). That the pod fits otherwise is for the scheduler to say, which knows more
+    of the node.
     """
     pipeline = context.pipeline
-    every = np.array(nodes, dtype=np.int64)
+    every, counts = offered.nodes, offered.counts
     promised = np.zeros(every.size, dtype=np.bool_)
-    nominated = pipeline.has_nominated[every]
+    nominated = pipeline.has_nominated(every)
     if not nominated.any():
         return promised
     where = every[nominated]
-    leaving = pipeline.demand(rows, np.repeat(every, counts))
+    leaving = pipeline.demand(offered.victims, np.repeat(every, counts))
     sums = np.add.reduceat(leaving, np.cumsum(counts) - counts, axis=0)[nominated]
     left = pipeline.without(pipeline.base[where], sums)
     promised[nominated] = ~pipeline.passes(left, where)
@@ -196,20 +252,18 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(
-    context: DecisionContext, potential: PotentialVictims, allowed: Sequence[_Offered]
-) -> DryRun:
+def _as_dry_run(context: DecisionContext, potential: PotentialVictims, allowed: _Offered) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
-    victims, counts = _flat(allowed)
+    victims, counts = allowed.victims, allowed.counts
     violating = context.violating[victims]
     ours = segment_sums(violating, counts)
     # The scheduler may know of budgets that the state does not have, and the other way round.
-    theirs = np.array([one.pdb_violations for one in allowed], dtype=np.int64)
+    theirs = allowed.pdb_violations
     return DryRun(
         potentials=(potential,),
-        nodes=np.array([one.node for one in allowed], dtype=np.int64),
+        nodes=allowed.nodes,
         victims=victims,
-        offsets=np.cumsum([0, *counts], dtype=np.int64),
+        offsets=np.concatenate([[0], np.cumsum(counts)]),
         violating=violating,
         pdb_violations=np.maximum(ours, theirs),
         failed=_NO_ROWS,

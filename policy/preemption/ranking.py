@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from policy.cluster import times
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import PRIORITY, Bools, Ints
+from policy.cluster.tables import PRIORITY, START, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
 from policy.preemption.columns import (
@@ -26,7 +28,7 @@ from policy.preemption.columns import (
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.no_value import criterion_without_value
-from policy.preemption.segments import gathered, saturated_sums
+from policy.preemption.segments import gathered, saturated_sums, segment_sums
 from policy.rules.expressions import (
     BoolColumn,
     Column,
@@ -36,6 +38,7 @@ from policy.rules.expressions import (
     InternedColumn,
     Scalar,
     TimestampColumn,
+    ValueType,
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
@@ -67,6 +70,8 @@ class Field:
     pdb_violations: Ints  #: (candidates,)
     #: (nodes,) -> (nodes,) pods that may be evicted there and would break a budget
     breaking: Callable[[Rows], Ints]
+    #: (candidates,) sort keys by criterion, of those that are known (`lasting_values`)
+    values: Mapping[str, Ints] = field(default_factory=dict)
 
     def only(self, candidates: Rows) -> Field:
         """Some of them, ascending."""
@@ -124,7 +129,7 @@ class _Victims:
         if self.firsts.size:
             start = starts_or_now(self.snapshot, self.field.victims)
             below = self.priorities < np.repeat(self.highest, self.counts)
-            start = np.where(below, np.iinfo(np.int64).max, start)
+            start = np.where(below, _INT64.max, start)
             found[self.some] = np.minimum.reduceat(start, self.firsts)
         return TimestampColumn(found)
 
@@ -166,6 +171,58 @@ _CANDIDATE: Mapping[str, Callable[[_Victims], Column]] = {
     "candidate.needsNoVictim": lambda v: BoolColumn(~v.some),
     "candidate.reprievedViolations": lambda v: v.reprieved_violations(),
 }
+
+
+_LASTING: Final = frozenset(
+    {
+        "candidate.pdbViolations",
+        "candidate.topPriority",
+        "candidate.highestPriority",
+        "candidate.prioritySum",
+        "candidate.victimCount",
+        "candidate.earliestStartOfTopPriority",
+        "candidate.cpuMilli",
+        "candidate.memoryBytes",
+        "candidate.needsNoVictim",
+        "candidate.reprievedViolations",
+    }
+)
+"""These stay as they are for as long as the node, its pods and who of them may leave do, where all
+victims have started.
+"""
+
+
+def lasting_criteria(criteria: Sequence[RankingCriterion]) -> tuple[str, ...]:
+    """The criteria of which every candidate has a value that depends on its node alone."""
+    return tuple(criterion.id for criterion, _ in _lasting(criteria))
+
+
+def lasting_values(
+    criteria: Sequence[RankingCriterion], snapshot: Snapshot, field: Field
+) -> tuple[list[Ints], Bools]:
+    """Sort keys of the candidates by each of `lasting_criteria`, and of whom they are lasting."""
+    variables = Lazy(*candidate_variables(snapshot, field))
+    columns = Columns(field.nodes.size, variables, FrozenHistory({}))
+    waiting = snapshot.column(START)[field.victims] == times.MISSING
+    lasting = segment_sums(waiting, np.diff(field.offsets)) == 0
+    values = []
+    for _, expression in _lasting(criteria):
+        found = expression.evaluate(columns).broadcast(columns.size)
+        values.append(found.order_keys(errors_as=0))
+        if found.errors is not None:  # an instant that no timestamp holds
+            lasting &= ~found.errors
+    return values, lasting
+
+
+def _lasting(
+    criteria: Sequence[RankingCriterion],
+) -> Iterator[tuple[RankingCriterion, Expression]]:
+    for criterion in criteria:
+        found = criterion.expression
+        if found is None or not found.total or found.type is ValueType.STRING:
+            continue  # texts sort by their places among those that there are
+        if set(found.variables) <= _LASTING:
+            yield criterion, found
 
 
 def candidate_variables(snapshot: Snapshot, field: Field) -> tuple[ColumnSource, ColumnSource]:
@@ -218,6 +275,7 @@ class _Measure:
     expression: Expression
     lowest: bool
     columns: Columns
+    known: Ints | None  #: of every candidate, where that was found before
 
     @property
     def total(self) -> bool:
@@ -227,12 +285,12 @@ class _Measure:
     @cached_property
     def values(self) -> tuple[Ints, Bools | None]:
         """Of every candidate, and who has none."""
-        return self._over(self.columns)
+        return self._over(self.columns) if self.known is None else (self.known, None)
 
     def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
         """Of some candidates; columns: of these alone."""
         # Missing values are reported of every candidate.
-        if 2 * alive.size > self.columns.size or not self.total:
+        if self.known is not None or 2 * alive.size > self.columns.size or not self.total:
             values, missing = self.values
             return values[alive], None if missing is None else missing[alive]
         return self._over(columns())
@@ -280,7 +338,12 @@ def rank(
         else:
             assert criterion.expression is not None
             lowest = criterion.direction is Direction.MINIMIZE
-            measure = _Measure(expression=criterion.expression, lowest=lowest, columns=columns)
+            measure = _Measure(
+                expression=criterion.expression,
+                lowest=lowest,
+                columns=columns,
+                known=field.values.get(criterion.id),
+            )
             measures.append(measure)
             without_value.extend(_without_value(criterion.id, measure, field, snapshot))
             if before > 1:

@@ -7,7 +7,7 @@ k-th potential victims of all nodes are put back in one step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -231,11 +231,14 @@ class DryRun:
     violating: Bools  #: parallel to `victims`
     pdb_violations: Ints  #: (candidates,)
     failed: Rows  #: node indexes that are no candidate although pods may be evicted there
-    failed_load: Ints  #: parallel to `failed`: without their potential victims
+    #: parallel to `failed`: without their potential victims; empty like `potentials`
+    failed_load: Ints
     without_victims: Rows  #: node indexes on which no pod may be evicted
     over_limit: Rows  #: node indexes left out because of `maxVictims`
     needed: Rows  #: parallel to `over_limit`: victims that it would take
     needless: Rows  #: node indexes on which everybody could come back
+    #: sort keys of the candidates by ranking criterion, of those that equal pods share
+    values: Mapping[str, Ints] = field(default_factory=dict)
     #: node indexes that are no candidate because the pod would not fit once the pods that leave
     #: with the victims are gone from other nodes
     unfit: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -23,7 +23,7 @@ from policy.scheduling.order import waiting
 from policy.scheduling.state import Proposal, State
 
 LARGEST: Final = 64
-LONGEST_SECONDS: Final = 0.05
+LONGEST_SECONDS: Final = 0.2
 """After so long a group is recorded, however small: those who wait for it see it soon."""
 
 

@@ -42,7 +42,9 @@ def build(service: PolicyService, access: Access) -> Starlette:
             for part in (health, extender, api, pages)
             for route in part.routes(service, access)
         ],
-        middleware=[Middleware(Surroundings, metrics=service.metrics, hosts=hosts)],
+        middleware=[
+            Middleware(Surroundings, metrics=service.metrics, hosts=hosts, tracing=service.tracing)
+        ],
         exception_handlers={
             Failure: _failed,
             StoreError: _store_failed,

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policy.server.metrics import Metrics
+from policy.server.tracing import TRACE, Tracing
 
 log = logging.getLogger("policy.server")
 
@@ -26,7 +27,7 @@ EXTENDER_BYTES: Final = 128 << 20
 BODY_BYTES: Final = 1 << 20
 CLIENT_GONE: Final = 499
 """Counted where a client closes the connection before its body is whole; it gets no answer."""
-_HEAD_BYTES: Final = 32 << 10
+HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 
 _PROBLEMS: Final = "/api/v1/problems/"
@@ -156,21 +157,37 @@ class Surroundings:
     through a name that resolves to the loopback address, so only the machine's own names count.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, hosts: frozenset[str] | None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, hosts: frozenset[str] | None, tracing: Tracing
+    ) -> None:
         """hosts: names that a request may be for; None for any."""
         self._app = app
         self._metrics = metrics
         self._hosts = hosts
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        trace = scope[TRACE] = self._tracing.begin(scope)
+        # Whatever comes of it: a request without an answer has failed.
+        status = 500
+        try:
+            status = await self._answer(scope, receive, send)
+        finally:
+            trace.end(status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """The status of the answer."""
+        status = 500
         part = scope["path"].split("/", 2)[1]
         part = part if part in _PARTS else "pages"
 
         async def sending(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 self._metrics.requests.labels(part, str(message["status"])).inc()
                 known = {name for name, _ in message["headers"]}
                 added = [*_HEADERS, *([_TLS] if scope["scheme"] == "https" else [])]
@@ -187,14 +204,15 @@ class Surroundings:
             answer = problem(Failure(400, "bad-request", wrong))
             answer.headers["Connection"] = "close"
             await answer(scope, receive, sending)
-            return
+            return status
         if self._hosts is not None and _host(scope) not in self._hosts:
             refused = Failure(
                 421, "bad-request", "a service without tokens answers to the loopback address only"
             )
             await problem(refused)(scope, receive, sending)
-            return
+            return status
         await self._app(scope, receive, sending)
+        return status
 
 
 _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "static"})
@@ -207,8 +225,10 @@ def _ambiguous(scope: Scope) -> str:
         return "`Content-Length` and `Transfer-Encoding` are both given"
     if names.count(b"host") > 1:
         return "`Host` is given twice"
-    if sum(len(name) + len(value) for name, value in scope["headers"]) > _HEAD_BYTES:
-        return f"the head is larger than {_HEAD_BYTES} bytes"
+    if b"host" not in names and scope["http_version"] == "1.1":
+        return "`Host` is missing"
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
+        return f"the head is larger than {HEAD_BYTES} bytes"
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from policy.store import StoreError
 
-_NEEDED: Final = ("starlette", "uvicorn", "prometheus_client")
+_NEEDED: Final = ("starlette", "uvicorn", "httptools", "prometheus_client")
 
 
 def require() -> None:

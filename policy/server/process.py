@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import ssl
@@ -13,66 +12,16 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp
 
 from policy.server.app import build
 from policy.server.config import Config
-from policy.server.security.access import PEER, Access
+from policy.server.protocol import Protocol
+from policy.server.security.access import Access
 from policy.server.service import PolicyService
-
-_HEAD_SECONDS: Final = 10
-"""A client that has not sent the head of its first request by then is disconnected."""
 
 _CONNECTIONS: Final = 500
 _GRACE_SECONDS: Final = 9
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 with a time limit for the head of a request, and the name of a certificate."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.app = _naming(self.app, _common_name(transport))
-        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        if self._deadline is not None and self.cycle is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        super().connection_lost(exc)
-
-    def _too_slow(self) -> None:
-        self.transport.close()
-
-
-def _common_name(transport: asyncio.Transport) -> str:
-    """The name in a client certificate that the TLS layer has verified; "" without one."""
-    found = transport.get_extra_info("ssl_object")
-    certificate = found.getpeercert() if found is not None else None
-    for part in (certificate or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return ""
-
-
-def _naming(app: Any, peer: str) -> Any:
-    if not peer:
-        return app
-
-    async def named(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[PEER] = peer
-        await app(scope, receive, send)
-
-    return named
 
 
 class _Server(uvicorn.Server):
@@ -117,7 +66,7 @@ def server_of(config: Config) -> uvicorn.Server:
             app,
             host=config.host,
             port=config.port,
-            http=_Protocol,
+            http=Protocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -128,7 +77,6 @@ def server_of(config: Config) -> uvicorn.Server:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             limit_concurrency=_CONNECTIONS,
-            h11_max_incomplete_event_size=32 << 10,
             **tls,
         )
     )

@@ -11,6 +11,7 @@ from policy.server.config import Config
 from policy.server.extender.desk import Desk
 from policy.server.extender.spool import Spool
 from policy.server.metrics import Metrics
+from policy.server.tracing import tracing
 from policy.store import Store, StoreError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class PolicyService:
         self.clock = clock
         self.metrics = Metrics()
         self.spool = Spool(config.spool)
+        self.tracing = tracing()
         self._store: Store | None = None
         self.follower: ClusterFollower | None = None
         self._desks: dict[str, Desk] = {}
@@ -66,6 +68,7 @@ class PolicyService:
             desk.close(seconds=max(0.1, end - time.monotonic()))
         if self._store is not None:
             self._store.close()
+        self.tracing.close()
 
     @property
     def store(self) -> Store:

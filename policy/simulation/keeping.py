@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from policy.cluster import canonical
 from policy.rules.ruleset import RuleSet
 from policy.simulation.options import Options
@@ -26,6 +28,13 @@ def document(result: Result) -> dict[str, Any]:
     told["by_priority"] = {str(p): f for p, f in told["by_priority"].items()}
     told["outcomes"] = {str(o): n for o, n in told["outcomes"].items()}
     return told
+
+
+def result_of(options: str, result: str) -> Result:
+    """A recorded simulation again, from the two documents of its row."""
+    told = {**msgspec.json.decode(result), "options": msgspec.json.decode(options)}
+    # Means were written as texts of their digits, priorities as keys.
+    return msgspec.convert(told, Result, strict=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

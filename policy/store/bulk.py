@@ -1,7 +1,8 @@
 """Many rows into one table, past SQLAlchemy's work on every single one.
 
-SQLite's driver takes tuples as they are; Postgres is fed by COPY, or by statements that are sent
-without waiting for each other's answers. What a row may hold is what the columns' types let through
+SQLite's driver takes tuples as they are. Postgres is given columns: one statement inserts all rows
+of a table, and several tables are written without waiting for each answer; a great many rows go in
+by COPY, which has to be waited for. What a row may hold is what the columns' types let through
 unchanged: text, integers, booleans, None.
 """
 
@@ -13,7 +14,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
 from policy.cluster import canonical
@@ -25,7 +26,7 @@ Values = Sequence[Any]
 
 _ROWS_PER_STATEMENT: Final = 5000
 _WORTH_A_COPY: Final = 500
-"""Rows below which a COPY costs more round trips than it saves."""
+"""Rows below which a COPY costs more than it saves."""
 
 
 class PendingRows:
@@ -67,11 +68,13 @@ def insert_rows(
 
     names: columns in the order of the rows' values. Raises SQLAlchemy's errors, like a statement.
     """
-    postgres = connection.dialect.name == "postgresql"
-    if postgres and count >= _WORTH_A_COPY:
+    if connection.dialect.name != "postgresql":
+        execute_many(connection, _inserting(table, tuple(names)), rows)
+    elif count >= _WORTH_A_COPY and not _in_pipeline(connection):
         _copy(connection, _copying(table, tuple(names)), rows)
     else:
-        execute_many(connection, _inserting(table, tuple(names)), rows)
+        statement = _unnesting(table, tuple(names), connection.dialect)
+        _insert_columns(connection, statement, rows)
 
 
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
@@ -136,6 +139,29 @@ def together(connection: Connection) -> Iterator[None]:
 def _inserting(table: Table, names: tuple[str, ...]) -> str:
     marks = ", ".join("?" * len(names))
     return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})"
+
+
+@cache
+def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
+    # Without the collation, which an array does not have.
+    kinds = [table.c[name].type.compile(dialect).partition(" ")[0] for name in names]
+    columns = ", ".join(f"%s::{kind}[]" for kind in kinds)
+    return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({columns})"
+
+
+def _insert_columns(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+    with driver(connection, statement) as cursor:
+        remaining = iter(rows)
+        while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
+            cursor.execute(statement, [list(column) for column in zip(*part, strict=True)])
+
+
+def _in_pipeline(connection: Connection) -> bool:
+    """Is it in a block of `together`, on Postgres?"""
+    from psycopg.pq import PipelineStatus
+
+    raw: Any = connection.connection.dbapi_connection
+    return bool(raw.pgconn.pipeline_status != PipelineStatus.OFF)
 
 
 @cache

@@ -65,13 +65,21 @@ class NewObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedRevision:
+    """A revision that was written, and what it changed."""
+
+    revision: int
+    state_digest: str
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
     """Where a cluster stands after changes of it were written."""
 
     revision: int
     state_digest: str
-    #: each revision that was written, with what it changed
-    written: Sequence[tuple[int, Sequence[Change]]] = ()
+    written: Sequence[FollowedRevision] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,8 @@ def test_its_health_and_its_words(database_url: str, tmp_path: Path) -> None:
             first = json.loads(running.stderr.readline())
             until(lambda: bool(position(database_url)), what="the first lists")
             play(server, "single")
-            told = json.loads(running.stderr.readline())
+            said = map(json.loads, running.stderr)
+            told = next(line for line in said if line["event"] == "observed")
             running.terminate()
             assert running.wait(60) == 0
     health = f"http://{first['listening']}/healthz"
@@ -129,6 +130,13 @@ def test_a_service_that_follows(tmp_path: Path) -> None:
             until(lambda: service.get("/healthz/follow").status_code == 200, what="the lists")
             play(server, "single")
             until(lambda: settled(db, "single"), what="the end of the recording")
+
+            def observed() -> int:
+                found: int = service.get("/healthz/follow").json()["observed"]
+                return found
+
+            # A row is there a moment before it is counted.
+            until(lambda: observed() == len(EXPECTED["single"]), what="the figures")
             health = service.get("/healthz/follow").json()
             figures = service.get("/metrics").text
         finally:

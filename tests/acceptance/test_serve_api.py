@@ -155,3 +155,81 @@ def test_what_if_says_what_is_wrong(
         "application/problem+json",
     )
     assert detail in found.json()["detail"]
+
+
+def activated(service: Serving, key: str, **body: str) -> httpx.Response:
+    return service.client.post(
+        f"{service.url}/api/v1/environments/prod/activations",
+        json=body,
+        headers={"Idempotency-Key": key},
+    )
+
+
+def test_a_write_with_a_key_is_done_once(service: Serving) -> None:
+    """The same key gives the first answer; with another body it is refused."""
+    change = {"rules": "kube-1.20", "reason": "for a test"}
+    first, again = activated(service, "one", **change), activated(service, "one", **change)
+    other = activated(service, "one", **{**change, "reason": "another"})
+    # Without a key, or with a new one, it is a second activation of the same rules.
+    second = activated(service, "two", **change)
+    assert [r.status_code for r in (first, again, other, second)] == [201, 201, 422, 409]
+    assert again.json() == first.json()
+    path = f"{service.url}/api/v1/environments/prod/rollback"
+    back, once_more = (
+        service.client.post(path, json={"reason": "back"}, headers={"Idempotency-Key": "one"})
+        for _ in range(2)
+    )
+    assert [r.status_code for r in (back, once_more)] == [201, 201]
+    found = service.get("/api/v1/environments/prod").json()["activations"]
+    assert [a["rule_set"] for a in found] == ["kube-1.36", "kube-1.20", "kube-1.36"]
+
+
+def test_a_write_that_failed_may_be_sent_again(service: Serving) -> None:
+    """A refusal is not kept under its key."""
+    wrong = activated(service, "three", rules="none", reason="x")
+    right = activated(service, "three", rules="kube-1.27", reason="x")
+    assert [wrong.status_code, right.status_code] == [404, 201]
+    path = f"{service.url}/api/v1/environments/prod/rollback"
+    assert service.client.post(path, json={"reason": "back"}).status_code == 201
+
+
+def test_a_key_has_a_length(service: Serving) -> None:
+    assert activated(service, "x" * 256, rules="kube-1.27", reason="x").status_code == 400
+
+
+def test_the_document_names_exports_and_events(service: Serving) -> None:
+    """What answers in parts is described like the rest, and answers as described."""
+    paths = service.get("/api/v1/openapi.json").json()["paths"]
+    told = {
+        path: list(paths[path]["get"]["responses"]["200"]["content"])
+        for path in ("/api/v1/export/decisions", "/api/v1/events")
+    }
+    found: dict[str, list[str]] = {"/api/v1/export/decisions": [], "/api/v1/events": []}
+    for path, kinds in found.items():
+        with service.client.stream("GET", service.url + path) as answer:
+            kinds.append(answer.headers["content-type"].partition(";")[0])
+    assert found == told
+    write = paths["/api/v1/environments/{name}/rollback"]["post"]
+    assert "Idempotency-Key" in [p["name"] for p in write["parameters"]]
+
+
+def test_a_recorded_simulation_has_a_page(service: Serving, db: str) -> None:
+    """It is the page that the command writes; its policy lets its own style sheet in."""
+    trace = Path(__file__).parents[2] / "examples" / "simulation" / "trace"
+    command = [sys.executable, "-m", "policy", "simulate", str(trace), "--rules", "kube-1.36"]
+    written = subprocess.run(
+        [*command, "--db", db, "--output", "html"], capture_output=True, text=True, check=True
+    ).stdout
+    listed = service.get("/simulations").text
+    number = listed.partition('<a href="/simulations/')[2].partition('"')[0]
+    page = service.get(f"/simulations/{number}")
+    assert (page.status_code, page.text.strip()) == (200, written.strip())
+    assert "style-src 'sha256-" in page.headers["content-security-policy"]
+    assert service.get("/simulations/999999999999999999999999").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/extender/bind", "/extender/prod/Preempt", "/extender//preempt"])
+def test_a_verb_that_is_unknown_is_explained(service: Serving, path: str) -> None:
+    """The text is what a pod's condition shows."""
+    answer = service.post(path, "{}")
+    assert (answer.status_code, "the verbs `filter`" in answer.json()["help"]) == (404, True)

@@ -17,7 +17,7 @@ from policy.rules import RuleSet
 from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.second_look import DecisionsDiffer
-from policy.store import Cause, Store
+from policy.store import Cause, Store, bulk
 from policy.store.journal import StoreJournal
 from policy.store.tables import METADATA
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects, selector
@@ -93,6 +93,19 @@ def test_the_rows_are_those_of_decisions_one_by_one(
             assert store.ledger.verify().ok
             assert len(steps) == WAITING
             assert len(store.state.revisions("default")) > 20
+    assert found[0] == found[1]
+
+
+def test_a_group_of_many_rows_is_written_like_one_of_few(
+    two_databases: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a table is given as many rows as are otherwise copied into it."""
+    found = []
+    for url, many in zip(two_databases, (1, 10**6), strict=True):
+        monkeypatch.setattr(bulk, "_WORTH_A_COPY", many)
+        with Store.open(url) as store:
+            list(scheduler(filled(store)).run())
+            found.append(every_row(store))
     assert found[0] == found[1]
 
 

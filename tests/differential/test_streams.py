@@ -42,6 +42,20 @@ FRESH = {
     "verdict": "deny",
 }
 OWN = {"id": "own-namespace", "when": "victim.namespace != preemptor.namespace", "verdict": "deny"}
+RANKING = [
+    {"at": "start", "rule": {"id": f"r{i}", direction: f"candidate.{name}", "why": "it is kept"}}
+    for i, (direction, name) in enumerate(
+        (
+            ("maximize", "reprievedViolations"),
+            ("minimize", "pdbViolations"),
+            ("minimize", "victimSeconds"),
+            ("maximize", "earliestStartOfTopPriority"),
+            ("maximize", "cpuMilli"),
+            ("minimize", "highestPriority"),
+        )
+    )
+]
+"""One criterion for each kind of value: of the victims alone, of the instant, of those who stay."""
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("kube-1.35", {"candidates": {"minPercentage": 100}}),
     "sampled": ("kube-1.35", SAMPLED),
@@ -56,6 +70,7 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SAMPLED, "victims": {"eligible": {"insert": [{"at": "start", "rule": OWN}]}}},
     ),
     "production": ("environments/prod", SAMPLED),
+    "ranked": ("kube-1.35", {**SAMPLED, "ranking": {"insert": RANKING}}),
     "1.20": ("kube-1.20", SAMPLED),
     "1.14": ("kube-1.14", {}),
 }

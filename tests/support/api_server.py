@@ -7,8 +7,10 @@ and serves objects and watch lines as they were recorded.
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +37,10 @@ PATHS = {
     "ReplicationController": "/api/v1/replicationcontrollers",
     "Event": "/apis/events.k8s.io/v1/events",
 }
-KINDS = {path: kind for kind, path in PATHS.items()}
+KINDS = {path: kind for kind, path in PATHS.items()} | {"/api/v1/events": "Event"}
+
+COMPRESSED = 128 * 1024
+"""Answers that are longer come compressed, as a kube-apiserver sends them."""
 
 Object = dict[str, Any]
 
@@ -51,18 +56,23 @@ class Faults:
     delays: dict[str, float] = field(default_factory=dict)  #: seconds before each line of a kind
     refusals: list[int] = field(default_factory=list)  #: statuses of the next answers
     error_events: list[str] = field(default_factory=list)  #: kinds whose next watch gets ERROR 410
+    held: set[str] = field(default_factory=set)  #: kinds that are not answered for the time being
+    expired_pages: int = 0  #: so many of the next pages behind the first have expired
+    hang_ups: int = 0  #: so many of the next answers never come: the connection is closed
 
 
 class ApiServer:
     """Objects by kind, and all that happened to them."""
 
-    def __init__(self, *, version: str = "v1.35.6", page_life: int = 1 << 30) -> None:
+    def __init__(self, *, version: str = "v1.35.6", tls: ssl.SSLContext | None = None) -> None:
         self.version = version
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
         self.token = ""  #: that a request must carry; "" for none
         self.absent: set[str] = set()  #: kinds that are not served
-        self._page_life = page_life
+        self.forbidden: set[str] = set()  #: kinds that this user may not list
+        self.selects_events = True  #: whether `events.k8s.io` can select by reason
+        self.headers: dict[str, str] = {}  #: of the newest request, names in lower case
         self._objects: dict[str, dict[str, Object]] = {kind: {} for kind in PATHS}
         self._log: list[tuple[int, str, str, Object]] = []  # version, kind, type, object
         self._in_order: dict[str, tuple[int, list[Object]]] = {}
@@ -83,6 +93,9 @@ class ApiServer:
 
         self._http = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+            self.url = self.url.replace("http", "https")
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
 
     def __enter__(self) -> ApiServer:
@@ -143,6 +156,28 @@ class ApiServer:
             self._objects[item["kind"]].pop(_uid(item))
             self.resource_version += 1
 
+    def release(self, *kinds: str) -> None:
+        """What was held back is answered."""
+        with self._changed:
+            self.faults.held -= set(kinds)
+            self._changed.notify_all()
+
+    def restore(self, items: list[Object], version: int) -> None:
+        """An older backup: these objects, and a counter that stands at an earlier version."""
+        with self._changed:
+            self._objects = {kind: {} for kind in PATHS}
+            for item in items:
+                self._objects[item["kind"]][_uid(item)] = item
+            self._log.clear()
+            self._in_order.clear()
+            self.resource_version = version
+            self._epoch += 1
+            self._changed.notify_all()
+
+    def await_release(self, kind: str) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: kind not in self.faults.held or self._stopped)
+
     def listed(self, kind: str) -> list[Object]:
         with self._changed:
             return list(self._objects[kind].values())
@@ -158,7 +193,9 @@ class ApiServer:
             version, start = self.resource_version, 0
             if token:
                 version, start = json.loads(base64.b64decode(token))
-                if self.resource_version - version > self._page_life or version < self._compacted:
+                expired = self.faults.expired_pages > 0
+                self.faults.expired_pages -= expired
+                if expired or version < self._compacted:
                     return 410, _status(
                         410, "Expired", "the provided continue parameter is too old"
                     )
@@ -166,6 +203,7 @@ class ApiServer:
             if start + limit < len(items):
                 following = json.dumps([version, start + limit]).encode()
                 meta["continue"] = base64.b64encode(following).decode()
+                meta["remainingItemCount"] = len(items) - start - limit
             bare = [
                 {key: value for key, value in item.items() if key not in ("kind", "apiVersion")}
                 for item in items[start : start + limit]
@@ -202,6 +240,7 @@ class ApiServer:
                 while place >= len(self._log) and not self._stopped and epoch == self._epoch:
                     if not self._changed.wait(float(wanted.get("timeoutSeconds", 30))):
                         return
+                self._changed.wait_for(lambda: kind not in self.faults.held or self._stopped)
                 if self._stopped or epoch != self._epoch:
                     return
                 version, of, what, item = self._log[place]
@@ -230,6 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = {key: values[-1] for key, values in parse_qs(url.query).items()}
         how = " watch" if "watch" in wanted else " probe" if wanted.get("limit") == "1" else ""
         api.requests[url.path + how] += 1
+        api.headers = {name.lower(): value for name, value in self.headers.items()}
         if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
             self._json(401, _status(401, "Unauthorized", "Unauthorized"))
             return
@@ -239,6 +279,21 @@ class _Handler(BaseHTTPRequestHandler):
         kind = KINDS.get(url.path)
         if kind is None or kind in api.absent:
             self._json(404, _status(404, "NotFound", "the server could not find the resource"))
+            return
+        if kind in api.forbidden:
+            plural, verb = url.path.rpartition("/")[2], "watch" if "watch" in wanted else "list"
+            said = f'{plural} is forbidden: User "ann" cannot {verb} resource "{plural}"'
+            self._json(403, _status(403, "Forbidden", said))
+            return
+        if "fieldSelector" in wanted and "events.k8s.io" in url.path and not api.selects_events:
+            said = "field label not supported: reason"
+            self._json(400, _status(400, "BadRequest", said))
+            return
+        if not how.startswith(" probe"):
+            api.await_release(kind)
+        if api.faults.hang_ups and not how.startswith(" probe"):
+            api.faults.hang_ups -= 1
+            self._break()
             return
         if api.faults.refusals:
             code = api.faults.refusals.pop(0)
@@ -253,6 +308,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _json(self, code: int, body: Object) -> None:
         text = json.dumps(body).encode()
         self.send_response(code)
+        if len(text) > COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", ""):
+            text = gzip.compress(text, 1)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()

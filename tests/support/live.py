@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +51,30 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
 """Preemptor, node, verdict and victims of each recording, as its events name them."""
 
 
+@cache
+def _recorded(name: str) -> tuple[str, str]:
+    """The lists in front of a recording, and its lines."""
+    before, stream = (
+        gzip.decompress((LIVE / f"{name}.{end}.gz").read_bytes()).decode()
+        for end in ("initial.json", "jsonl")
+    )
+    return before, stream
+
+
 def initial(name: str) -> list[dict[str, Any]]:
     """The objects of the lists in front of a recording."""
-    with gzip.open(LIVE / f"{name}.initial.json.gz", "rt") as stream:
-        items: list[dict[str, Any]] = json.load(stream)["items"]
+    items: list[dict[str, Any]] = json.loads(_recorded(name)[0])["items"]
     return items
 
 
 def lines(name: str) -> list[Line]:
     """Type and object of each line of a recording, each event once."""
-    with gzip.open(LIVE / f"{name}.jsonl.gz", "rt") as stream:
-        recorded = [json.loads(line) for line in stream]
+    recorded = [json.loads(line) for line in _recorded(name)[1].splitlines()]
     wanted = ("client", "Event(v1)")
     return [(line["type"], line["object"]) for line in recorded if line["watch"] not in wanted]
 
 
+@cache
 def final(name: str) -> Identity:
     """What a list at the end of the recording would have held."""
     found = {(one["kind"], one["metadata"]["uid"]): one for one in initial(name)}
@@ -101,7 +111,7 @@ def until(condition: Callable[[], bool], *, what: str) -> None:
     deadline = time.monotonic() + LONGEST_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 class Following:
@@ -162,6 +172,6 @@ def play(server: ApiServer, name: str, *, pause: float = 0.0) -> None:
 def settled(url: str, name: str) -> bool:
     """Whether the state is the final one and every preemption was recorded."""
     with Store.open(url, read_only=True) as store:
-        observed = len(store.read.observations(CLUSTER))
-        state = identity(store.state.load(CLUSTER).objects)
-    return observed >= len(EXPECTED[name]) and state == final(name)
+        if len(store.read.observations(CLUSTER)) < len(EXPECTED[name]):
+            return False
+        return identity(store.state.load(CLUSTER).objects) == final(name)

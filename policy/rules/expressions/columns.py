@@ -198,7 +198,7 @@ class Evaluated:
         held = self.values.astype(np.bool_, copy=False)
         if self.errors is not None:
             held = held | self.errors if on_error is OnError.HOLDS else held & ~self.errors
-        return np.broadcast_to(held, (size,))
+        return held if held.size == size else np.broadcast_to(held, (size,))
 
     def order_keys(self, *, errors_as: int) -> IntArray:
         """Numbers that sort as the values do; strings sort by code point.

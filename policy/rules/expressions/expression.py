@@ -16,10 +16,12 @@ from policy.rules.expressions.columns import (
     IntColumn,
     InternedColumn,
     Scalar,
+    TimestampColumn,
 )
 from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Program, RowFailure, split_failures
 from policy.rules.expressions.hazards import Hazard, hazards
+from policy.rules.expressions.kernels import timestamp_range
 from policy.rules.expressions.variables import Context, ValueType
 from policy.rules.expressions.vectors import Frame, from_values, gathered
 
@@ -83,6 +85,8 @@ class Expression:
             column = columns.get(self.variables[0])
             if isinstance(column, IntColumn | BoolColumn):
                 return Evaluated(column.values)
+            if isinstance(column, TimestampColumn):
+                return Evaluated(column.values, timestamp_range(column.values))
         asked = self._scalars(columns)
         if asked is None:
             return self._evaluate(columns)

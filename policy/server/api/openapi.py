@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 from policy import __version__
-from policy.server.api.operations import BASE, ApiOperation
+from policy.server.api.idempotency import HEADER
+from policy.server.api.operations import BASE, ApiOperation, Stream
+from policy.server.security.tokens import Role
 
 _PROBLEM: Final = {
     "type": "object",
@@ -32,17 +34,22 @@ _WORDS: Final = {
     409: "The request does not go with the present state.",
     413: "The body is too large.",
     415: "The body has another type.",
+    422: "The `Idempotency-Key` was sent with another body before.",
     421: "A service without tokens answers to the loopback address only.",
     503: "The database cannot answer now.",
 }
 
+_KEY: Final = "The same key with the same body is done once, and answered alike for a day."
 
-def document(operations: Iterable[ApiOperation]) -> dict[str, Any]:
+
+def document(operations: Iterable[ApiOperation], streams: Iterable[Stream]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(BASE + operation.path, {})[operation.method.lower()] = _described(
             operation
         )
+    for stream in streams:
+        paths[BASE + stream.path] = {"get": _described_stream(stream)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -71,6 +78,7 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
                 for name in re.findall(r"\{(\w+)\}", operation.path)
             ),
             *_parameters(operation.query),
+            *(_headers({HEADER: _KEY}) if operation.writes else ()),
         ],
     }
     if operation.body is not None:
@@ -87,17 +95,48 @@ def _described(operation: ApiOperation) -> dict[str, Any]:
             "content": {"application/json": {"schema": {"type": "object"}}},
         },
         **({"304": {"description": "Not modified."}} if operation.method == "GET" else {}),
-        **{
-            str(status): {
-                "description": _WORDS[status],
-                "content": {
-                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-                },
-            }
-            for status in sorted(statuses)
-        },
+        **_problems(statuses),
     }
     return told
+
+
+def _described_stream(stream: Stream) -> dict[str, Any]:
+    return {
+        "operationId": stream.name,
+        "summary": stream.summary,
+        "description": f"Needs role `{Role.VIEWER}`.",
+        "parameters": [*_parameters(stream.query), *_headers(stream.headers)],
+        "responses": {
+            "200": {
+                "description": "Done.",
+                "content": {stream.media_type: {"schema": {"type": "string"}}},
+            },
+            **_problems([400, 401, 403, 421, 503]),
+        },
+    }
+
+
+def _problems(statuses: Iterable[int]) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        str(status): {
+            "description": _WORDS[status],
+            "content": {"application/problem+json": {"schema": schema}},
+        }
+        for status in sorted(statuses)
+    }
+
+
+def _headers(named: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "maxLength": 255, "description": meaning},
+        }
+        for name, meaning in named.items()
+    ]
 
 
 def _parameters(model: type[BaseModel]) -> list[dict[str, Any]]:

@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from policy.server.api.idempotency import Answers
 from policy.server.api.models import NoParameters
+from policy.server.api.result import ApiResult
 from policy.server.http import Failure, body_of, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
@@ -37,16 +39,6 @@ class ApiRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiResult:
-    """What an operation gives."""
-
-    document: Any
-    status: int = 200
-    next: Mapping[str, str | int] = field(default_factory=dict)  #: parameters of the next page
-    immutable: bool = False  #: the same for ever, under this address
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOperation:
     """One method of one path."""
 
@@ -60,9 +52,24 @@ class ApiOperation:
     query: type[BaseModel] = NoParameters
     body: type[BaseModel] | None = None
     problems: Sequence[int] = ()  #: statuses beside those that every operation has
+    writes: bool = False  #: it changes something, and takes an `Idempotency-Key`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A GET whose answer comes in parts, for every viewer."""
+
+    path: str
+    name: str
+    summary: str
+    media_type: str
+    query: type[BaseModel] = NoParameters
+    headers: Mapping[str, str] = field(default_factory=dict)  #: that it reads, with their meaning
 
 
 def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
+    answers = Answers()
+
     async def endpoint(request: Request) -> Response:
         principal = allowed(access, request, operation.role, unlimited=not operation.limited)
         if principal.session and operation.method != "GET":
@@ -78,12 +85,20 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             query=query,
             body=body,
         )
-        return _response(request, operation, await in_thread(operation.call, asked))
+
+        async def answer() -> ApiResult:
+            return await in_thread(operation.call, asked)
+
+        if operation.writes and body is not None:
+            result = await answers.once(request, principal, body.model_dump(), answer)
+        else:
+            result = await answer()
+        return _response(request, operation, result)
 
     return Route(BASE + operation.path, endpoint, methods=[operation.method], name=operation.name)
 
 
-def query_of(operation: ApiOperation, request: Request) -> BaseModel:
+def query_of(operation: ApiOperation | Stream, request: Request) -> BaseModel:
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if name in given:

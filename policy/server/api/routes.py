@@ -11,9 +11,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from policy.server import views
-from policy.server.api import models, openapi
+from policy.server.api import openapi
 from policy.server.api.operations import BASE, query_of, route
-from policy.server.api.table import OPERATIONS, wanted_of
+from policy.server.api.table import EVENTS, EXPORT, OPERATIONS, STREAMS, wanted_of
 from policy.server.http import Failure, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import viewer
@@ -23,7 +23,7 @@ _KEEP_ALIVE_SECONDS = 15.0
 
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
-    described = openapi.document(OPERATIONS)
+    described = openapi.document(OPERATIONS, STREAMS)
 
     async def document(request: Request) -> Response:
         viewer(access, request)
@@ -32,11 +32,11 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
     async def export(request: Request) -> Response:
         """All decisions of a list, as lines of JSON."""
         principal = viewer(access, request)
-        query = query_of(_EXPORT, request)
-        lines = views.exported(service, principal, wanted_of(query))  # type: ignore[arg-type]  # the model that `_EXPORT` names
+        query = query_of(EXPORT, request)
+        lines = views.exported(service, principal, wanted_of(query))  # type: ignore[arg-type]  # the model that `EXPORT` names
         return StreamingResponse(
             _ndjson(lines),
-            media_type="application/x-ndjson",
+            media_type=EXPORT.media_type,
             headers={"Content-Disposition": 'attachment; filename="decisions.ndjson"'},
         )
 
@@ -47,17 +47,14 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         if given and not (given.isdigit() and len(given) < 19):
             raise Failure(400, "invalid", "`Last-Event-ID` is not the id of a decision")
         after = int(given) if given else None
-        return StreamingResponse(_events(service, principal, after), media_type="text/event-stream")
+        return StreamingResponse(_events(service, principal, after), media_type=EVENTS.media_type)
 
     return [
         Route(f"{BASE}/openapi.json", document),
-        Route(f"{BASE}/export/decisions", export),
-        Route(f"{BASE}/events", events),
+        Route(BASE + EXPORT.path, export),
+        Route(BASE + EVENTS.path, events),
         *(route(operation, service, access) for operation in OPERATIONS),
     ]
-
-
-_EXPORT = next(op for op in OPERATIONS if op.query is models.DecisionsQuery)
 
 
 async def _ndjson(lines: Iterator[object]) -> AsyncIterator[bytes]:

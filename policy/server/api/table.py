@@ -10,7 +10,8 @@ from policy.audit.recorded import Comparing, Skipped
 from policy.cluster.objects import Pod
 from policy.server import supposing, views
 from policy.server.api import models
-from policy.server.api.operations import ApiOperation, ApiRequest, ApiResult
+from policy.server.api.operations import ApiOperation, ApiRequest, Stream
+from policy.server.api.result import ApiResult
 from policy.server.http import TITLES, Failure
 from policy.server.security.tokens import Role
 from policy.store import StoreError
@@ -313,7 +314,8 @@ OPERATIONS: Final = (
         call=_activate,
         role=Role.OPERATOR,
         body=models.Activation,
-        problems=(409,),
+        problems=(409, 422),
+        writes=True,
         summary="Make a rule set decide from the next decision on.",
     ),
     ApiOperation(
@@ -323,7 +325,8 @@ OPERATIONS: Final = (
         call=_roll_back,
         role=Role.OPERATOR,
         body=models.Rollback,
-        problems=(409,),
+        problems=(409, 422),
+        writes=True,
         summary="Go back to the rule set that was active before.",
     ),
     ApiOperation(
@@ -400,3 +403,19 @@ OPERATIONS: Final = (
         summary="What a kind of problem means.",
     ),
 )
+
+EXPORT: Final = Stream(
+    path="/export/decisions",
+    name="exportDecisions",
+    media_type="application/x-ndjson",
+    query=models.DecisionsQuery,
+    summary="All decisions of a list as lines of JSON, newest first.",
+)
+EVENTS: Final = Stream(
+    path="/events",
+    name="streamDecisions",
+    media_type="text/event-stream",
+    headers={"Last-Event-ID": "Id of the last decision that was seen; those after it follow."},
+    summary="New decisions as they are recorded (server-sent events), until the client leaves.",
+)
+STREAMS: Final = (EXPORT, EVENTS)

@@ -29,17 +29,18 @@ def brought(snapshot: Snapshot, request: PreemptRequest) -> list[Change]:
         raise BadRequest(f"`Pod`: {preemptor}")
     if _differs(snapshot.pod(request.head.key), preemptor):
         found[request.head.key] = preemptor
-    for victim in request.victims:
-        head = victim.head
-        known = snapshot.pod(head.key)
-        if (
-            known is None
-            or known.metadata.uid != head.metadata.uid
-            or (known.spec.node_name != victim.node)
-        ):
-            pod = _read(victim.content, snapshot)
-            if isinstance(pod, Pod):
-                found[head.key] = pod
+    for node, heads in request.victims.items():
+        for place, head in enumerate(heads):
+            key = head.key
+            known = snapshot.pod(key)
+            if (
+                known is None
+                or known.metadata.uid != head.metadata.uid
+                or known.spec.node_name != node
+            ):
+                pod = _read(request.content(node, place), snapshot)
+                if isinstance(pod, Pod):
+                    found[key] = pod
     return [("Pod", key, pod) for key, pod in found.items()]
 
 

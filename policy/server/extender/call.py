@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from policy.server.extender.wire import PreemptRequest
+from policy.server.tracing import UNTRACED, Trace
 from policy.store.model import CallMode
 
 
@@ -39,6 +40,7 @@ class PreemptCall:
     mode: CallMode
     caller: str
     arrived_ms: int  #: since 1970 UTC
+    trace: Trace = UNTRACED
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
     request: PreemptRequest | None = None  #: once it was read

@@ -7,6 +7,7 @@ is given before that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from policy.scheduling.state import Proposal, State, StateMoved, StateTracker
 from policy.server.extender.brought import brought
 from policy.server.extender.call import GivenUp
 from policy.server.extender.wire import BadRequest, PreemptRequest
+from policy.server.tracing import UNTRACED, Trace
 from policy.store import StaleRevision, Store
 from policy.store.journal import StoreJournal
 from policy.store.model import Cause, Origin, Recorded, ServedCall
@@ -45,6 +47,7 @@ class WaitingRequest:
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
+    trace: Trace = UNTRACED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ class Decider:
         rules = row.rules
         assert rules is not None  # an environment of a desk has active rules
         while (question := row.following()) is not None:
-            now_ms = self._clock()
+            now_ms, began_ns = self._clock(), time.time_ns()
             base = state.at(now_ms, history=self._journal.history(rules, now_ms=now_ms))
             request = question.request
             try:
@@ -144,13 +147,23 @@ class Decider:
                 row.refused[question] = exc
                 continue
             row.decided.append(question)
+            question.trace.add(
+                "decide",
+                began_ns,
+                time.time_ns(),
+                {
+                    "policy.outcome": decision.outcome.value,
+                    "policy.candidates": len(request.offer),
+                    "policy.rule_set": rules.name,
+                },
+            )
             changes = changes_of(base.snapshot, decision) if question.effective else ()
             return Proposal(state=base, result=decision, changes=changes)
         return None
 
     def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> list[Recorded]:
         """Record the row as far as it was decided. Raises StateMoved: decide it again."""
-        rules = row.rules_of(made)
+        rules, began_ns = row.rules_of(made), time.time_ns()
         try:
             recorded = self._store.record.decision_group(
                 self._cluster,
@@ -177,6 +190,13 @@ class Decider:
         except BaseException:
             row.restart()
             raise
+        for question, one in zip(row.decided, recorded, strict=True):
+            question.trace.add(
+                "record",
+                began_ns,
+                time.time_ns(),
+                {"policy.decision": one.decision_id, "policy.recorded_together": len(made)},
+            )
         row.answered = [
             Answered(question=question, decision=proposal.result, recorded=one)
             for question, proposal, one in zip(row.decided, made, recorded, strict=True)

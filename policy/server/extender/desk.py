@@ -245,6 +245,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
         withdrawn=lambda: call.given_up,
         claim=call.claim,
         reopen=call.reopen,
+        trace=call.trace,
     )
 
 

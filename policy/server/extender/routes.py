@@ -25,6 +25,7 @@ from policy.server.http import EXTENDER_BYTES, Failure, body_of, in_thread
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
+from policy.server.tracing import TRACE, Trace
 from policy.store import StoreError
 from policy.store.model import CallAnswer
 
@@ -41,6 +42,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
             Route(f"/extender/{{environment}}/{v}", extender.serve, methods=["POST"], name=v)
             for v in _VERBS
         ),
+        Route("/extender/{rest:path}", extender.unknown, methods=["POST"]),
     ]
 
 
@@ -63,7 +65,9 @@ class ExtenderEndpoint:
             environment = await self._environment(request)
             body = await body_of(request, limit=EXTENDER_BYTES)
             if verb == "preempt":
-                answer, outcome = await self._preempt(environment, caller, body)
+                answer, outcome = await self._preempt(
+                    environment, caller, body, request.scope[TRACE]
+                )
             else:
                 answer, outcome = await in_thread(_about_nodes, verb, body), "passed"
         except wire.BadRequest as exc:
@@ -72,6 +76,17 @@ class ExtenderEndpoint:
             metrics.calls.labels(verb, mode, outcome).inc()
             metrics.seconds.labels(verb).observe(time.monotonic() - started)
         return Response(answer, media_type="application/json")
+
+    async def unknown(self, request: Request) -> Response:
+        """A path that no verb of the configuration should lead to."""
+        self._caller(request)
+        raise Failure(
+            404,
+            "not-found",
+            f"the extender does not know `{request.url.path[:200]}`",
+            help="use the verbs `filter`, `prioritize` and `preempt`, without a bindVerb, and a"
+            " `urlPrefix` that ends in /extender or /extender/ENVIRONMENT",
+        )
 
     def _caller(self, request: Request) -> Principal:
         caller = self._access.caller(request)
@@ -98,12 +113,15 @@ class ExtenderEndpoint:
             raise Failure(404, "not-found", f"there is no environment `{named[:80]}`")
         return named
 
-    async def _preempt(self, environment: str, caller: Principal, body: bytes) -> tuple[bytes, str]:
+    async def _preempt(
+        self, environment: str, caller: Principal, body: bytes, trace: Trace
+    ) -> tuple[bytes, str]:
         call = PreemptCall(
             body=body,
             mode=self._service.config.mode,
             caller="" if self._access.open_to_all else caller.name,
             arrived_ms=self._service.clock(),
+            trace=trace,
         )
         desk = self._service.desk(environment)
         try:

@@ -10,7 +10,7 @@ Source: k8s.io/kube-scheduler/extender/v1, pkg/scheduler/extender.go (1.35).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -49,8 +49,18 @@ class PodHead(msgspec.Struct, frozen=True):
 
 
 class _FullVictims(msgspec.Struct, frozen=True):
-    Pods: list[msgspec.Raw] | None = None
+    Pods: list[PodHead] | None = None
     NumPDBViolations: int = 0
+
+
+class _Contents(msgspec.Struct, frozen=True):
+    Pods: list[msgspec.Raw] | None = None
+
+
+class _Objects(msgspec.Struct, frozen=True):
+    """The full form once more, for the objects of the victims."""
+
+    NodeNameToVictims: dict[str, _Contents | None] | None = None
 
 
 class _MetaPod(msgspec.Struct, frozen=True):
@@ -82,6 +92,7 @@ class _Nodes(msgspec.Struct, frozen=True):
 
 
 _PREEMPT: Final = msgspec.json.Decoder(_Preempt)
+_OBJECTS: Final = msgspec.json.Decoder(_Objects)
 _NODES: Final = msgspec.json.Decoder(_Nodes)
 _NODE_LIST: Final = msgspec.json.Decoder(_NodeList | None)
 _HEAD: Final = msgspec.json.Decoder(PodHead)
@@ -89,30 +100,34 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedPod:
-    """A victim's object as it was sent."""
-
-    node: str
-    head: PodHead
-    content: bytes
-
-
 @dataclass(frozen=True, kw_only=True)
 class PreemptRequest:
     """A scheduler's question: which of these nodes, and whose pods?"""
 
     body: bytes
+    spelled: bytes  #: the body with its keys as Go spells them
     head: PodHead
     preemptor: bytes  #: the pod's object, JSON
     offer: tuple[OfferedNode, ...]
     full: bool
-    victims: tuple[OfferedPod, ...]  #: objects of all victims; () in the meta form
+    victims: Mapping[str, Sequence[PodHead]]  #: by node; empty in the meta form
 
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the hash of the body."""
         return canonical.sha256(self.body)
+
+    def content(self, node: str, place: int) -> bytes:
+        """A victim's object as it was sent, JSON."""
+        found = self._objects.NodeNameToVictims or {}
+        victims = found.get(node)
+        return bytes(((victims and victims.Pods) or ())[place])
+
+    @cached_property
+    def _objects(self) -> _Objects:
+        """Read where a victim is not known, which is seldom."""
+        found: _Objects = _OBJECTS.decode(self.spelled)
+        return found
 
     @property
     def form(self) -> str:
@@ -147,34 +162,32 @@ def _head(pod: msgspec.Raw) -> PodHead:
 
 def read_preempt(body: bytes) -> PreemptRequest:
     """Raises BadRequest."""
-    found = _decoded(_PREEMPT, body)
-    if found is None or _incomplete(found):
-        found = _decoded(_PREEMPT, _folded(body))
-        if found is None:
-            raise BadRequest("the body is not an ExtenderPreemptionArgs object")
+    spelled, found = body, _decoded(_PREEMPT, body)
+    if isinstance(found, str) or _incomplete(found):
+        spelled = _folded(body)
+        found = _decoded(_PREEMPT, spelled)
+        if isinstance(found, str):
+            raise BadRequest(f"the body is not an ExtenderPreemptionArgs object: {found}")
     if _absent(found.Pod):
         raise BadRequest("`Pod` is missing")
     offer: list[OfferedNode] = []
-    victims: list[OfferedPod] = []
+    victims: dict[str, Sequence[PodHead]] = {}
     full = found.NodeNameToVictims is not None
     for node, given in (found.NodeNameToVictims or {}).items():
-        here = [
-            OfferedPod(node=node, head=_head(pod), content=bytes(pod))
-            for pod in (given.Pods if given else None) or ()
-        ]
-        victims += here
-        uids = tuple(pod.head.uid for pod in here)
+        here = victims[node] = (given.Pods if given else None) or ()
+        uids = tuple(pod.uid for pod in here)
         offer.append(_offered(node, uids, given.NumPDBViolations if given else 0))
     for node, meta in (found.NodeNameToMetaVictims or {}).items() if not full else ():
         uids = tuple(pod.UID or "" for pod in (meta.Pods if meta else None) or ())
         offer.append(_offered(node, uids, meta.NumPDBViolations if meta else 0))
     return PreemptRequest(
         body=body,
+        spelled=spelled,
         head=_head(found.Pod),
         preemptor=bytes(found.Pod),
         offer=tuple(offer),
         full=full,
-        victims=tuple(victims),
+        victims=victims,
     )
 
 
@@ -203,11 +216,14 @@ def _incomplete(found: _Preempt) -> bool:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """None where keys of another case may be the reason. Raises BadRequest for no JSON."""
+    """The message, or what is wrong where keys of another case may be the reason.
+
+    Raises BadRequest for no JSON.
+    """
     try:
         return decoder.decode(body)
-    except msgspec.ValidationError:
-        return None
+    except msgspec.ValidationError as exc:
+        return str(exc)
     except msgspec.DecodeError as exc:
         raise BadRequest(f"the body is not JSON: {exc}") from exc
     except RecursionError as exc:
@@ -273,16 +289,18 @@ class NodesRequest:
             return
         if self.nodes is not None:
             found = _decoded(_NODE_LIST, bytes(self.nodes))
+            if isinstance(found, str):
+                raise BadRequest(f"`Nodes` is not a list of nodes: {found}")
             yield from (item.metadata.name for item in (found.items if found else None) or ())
 
 
 def read_nodes(body: bytes) -> NodesRequest:
     """Raises BadRequest."""
     found = _decoded(_NODES, body)
-    if found is None or (_absent(found.Nodes) and found.NodeNames is None):
+    if isinstance(found, str) or (_absent(found.Nodes) and found.NodeNames is None):
         found = _decoded(_NODES, _folded(body))
-        if found is None:
-            raise BadRequest("the body is not an ExtenderArgs object")
+        if isinstance(found, str):
+            raise BadRequest(f"the body is not an ExtenderArgs object: {found}")
     nodes = None if _absent(found.Nodes) else found.Nodes
     return NodesRequest(nodes=nodes, names=found.NodeNames)
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from policy.server.api import openapi
-from policy.server.api.table import OPERATIONS
+from policy.server.api.table import OPERATIONS, STREAMS
 
 
 @cache
@@ -20,7 +20,7 @@ def operations() -> list[dict[str, Any]]:
             "path": path,
             "body": _body(told),
         }
-        for path, methods in openapi.document(OPERATIONS)["paths"].items()
+        for path, methods in openapi.document(OPERATIONS, STREAMS)["paths"].items()
         for method, told in methods.items()
     ]
 

@@ -23,6 +23,7 @@ from policy.server.pages.observed import observed
 from policy.server.pages.overview import overview
 from policy.server.pages.reference import operations
 from policy.server.pages.rendering import page, static
+from policy.server.pages.simulation import simulation
 from policy.server.security.access import SESSION_SECONDS, Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
@@ -64,6 +65,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
         shown("/sql", pages.sql),
         shown("/simulations", pages.simulations),
+        shown("/simulations/{id:int}", pages.simulation),
         shown("/api", pages.api, unlimited=False),
     ]
 
@@ -357,6 +359,9 @@ class Pages:
     async def simulations(self, request: Request, principal: Principal) -> Response:
         found = await in_thread(self._service.store.read.simulations)
         return page(request, self._access, principal, "simulations.html", found=found)
+
+    async def simulation(self, request: Request, principal: Principal) -> Response:
+        return await in_thread(simulation, self._service, request.path_params["id"])
 
     async def api(self, request: Request, principal: Principal) -> Response:
         return page(

@@ -31,6 +31,7 @@ class ReadFace(Face):
     session = reads(sessions.session)
     sessions = reads(sessions.sessions)
     simulations = reads(simulating.simulations)
+    simulation_document = reads(simulating.simulation_document)
     simulation_documents = reads(simulating.simulation_documents)
     environment = reads(environments.environment)
     active_rule_set = reads(environments.active)

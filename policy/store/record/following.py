@@ -11,7 +11,7 @@ from policy.cluster.digest import Change
 from policy.store import identity, rows
 from policy.store.ledger import entries
 from policy.store.model import Cause
-from policy.store.observed import Followed
+from policy.store.observed import Followed, FollowedRevision
 from policy.store.record import outcomes
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision
 from policy.store.state.versions import Head, Live, live_versions, lock_head
@@ -48,7 +48,7 @@ def follow(
     the same changes may come again. positions: resourceVersions up to which each kind was read.
     """
     head = lock_head(connection, cluster)
-    written: list[tuple[int, Sequence[Change]]] = []
+    written: list[FollowedRevision] = []
     for segment in segments:
         puts, deletes = puts_and_deletes(segment)
         live = _live(connection, head, puts, deletes)
@@ -79,7 +79,11 @@ def follow(
         head = Head(head.cluster_id, head.name, revision.number, revision.digest, at_ms)
         changes: list[Change] = [(one.kind, one.key, one.obj) for one in puts]
         changes += [(kind, key, None) for kind, key in deletes]
-        written.append((revision.number, changes))
+        written.append(
+            FollowedRevision(
+                revision=revision.number, state_digest=revision.digest, changes=changes
+            )
+        )
     for gap in gaps:
         _gap(connection, head, gap, at_ms=at_ms, actor=actor)
     if positions:

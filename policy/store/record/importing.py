@@ -148,8 +148,8 @@ def followed_by(result: ImportResult, followed: Followed) -> ImportResult:
     counts: dict[str, Counter[str]] = {
         kind: Counter(asdict(of_kind)) for kind, of_kind in result.kinds.items()
     }
-    for _, changes in followed.written:
-        for kind, _, obj in changes:
+    for written in followed.written:
+        for kind, _, obj in written.changes:
             what = "removed" if obj is None else "changed"
             counts.setdefault(kind, Counter())[what] += 1
     return replace(

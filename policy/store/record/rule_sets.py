@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from sqlalchemy import Connection, bindparam, insert, select
+from sqlalchemy import Connection, insert
 
 from policy.cluster.canonical import sha256
+from policy.store import bulk
 from policy.store.errors import StoreError
 from policy.store.tables import RULE_SETS
 
 _C = RULE_SETS.c
-_BY_DIGEST: Final = select(_C.id, _C.digest, _C.name, _C.first_used_ms).where(
-    _C.digest == bindparam("wanted")
-)
-
+_COVERED: Final = ("id", "digest", "name", "first_used_ms")
+_BY_DIGEST: Final = f"SELECT {', '.join(_COVERED)} FROM {RULE_SETS.name} WHERE digest = ?"
 
 _BATCH_TEXT: Final = '{"apiVersion":"policy/v1","kind":"BatchRules",'
 """How the canonical text of batch rules begins, and that of no rule set."""
@@ -61,8 +60,7 @@ class RuleSetText:
 
 def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
     """The covered columns of a rule set's row, written where it is used for the first time."""
-    of = {"wanted": rule_set.digest}
-    found = connection.execute(_BY_DIGEST, of).first()
+    found = _known(connection, rule_set.digest)
     if found is None:
         values = {
             "digest": rule_set.digest,
@@ -76,5 +74,11 @@ def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict
             connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
         else:
             connection.execute(insert(RULE_SETS), values)
-        found = connection.execute(_BY_DIGEST, of).one()
-    return dict(found._mapping)
+        found = _known(connection, rule_set.digest)
+        assert found is not None  # it was inserted in this transaction, or before it
+    return found
+
+
+def _known(connection: Connection, digest: str) -> dict[str, Any] | None:
+    found = bulk.fetch(connection, _BY_DIGEST, (digest,))
+    return dict(zip(_COVERED, found[0], strict=True)) if found else None

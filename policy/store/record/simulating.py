@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert, select
 
 from policy.cluster import canonical
 from policy.store import identity, rows
+from policy.store.errors import NotFound
 from policy.store.ledger import entries
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -104,6 +105,15 @@ def simulation_documents(connection: Connection, cluster: str) -> list[tuple[str
         .order_by(c.id)
     )
     return [(str(options), str(result)) for options, result in connection.execute(query)]
+
+
+def simulation_document(connection: Connection, number: int) -> tuple[str, str]:
+    """Options and result of one simulation, as JSON. Raises NotFound."""
+    c = SIMULATIONS.c
+    found = connection.execute(select(c.options, c.result).where(c.id == number)).one_or_none()
+    if found is None:
+        raise NotFound(f"there is no simulation {number}", help="`/simulations` lists them")
+    return str(found.options), str(found.result)
 
 
 def simulations(connection: Connection) -> list[SimulationRow]:

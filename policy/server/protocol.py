@@ -1,0 +1,103 @@
+"""HTTP/1.1 on one connection: limits of a request's head, and the name of a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from policy.server.http import HEAD_BYTES
+from policy.server.security.access import PEER
+
+_HEAD_SECONDS: Final = 10
+"""A client that has not sent the whole head of a request by then is disconnected."""
+_FRAME_BYTES: Final = 16
+"""What the framing of a byte may take up: a client may send a body in chunks of one byte."""
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits on what comes before and between the bytes of a body."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _in_head = True
+    _around = 0  #: bytes since the request began that are no body
+    _body = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.app = _naming(self.app, _common_name(transport))
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head and self._deadline is None:
+            self._await_head()
+        self._around += len(data)
+        super().data_received(data)
+        if self._around > HEAD_BYTES + self._body * _FRAME_BYTES:
+            self.transport.close()
+
+    # --- called by the parser --------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._around, self._body = True, 0, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Fields behind a body are none of its head: who reads the request has read that already.
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._around -= len(body)
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+
+    # --- the deadline ----------------------------------------------------------------------------
+
+    def _await_head(self) -> None:
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._too_slow)
+
+    def _head_is_there(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self.transport.close()
+
+
+def _common_name(transport: asyncio.Transport) -> str:
+    """The name in a client certificate that the TLS layer has verified; "" without one."""
+    found = transport.get_extra_info("ssl_object")
+    certificate = found.getpeercert() if found is not None else None
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return ""
+
+
+def _naming(app: Any, peer: str) -> Any:
+    if not peer:
+        return app
+
+    async def named(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PEER] = peer
+        await app(scope, receive, send)
+
+    return named

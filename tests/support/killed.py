@@ -1,0 +1,78 @@
+"""A follower that is killed around one of its commits: a process, and a real SIGKILL."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from typing import Any, Literal
+
+from sqlalchemy import Engine, event
+from sqlalchemy.pool import Pool
+
+from policy.live.backoff import Backoff
+from policy.live.connection import Connection, place
+from policy.live.following import Follower
+from policy.store import Store
+from tests.support.live import CLUSTER, settled
+
+When = Literal["before", "after"]
+
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload([__name__])
+
+
+def follow(url: str, config: str, *, dies: When, until: str = "") -> int | None:
+    """Follow until it is killed, before or after its first commit; its exit code.
+
+    until: of this recording all is published; the exit code is 0 where nothing was left to commit,
+    and the state and the observations are whole.
+    """
+    child = _FORKED.Process(target=_child, args=(url, config, dies, until))
+    child.start()
+    child.join()
+    return child.exitcode
+
+
+def _child(url: str, config: str, dies: When, until: str) -> None:
+    committed = False
+
+    def commit(_: Any) -> None:
+        nonlocal committed
+        if dies == "before":
+            _die()
+        committed = True
+
+    def returned(*_: Any) -> None:
+        if committed:
+            _die()
+
+    event.listen(Engine, "commit", commit)
+    event.listen(Pool, "reset", returned)
+    with Store.open(url) as store:
+        follower = Follower(
+            store,
+            CLUSTER,
+            Connection(place(kubeconfig=config)),
+            actor="ann",
+            clock=lambda: time.time_ns() // 1_000_000,
+            window_ms=20,
+            settle_ms=100,
+            patience_ms=3_000,
+            backoff=lambda: Backoff(first=0.01, most=0.05),
+        )
+
+        def end() -> None:
+            while not settled(url, until):
+                time.sleep(0.05)
+            follower.stop()
+
+        if until:
+            threading.Thread(target=end, daemon=True).start()
+        follower.run()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
