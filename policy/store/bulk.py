@@ -149,7 +149,7 @@ def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
     return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({columns})"
 
 
-def _insert_columns(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     with driver(connection, statement) as cursor:
         remaining = iter(rows)
         while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
