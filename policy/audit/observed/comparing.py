@@ -106,8 +106,8 @@ class _OfPod:
             if ours == theirs:
                 return VerdictClass.SAME, ""
             return VerdictClass.ORDER, (
-                f"this rule set evicts {_listed(ours)}, it evicted {_listed(theirs)}: these are by the"
-                " order of pods equal in priority and start time"
+                f"this rule set evicts {_listed(ours)}, it evicted {_listed(theirs)}:"
+                " these are by the order of pods equal in priority and start time"
             )
         last = next((c.id for c in self._rules.ranking if c.pick is not None), "")
         best = decision.candidates[0].node
