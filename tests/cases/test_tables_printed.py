@@ -16,13 +16,13 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("right", [set(), {"id"}, {"name", "empty"}], ids=str)
+@pytest.mark.parametrize("right", [(), ("id",), ("name", "empty")], ids="-".join)
 def test_it_is_the_table_of_the_library(
-    right: set[str], capsys: pytest.CaptureFixture[str]
+    right: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Widths, alignment, the rule below the headings, spaces at the end: all is the same."""
-    output.rows(ROWS, "table", columns=COLUMNS, right=right)
+    output.rows(ROWS, "table", columns=COLUMNS, right=set(right))
     printed = capsys.readouterr().out
     cells = [[output.cell(row.get(column)) for column in COLUMNS] for row in ROWS]
-    output._console(sys.stdout).print(output._table(cells, COLUMNS, [0] * len(COLUMNS), right))
+    output._console(sys.stdout).print(output._table(cells, COLUMNS, [0] * len(COLUMNS), set(right)))
     assert printed == capsys.readouterr().out
