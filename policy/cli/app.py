@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import click
 
@@ -15,36 +15,89 @@ from policy.cli import options, output, streams
 from policy.cli.exits import Exit
 from policy.text import system
 
+
+class _Home(NamedTuple):
+    """Where a command lives, and the first sentence of its help."""
+
+    module: str  #: of `policy.cli`
+    summary: str
+    name: str = "command"  #: in the module
+
+
 COMMANDS: Final = {
-    "import": "policy.cli.importing:command",
-    "preempt": "policy.cli.preempt:command",
-    "run": "policy.cli.run:command",
-    "decisions": "policy.cli.decisions:command",
-    "explain": "policy.cli.explain:command",
-    "observed": "policy.cli.observed:command",
-    "follow": "policy.cli.follow:command",
-    "who": "policy.cli.who:command",
-    "avoidable": "policy.cli.avoidable:command",
-    "nominations": "policy.cli.nominations:command",
-    "report": "policy.cli.report:group",
-    "state": "policy.cli.state:group",
-    "replay": "policy.cli.replay:command",
-    "compare": "policy.cli.compare:command",
-    "what-if": "policy.cli.what_if:command",
-    "simulate": "policy.cli.simulate:command",
-    "tune": "policy.cli.tune:command",
-    "audit": "policy.cli.audit:group",
-    "sql": "policy.cli.sql:command",
-    "export": "policy.cli.export:command",
-    "rules": "policy.cli.rules:group",
-    "env": "policy.cli.env:group",
-    "serve": "policy.cli.serve:command",
-    "token": "policy.cli.token:group",
-    "db": "policy.cli.db:group",
-    "batch": "policy.cli.batch:group",
-    "conform": "policy.cli.conform:command",
+    "import": _Home(
+        "importing",
+        "Read the state of a cluster from what kubectl printed, or from its API server.",
+    ),
+    "preempt": _Home("preempt", "Decide for one pending pod: where it fits, or who must leave."),
+    "run": _Home("run", "Decide for all pending pods, in the order of the queue."),
+    "decisions": _Home("decisions", "List recorded decisions, the newest first."),
+    "explain": _Home("explain", "Say why a recorded decision came out as it did."),
+    "observed": _Home(
+        "observed", "List the preemptions that a cluster's own scheduler made, the newest first."
+    ),
+    "follow": _Home(
+        "follow",
+        "Follow a real cluster: its state, and every preemption that its own scheduler makes.",
+    ),
+    "who": _Home(
+        "who",
+        "List who evicted a pod, or the pods of a workload: for whom, by which rule, who answers.",
+    ),
+    "avoidable": _Home(
+        "avoidable", "Say what would have spared the victims of a decision, and at whose cost."
+    ),
+    "nominations": _Home(
+        "nominations", "List nominations: who was promised which node, and what came of it."
+    ),
+    "report": _Home(
+        "report",
+        "Where decisions hurt: workloads that are hit again and again, and what was lost.",
+        "group",
+    ),
+    "state": _Home("state", "Look at the cluster as it is, or as it was at any revision.", "group"),
+    "replay": _Home("replay", "Make recorded decisions again and compare them with the record."),
+    "compare": _Home(
+        "compare",
+        "Decide recorded decisions again under other rules, and report what would be different.",
+    ),
+    "what-if": _Home(
+        "what_if",
+        "Show which decisions would follow from a change, down to the victims of the victims.",
+    ),
+    "simulate": _Home(
+        "simulate",
+        "Simulate a trace under one or several rule sets, and compare what becomes of its pods.",
+    ),
+    "tune": _Home("tune", "Search for rules that do better than a base on traces."),
+    "audit": _Home("audit", "Check that the record is what was written.", "group"),
+    "sql": _Home(
+        "sql", "Run one SQL query that reads, your own or a saved one, and print what it finds."
+    ),
+    "export": _Home(
+        "export", "Write whole tables to files, one file per table, all as they are at one instant."
+    ),
+    "rules": _Home(
+        "rules",
+        "Look at rule sets: what they say, how they differ, and whether they do what they should.",
+        "group",
+    ),
+    "env": _Home(
+        "env", "Environments: a cluster, and the rule set that is active for it.", "group"
+    ),
+    "serve": _Home(
+        "serve", "Serve the extender that kube-scheduler calls, the API, and the pages."
+    ),
+    "token": _Home("token", "Tokens: who may call the service, and what they may do.", "group"),
+    "db": _Home(
+        "db", "Look after the database: its schema, and how much of the past it keeps.", "group"
+    ),
+    "batch": _Home(
+        "batch", "Hold sessions over queues and gangs, as kube-batch and Volcano do.", "group"
+    ),
+    "conform": _Home("conform", "Compare a rule set with decisions of the real schedulers."),
 }
-"""Name of each command, and where it lives: a new group is one file and one line here."""
+"""Every command: a new one is one file and one line here. The list of commands imports none."""
 
 HELP: Final = """\
 Decide which pods are preempted, where and why, and keep every decision.
@@ -67,8 +120,18 @@ class _LazyGroup(click.Group):
         home = COMMANDS.get(cmd_name)
         if home is None:
             return None
-        module, _, name = home.partition(":")
-        return cast("click.Command", getattr(import_module(module), name))
+        module = import_module(f"policy.cli.{home.module}")
+        return cast("click.Command", getattr(module, home.name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, click.Command(name, help=home.summary).get_short_help_str(limit))
+                    for name, home in COMMANDS.items()
+                ]
+            )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -107,12 +107,46 @@ def print_table(found: Sequence[Row], *, columns: Sequence[str], right: Iterable
         say("nothing found")
         return
     cells = [[_brief(printable(cell(row.get(column)))) for column in columns] for row in found]
+    if not sys.stdout.isatty():
+        _print_unfolded(cells, columns, set(right))
+        return
     made = _console(sys.stdout)
     least = [_least(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
     if sum(least) + len(columns) > made.width:
         _print_lists(cells, columns)
     else:
         made.print(_table(cells, columns, least, set(right)))
+
+
+def _print_unfolded(
+    cells: Sequence[Sequence[str]], columns: Sequence[str], right: set[str]
+) -> None:
+    """The table for a pipe or a file, where nothing is folded: the library would load longer."""
+    headings = [_heading(column) for column in columns]
+    widths = [max(map(_width, contents)) for contents in zip(headings, *cells, strict=True)]
+    lines = [
+        "  ".join(
+            " " * (width - _width(content)) + content
+            if column in right
+            else content + " " * (width - _width(content))
+            for column, width, content in zip(columns, widths, row, strict=True)
+        )
+        for row in (headings, *cells)
+    ]
+    lines.insert(1, _RULE * (sum(widths) + 2 * len(widths) - 2))
+    block("\n".join(lines))
+
+
+_RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+
+
+def _width(content: str) -> int:
+    """Characters of a terminal that a text takes."""
+    if content.isascii():
+        return len(content)
+    from rich.cells import cell_len
+
+    return cell_len(content)
 
 
 def _console(stream: TextIO) -> Console:
@@ -168,10 +202,8 @@ def _heading(column: str) -> str:
 def _least(column: str, contents: Sequence[str]) -> int:
     """Characters that a column needs: its cells are folded at _KEPT_WHOLE, words of its heading
     at _KEPT_OF_HEADING."""
-    from rich.cells import cell_len
-
     word = max(map(len, _heading(column).split()), default=0)
-    longest = max(map(cell_len, contents), default=0)
+    longest = max(map(_width, contents), default=0)
     return max(min(longest, _KEPT_WHOLE), min(word, _KEPT_OF_HEADING))
 
 

@@ -180,7 +180,7 @@ class _Comparison:
         self, nodes: Iterable[str], recorded: Mapping[str, RecordedCandidate]
     ) -> set[str]:
         """The nodes whose recorded victims no order among equal pods explains."""
-        from policy.conformance.ties import tied
+        from policy.preemption.ties import tied
 
         # The real list of victims comes out of an unstable sort: equals may stand in any order.
         listing = {

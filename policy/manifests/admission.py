@@ -93,7 +93,7 @@ def problems(obj: ClusterObject) -> list[Mismatch]:
     if meta.labels:
         _labels(meta.labels, "metadata.labels", found)
     if meta.annotations:
-        _annotations(meta.annotations, found)
+        check_annotations(meta.annotations, found)
     owners = meta.owner_references
     if owners and len(owners) > 1 and sum(bool(owner.controller) for owner in owners) > 1:
         found.append(Mismatch("metadata.ownerReferences", "more than one owner is the controller"))
@@ -121,14 +121,15 @@ def _key(key: str, path: str, found: _Found, what: str = "label key") -> None:
     found.append(Mismatch(path, f"`{shown(key)}` is not a valid {what}", _KEY_HELP))
 
 
-def _annotations(annotations: Mapping[str, str], found: _Found) -> None:
+def check_annotations(of: Mapping[str, str], found: _Found) -> None:
+    """What an API server would refuse in the annotations of one object."""
     length = 0
-    for key, value in annotations.items():
+    for key, value in of.items():
         length += len(key) + len(value)
         if not valid_label_key(key) and not valid_label_key(key.lower()):
             _key(key, "metadata.annotations", found, "annotation key")
     if length * 4 > ANNOTATION_BYTES:  # no character takes more than four bytes
-        size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+        size = sum(len(key.encode()) + len(value.encode()) for key, value in of.items())
         if size > ANNOTATION_BYTES:
             found.append(
                 Mismatch(

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from policy.cluster.objects import ClusterObject, key_of
+from policy.cluster.objects import ClusterObject, Pod, key_of
 from policy.manifests import admission, checks, limits
+from policy.manifests.alike import Alike, template_of
 from policy.manifests.fields import Mismatch
 from policy.manifests.limits import Limits
 from policy.manifests.problems import shown
@@ -74,6 +75,7 @@ class Collected:
         # the objects of lists alone, once there is a watch that changes them
         self._listed: dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]] | None = None
         self._uids: dict[str, tuple[str, str]] = {}
+        self._alike = Alike()
         self._single: set[str] = set()  # sources of one document
         self._first_problem = 0  # of the present source
 
@@ -158,9 +160,9 @@ class Collected:
         With `replaces`, of a watch, an earlier object under the key is outdated, not repeated.
         Raises Stop where there are too many.
         """
-        if not self.check(obj, nameless=nameless):
-            return
         kind, key = type(obj).__name__, key_of(obj)
+        if not self._check(obj, kind, key, nameless):
+            return
         at = (kind, key)
         before = self._found.get(at)
         if before is None:
@@ -194,10 +196,19 @@ class Collected:
 
     def check(self, obj: ClusterObject, *, nameless: Callable[[str], str]) -> bool:
         """Whether nothing is wrong with an object; what is wrong is kept as problems."""
-        kind, key = type(obj).__name__, key_of(obj)
-        wrong = checks.problems(obj)
-        if self._admission and obj.metadata.name:
-            wrong += admission.problems(obj)
+        return self._check(obj, type(obj).__name__, key_of(obj), nameless)
+
+    def _check(
+        self, obj: ClusterObject, kind: str, key: str, nameless: Callable[[str], str]
+    ) -> bool:
+        template = template_of(obj) if type(obj) is Pod else b""
+        wrong: list[Mismatch] = []
+        if not (type(obj) is Pod and self._alike.is_good(obj, template)):
+            wrong = checks.problems(obj)
+            if self._admission and obj.metadata.name:
+                wrong += admission.problems(obj)
+            if template and not wrong:
+                self._alike.add(template)
         if obj.metadata.uid:
             wrong += self._uid(obj.metadata.uid, kind, key)
         if wrong:

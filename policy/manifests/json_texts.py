@@ -2,7 +2,8 @@
 
 A list of any length, or any number of documents one after the other, is given item by item, as
 bytes that are valid JSON. Where the parts end is found by msgspec, which reads over a value
-without making one.
+without making one. The ordinary items of a long list are decoded many at a time (`Items`), as far
+as they stand in one piece of the text and nothing about them is odd.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from policy.manifests import odd
 from policy.manifests.sources import CHUNK, Text
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{[ \t\r\n]*\"[A-Za-z]+\"[ \t\r\n]*:")
+"""From the end of one item to the first key of the next."""
+_TRIES: Final = 3
 _SKIP: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_MANY: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _END: Final = "JSON is malformed: trailing characters (byte "
 _TRUNCATED: Final = "truncated"
 
@@ -53,6 +58,14 @@ class JsonPart(NamedTuple):
     value: Any = None  #: read already, because it is odd (see `odd`)
 
 
+class Items(NamedTuple):
+    """Objects of a list that stand one after the other; none of them is odd (see `odd`)."""
+
+    item: int  #: the number of the first, from 1
+    values: list[dict[str, Any]]
+    kind: str | None  #: of the list, where that was read before them; otherwise each has its own
+
+
 @dataclass(frozen=True, slots=True)
 class EndOfList:
     """The end of a list whose items were given one by one."""
@@ -75,7 +88,7 @@ class Parts:
         self.document = 0
         self.item = 0
 
-    def __iter__(self) -> Iterator[JsonPart | EndOfList]:
+    def __iter__(self) -> Iterator[JsonPart | Items | EndOfList]:
         while start := self._peek():
             self.document += 1
             self.item = 0
@@ -187,21 +200,55 @@ class Parts:
 
     # --- lists that are larger than one object may be -----------------------------------------
 
-    def _array(self, kind: str | None) -> Iterator[JsonPart]:
+    def _array(self, kind: str | None) -> Iterator[JsonPart | Items]:
         self._expect(b"[")
         if self._peek() == b"]":
             self._at += 1
             return
+        tried = b""  # the data in which many were searched for
         while True:
             self.item += 1
             text, value = self._value()
             yield JsonPart(self.document, self.item, text, kind, value)
+            if self._data is not tried:
+                tried = self._data
+                items = self._many(kind)
+                if items:
+                    yield Items(self.item + 1, items, kind)
+                    self.item += len(items)
             if self._data[self._at : self._at + 1] == b",":
                 self._at += 1
             elif self._expect(b",]") == b"]":
                 return
 
-    def _mapping(self, whole: TooLarge) -> Iterator[JsonPart | EndOfList]:
+    def _many(self, kind: str | None) -> list[dict[str, Any]]:
+        """The items behind the one that was read, as far as this piece of the text has them.
+
+        Nothing where they are to be read one by one: what is odd or wrong about one is found so.
+        """
+        between = _BETWEEN.match(self._data, self._at - 1)
+        if between is None:
+            return []
+        first = between.end()
+        end = len(self._data)
+        for _ in range(_TRIES):
+            # What stands between two items may stand inside of one as well. Where the text up to
+            # there is a list by itself, with all that was opened closed again, it is between two.
+            end = self._data.rfind(between[0], first, min(end, self._at + self._most))
+            if end < 0:
+                break
+            text = self._data[self._at : end + 1].replace(b",", b"[", 1) + b"]"
+            try:
+                items = _MANY(text)
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            if odd.maybe(text, items) or not (kind or all("kind" in item for item in items)):
+                break
+            self._at = end + 1
+            return items
+        return []
+
+    def _mapping(self, whole: TooLarge) -> Iterator[JsonPart | Items | EndOfList]:
         """The members of a list object; only its items may be large. Raises `whole` for another."""
         self._expect(b"{")
         seen: set[str] = set()

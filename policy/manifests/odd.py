@@ -8,9 +8,12 @@ again here, slowly; what cannot be a value becomes a mark, and `problems` tells 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from policy.manifests.fields import Mismatch, child
 from policy.manifests.problems import shown
@@ -75,6 +78,24 @@ def decode(text: str, start: int = 0) -> tuple[Any, int]:
     Raises json.JSONDecodeError, RecursionError.
     """
     return _DECODER.raw_decode(text, start)
+
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+_ESCAPED_COLON: Final = re.compile(rb"\\u003[aA]")
+_NUL: Final = b"\\u0000"
+
+
+def maybe(text: bytes, value: Any) -> bool:
+    """Whether a text may hold what `problems` finds; value: what `msgspec` made of it.
+
+    What stood twice is dropped in the value, and its colon with it.
+    """
+    encoded = _ENCODE(value)
+    return (
+        encoded.count(b":") != text.count(b":")
+        or _NUL in encoded
+        or _ESCAPED_COLON.search(text) is not None
+    )
 
 
 def repeats(value: Any) -> bool:

@@ -18,7 +18,7 @@ from policy.cluster.objects import KINDS, ClusterObject, Node, Pod, key_of
 from policy.cluster.whole import rest_of
 from policy.manifests import fields, kinds, limits, odd, sources, yaml_values
 from policy.manifests.collected import Collected, ReadFrom, SeenClaim, Stop, StreamEntry
-from policy.manifests.json_texts import EndOfList, JsonError, JsonPart, Parts, TooLarge
+from policy.manifests.json_texts import EndOfList, Items, JsonError, JsonPart, Parts, TooLarge
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, shown
 from policy.observing.events import EventError, claim_of, version_of
@@ -95,6 +95,7 @@ def read_dicts(
     return reader.result()
 
 
+_KEPT_WHOLE: Final = (Pod, Node)
 _UNTYPED: Final = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
 _KIND: Final = b'"kind"'
@@ -257,6 +258,10 @@ class _Reader:
                 number += 1
                 if number % _PROGRESS_EVERY == 0:
                     self._tell(text.position)
+                if isinstance(part, Items):
+                    self._items(part)
+                    self._tell(text.position)
+                    continue
                 if isinstance(part, EndOfList):
                     self._end_of_list(part, waiting)
                     waiting = []
@@ -299,10 +304,7 @@ class _Reader:
         if part.text:
             try:
                 value = _UNTYPED(part.text)
-                encoded = _ENCODE(value)
-                # What stood twice is dropped by now, and its colon with it. An escaped colon
-                # looks the same, which the slow way then finds harmless.
-                self._odd = encoded.count(b":") != part.text.count(b":") or _NUL in encoded
+                self._odd = odd.maybe(part.text, value)
                 if self._odd:
                     value, _ = odd.decode(part.text.decode().lstrip())
             except msgspec.DecodeError:
@@ -310,12 +312,23 @@ class _Reader:
             except RecursionError:
                 self._problem("nested too deeply", obj=self._nameless("object"))
                 return
+        self._decoded(value, of)
+        self._decoded_here = False
+
+    def _items(self, items: Items) -> None:
+        self._odd, self._decoded_here = False, True
+        of = _item_kind(items.kind) if items.kind else None
+        for number, value in enumerate(items.values, start=items.item):
+            self._item = number
+            self._decoded(value, of)
+        self._decoded_here = False
+
+    def _decoded(self, value: Any, of: str | None) -> None:
         kind = value.get("kind") if type(value) is dict else None
         if type(kind) is str and kind in KINDS and "object" not in value:
             self._object(value, kind)  # nearly always; `_value` would come to the same
         else:
             self._value(value, of)
-        self._decoded_here = False
 
     def _read_yaml(self, text: sources.Text) -> int:
         number = 0
@@ -485,7 +498,7 @@ class _Reader:
             if obj is not None and mismatches:
                 self._collected.check(obj, nameless=self._nameless)
                 return
-        if isinstance(obj, Pod | Node) and (self._whole or obj.rest is not None):
+        if isinstance(obj, _KEPT_WHOLE) and (self._whole or obj.rest is not None):
             # What a manifest itself holds under that name is none of ours.
             obj = replace(obj, rest=None)
             if self._whole:

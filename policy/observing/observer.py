@@ -84,6 +84,7 @@ class _Leaving:
     version: int
     seen_ms: int
     gone_ms: int | None = None
+    gone_version: int = 0  #: resourceVersion at which it was gone; 0 while it is there, or unknown
 
 
 @dataclass(slots=True)
@@ -207,7 +208,8 @@ class Observer:
         if pod.spec.node_name:
             self._leaves(pod, version=version, at_ms=at_ms)
             uid = pod.metadata.uid or key_of(pod)
-            self._state.leaving[pod.spec.node_name][uid].gone_ms = at_ms
+            leaving = self._state.leaving[pod.spec.node_name][uid]
+            leaving.gone_ms, leaving.gone_version = at_ms, version
 
     # --- what follows from it ----------------------------------------------------------------
 
@@ -232,7 +234,9 @@ class Observer:
         ready: list[list[_Seen]] = []
         kept: list[_Seen] = []
         for group in groups.values():
-            for wave in _waves(sorted(group, key=lambda s: (s.at_ms, s.claim.resource_version))):
+            for wave in self._waves(
+                sorted(group, key=lambda s: (s.at_ms, s.claim.resource_version))
+            ):
                 last = max(seen.seen_ms for seen in wave)
                 if now_ms is None or last + self._settle_ms <= now_ms:
                     ready.append(wave)
@@ -241,6 +245,39 @@ class Observer:
         self._state.claims = kept
         ready.sort(key=lambda wave: (wave[0].at_ms, wave[0].claim.resource_version))
         return [self._of_claims([seen.claim for seen in wave], wave[0].at_ms) for wave in ready]
+
+    def _waves(self, seen: list[_Seen]) -> Iterable[list[_Seen]]:
+        """Events in order, parted where one preemptor preempted again.
+
+        That is where a while lies between two, where a pod is a victim again, and where a victim
+        was marked when all before it were gone: no pod may preempt while victims of its own are
+        leaving the node that it is nominated to.
+        """
+        wave: list[_Seen] = []
+        for one in seen:
+            again = any(
+                (before.claim.victim, before.claim.victim_uid)
+                == (one.claim.victim, one.claim.victim_uid)
+                for before in wave
+            )
+            late = wave and one.at_ms - wave[-1].at_ms > _ONE_WAVE_MS
+            if wave and (again or late or self._after_all_left(wave, one)):
+                yield wave
+                wave = []
+            wave.append(one)
+        if wave:
+            yield wave
+
+    def _after_all_left(self, wave: list[_Seen], one: _Seen) -> bool:
+        mark = self._mark_of(one.claim)
+        if mark is None or not mark.version:
+            return False
+        leaving = self._state.leaving.get(mark.node, {})
+        return all(
+            (pod := leaving.get(seen.claim.victim_uid)) is not None
+            and 0 < pod.gone_version < mark.version
+            for seen in wave
+        )
 
     def _of_claims(self, claims: list[Claim], at_ms: int) -> Preemption:
         first = claims[0]
@@ -442,23 +479,6 @@ def _together(nomination: _Nomination, mark: _Mark) -> bool:
         abs(nomination.seen_ms - mark.seen_ms) <= _TOGETHER_MS
         and abs(nomination.at_ms - mark.at_ms) <= _TOGETHER_MS
     )
-
-
-def _waves(seen: list[_Seen]) -> Iterable[list[_Seen]]:
-    """Events in order, parted where a while lies between two, or a pod is a victim again."""
-    wave: list[_Seen] = []
-    for one in seen:
-        again = any(
-            (before.claim.victim, before.claim.victim_uid)
-            == (one.claim.victim, one.claim.victim_uid)
-            for before in wave
-        )
-        if wave and (again or one.at_ms - wave[-1].at_ms > _ONE_WAVE_MS):
-            yield wave
-            wave = []
-        wave.append(one)
-    if wave:
-        yield wave
 
 
 def _marks_together(marks: list[_Mark]) -> Iterable[list[_Mark]]:

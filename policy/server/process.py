@@ -87,6 +87,8 @@ def server_of(config: Config) -> uvicorn.Server:
 def run(config: Config) -> bool:
     """Serve until a signal ends it; False where it could not start."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # What the follower fetches is in its own figures; a line for each request says nothing more.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     server = server_of(config)
     server.run()
     return server.started

@@ -21,6 +21,8 @@ from policy.cluster import canonical
 from policy.store.tables import METADATA
 
 Row = tuple[Any, ...]
+Values = Sequence[Any]
+"""Those of one row, as drivers take them."""
 
 _ROWS_PER_STATEMENT: Final = 5000
 _WORTH_A_COPY: Final = 500
@@ -55,7 +57,12 @@ def _order() -> dict[Table, int]:
 
 
 def insert_rows(
-    connection: Connection, table: Table, names: Sequence[str], rows: Iterable[Row], *, count: int
+    connection: Connection,
+    table: Table,
+    names: Sequence[str],
+    rows: Iterable[Values],
+    *,
+    count: int,
 ) -> None:
     """Insert `count` rows, made one by one while they are written.
 
@@ -70,7 +77,7 @@ def insert_rows(
         _insert_columns(connection, statement, rows)
 
 
-def execute_many(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     """One statement with each of the rows, whose values stand for `?`.
 
     Raises SQLAlchemy's errors.
@@ -142,7 +149,7 @@ def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
     return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({columns})"
 
 
-def _insert_columns(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     with driver(connection, statement) as cursor:
         remaining = iter(rows)
         while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
@@ -162,7 +169,7 @@ def _copying(table: Table, names: tuple[str, ...]) -> str:
     return f"COPY {table.name} ({', '.join(names)}) FROM STDIN"
 
 
-def _copy(connection: Connection, statement: str, rows: Iterable[Row]) -> None:
+def _copy(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     with driver(connection, statement) as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)

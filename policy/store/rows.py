@@ -37,7 +37,7 @@ def line(table: Table, row: Values, *, ledger_format: int = LEDGER_FORMAT) -> by
 
 def line_of(table: Table, values: Iterable[Any]) -> bytes:
     """One row as an entry covers it; values: of the covered columns, in their order."""
-    return canonical.encode([str(table.name), *values])
+    return canonical.encode((str(table.name), *values))
 
 
 @lru_cache(maxsize=256)

@@ -275,6 +275,20 @@ def test_the_same_preemptor_again_later() -> None:
     ]
 
 
+@pytest.mark.parametrize("first_is_gone", [True, False])
+def test_the_same_preemptor_again_when_its_victims_have_left(first_is_gone: bool) -> None:
+    """It may not preempt before; while one is there, a later mark is of the same preemption."""
+    observer = Observer()
+    preempted(observer)
+    if first_is_gone:
+        observer.pod(deleted(marked(LOW)), None, version=13, at_ms=MS + 900)
+    observer.pod(MID, marked(MID), version=14, at_ms=MS + 1000)
+    again = claim(victim="shop/mid", victim_uid="u-mid", event_uid="e2", at_ms=MS + 1000)
+    observer.event(again, at_ms=MS + 1000)
+    told = [[v.pod for v in p.victims] for p in observer.conclude()]
+    assert told == ([["shop/low"], ["shop/mid"]] if first_is_gone else [["shop/low", "shop/mid"]])
+
+
 def test_a_uid_alone_finds_its_pod() -> None:
     """The event names no pod; the nominated one has that uid."""
     observer = Observer()

@@ -30,7 +30,7 @@ from policy.proving.world import Declarations
 from policy.rules import RuleSet
 from policy.rules.files import shipped_environments, shipped_names, shipped_rules
 
-LIMITS = SolverLimits(seconds=60, shrink_seconds=20)
+LIMITS = SolverLimits(seconds=240, shrink_seconds=20)
 SHIPPED = (*shipped_names(), *shipped_rules(), *shipped_environments())
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from functools import partial
 
 from policy.audit.observed.comparing import POD_GROUP, examining_all, without_extenders
+from policy.audit.observed.views import View
 from policy.audit.past import Damaged, Past
 from policy.cluster import times
-from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
@@ -51,23 +51,14 @@ class AgainDecider:
         )
         past = self._pasts.setdefault(row.cluster, Past(self._store, row.cluster))
         try:
-            snapshot = _as_judged(past.at(revision, now_ms=now_ms, history=history), row)
+            # The budgets of a view can be those of a later revision, which is read first.
+            at = partial(past.at, now_ms=now_ms, history=history)
+            snapshot = View.stored(revision, row.detail).of(at)
             if row.preemptor_kind == POD_GROUP:
                 return decide_group(snapshot, rules, row.preemptor), snapshot
             return decide(snapshot, rules, row.preemptor, evaluate_all=evaluate_all), snapshot
         except (NotFound, StoreError, Damaged, DecisionError) as exc:
             raise CannotDecide(str(exc)) from exc
-
-
-def _as_judged(snapshot: Snapshot, row: ObservationRow) -> Snapshot:
-    """The state with the nominations that the verdict supposes beyond those that were in it."""
-    changes: list[Change] = []
-    for key, node in dict(row.detail.get("nominated") or {}).items():
-        pod = snapshot.pod(key)
-        if pod is not None:
-            status = msgspec.structs.replace(pod.status, nominated_node_name=node)
-            changes.append(("Pod", key, msgspec.structs.replace(pod, status=status)))
-    return snapshot.apply(changes) if changes else snapshot
 
 
 def as_observed(store: Store, row: ObservationRow) -> RuleSet:

@@ -14,7 +14,8 @@ from policy.decision.groups import GroupDecision
 from policy.decision.model import Candidate, Decision
 from policy.groups.decide import decide_group
 from policy.observing.model import Preemption
-from policy.preemption.decide import DecisionError, decide
+from policy.preemption.decide import DecisionError, decide, decide_by
+from policy.preemption.ties import tied
 from policy.rules import RuleSet
 from policy.store.observed import VerdictClass
 
@@ -94,15 +95,20 @@ class _OfPod:
         ours = _newly_evicted(snapshot, candidate.victims)
         # Whom it found leaving already its events do not name.
         theirs = _observed(self._preemption)
-        equal = ours == theirs
-        if not equal and not _equal_pods(snapshot, ours, theirs):
-            return VerdictClass.OTHER, (
-                f"on {node} this rule set evicts {_listed(ours)}, it evicted {_listed(theirs)}"
-            )
+        if ours != theirs:
+            decision = self._theirs_last(snapshot, theirs)
+            candidate = _candidate(decision, node)
+            if candidate is None or _newly_evicted(snapshot, candidate.victims) != theirs:
+                return VerdictClass.OTHER, (
+                    f"on {node} this rule set evicts {_listed(ours)}, it evicted {_listed(theirs)}"
+                )
         if candidate.position == 0:
-            if equal:
+            if ours == theirs:
                 return VerdictClass.SAME, ""
-            return VerdictClass.ORDER, f"{_listed(ours)} and {_listed(theirs)} are equal pods"
+            return VerdictClass.ORDER, (
+                f"this rule set evicts {_listed(ours)}, it evicted {_listed(theirs)}:"
+                " these are by the order of pods equal in priority and start time"
+            )
         last = next((c.id for c in self._rules.ranking if c.pick is not None), "")
         best = decision.candidates[0].node
         if candidate.eliminated_by == last:
@@ -111,6 +117,15 @@ class _OfPod:
         if self._samples(decision):
             return VerdictClass.SAMPLING, behind
         return VerdictClass.OTHER, behind
+
+    def _theirs_last(self, snapshot: Snapshot, theirs: tuple[str, ...]) -> Decision:
+        """The decision where, of equal pods, those that were evicted are tried last.
+
+        The original's sort leaves equal pods in any order. Where one of them ends with these
+        victims, this one does: all others stay together then, and none of these beside them.
+        """
+        last = {pod: len(snapshot.pods) + place for place, pod in enumerate(theirs)}
+        return decide_by(tied(last, {}), snapshot, self._all, self._preemption.preemptor)
 
     def _samples(self, decision: Decision) -> bool:
         """Whether the scheduler may have stopped before it saw the better node."""

@@ -3,48 +3,32 @@
 | verdict | our decision, and what the scheduler did |
 | --- | --- |
 | `same` | the same node, the same pods newly evicted |
-| `order` | the same node; other pods, equal in priority and start time, which have no order |
+| `order` | the same node; other pods, by the order of pods equal in priority and start time |
 | `tie` | another node, equal to ours on every criterion but the one that only ends the ranking |
 | `sampling` | a candidate of ours, and not the best: the scheduler looks at a part of the nodes |
 | `lag` | one of the above on the state a moment earlier or later: its cache need not be as new |
 | `other` | something else: another profile, an extender, another scheduler, or a difference |
 | `unknown` | it cannot be decided again |
 
-A scheduler's cache knows its own nominations at once, and what became of its victims only when
-the API server tells. So where several pods preempt in one moment, `lag` also stands for a state
-with victims as they were and nominations as they came to be.
+A scheduler's cache knows at once what it does itself, and all else by one watch for each kind. So
+where several pods preempt in one moment, `lag` also stands for mixtures of states (`views`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Final
 
-import numpy as np
-
-from policy.audit.observed.comparing import POD_GROUP, Compared, ObservedComparison, comparison_of
+from policy.audit.observed.comparing import POD_GROUP, ObservedComparison, comparison_of
+from policy.audit.observed.views import StateAt, View, views
 from policy.audit.past import Damaged, Past
 from policy.cluster import times
-from policy.cluster.digest import Change
-from policy.cluster.objects import Pod
-from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import ENGINE_VERSION, Decision
-from policy.observing.model import Preemption, nominated_to
+from policy.observing.model import Preemption
 from policy.rules import RuleSet
 from policy.store import NotFound, Store, StoreError
 from policy.store.observed import ObservedSituation, ObservedVerdict, VerdictClass
-
-LAG_REVISIONS: Final = 8
-"""How many revisions earlier and later a scheduler's cache may have stood."""
-
-_MIXED: Final = 24
-"""How many mixtures of two states are tried."""
-
-StateAt = Callable[[int], Snapshot]
-"""The state at a revision. Raises NotFound, Damaged, StoreError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +74,7 @@ def _decided(
         return Again(verdict=_verdict(VerdictClass.UNKNOWN, rules, missing))
     assert situation.base_revision is not None
     search = _Search(comparison_of(preemption, rules), rules, states, preemption.preemptor)
-    first = search.at(situation.base_revision)
+    first = search.on(View(revision=situation.base_revision))
     if first.verdict.verdict is not VerdictClass.OTHER:
         return first
     again = search.nearby(situation)
@@ -153,97 +137,34 @@ class _Search:
         self._states = states
         self._preemptor = preemptor
 
-    def at(self, revision: int) -> Again:
-        """On a state as it was."""
+    def on(self, view: View) -> Again:
+        """On one view of the cluster."""
         try:
-            snapshot = self._states(revision)
+            snapshot = view.of(self._states)
         except (NotFound, Damaged, StoreError) as exc:
             return Again(verdict=_verdict(VerdictClass.UNKNOWN, self._rules, str(exc)))
-        return self._again(self._comparison.on(snapshot), revision)
-
-    def nearby(self, situation: ObservedSituation) -> Again | None:
-        """On a state a moment earlier or later, or on a mixture of two; None where none agrees."""
-        base = situation.base_revision
-        assert base is not None
-        for revision in _around(situation):
-            again = self.at(revision)
-            if again.verdict.verdict in _AGREES:
-                reason = f"{again.verdict.verdict} at revision {revision}"
-                return _lagging(again, reason, {"lag": revision - base})
-        for revision, changes in islice(self._mixtures(base, situation.last_revision), _MIXED):
-            compared = self._comparison.on(self._states(revision).apply(changes))
-            if compared.verdict in _AGREES:
-                pods = sorted(key for _, key, _ in changes)
-                again = self._again(compared, revision)
-                reason = (
-                    f"{compared.verdict} at revision {revision}, where the scheduler had"
-                    f" nominated {', '.join(pods)} already"
-                )
-                more = {"lag": revision - base, "nominated": _nodes(changes)}
-                return _lagging(again, reason, more)
-        return None
-
-    def _again(self, compared: Compared, revision: int) -> Again:
+        compared = self._comparison.on(snapshot)
         verdict = _verdict(
             compared.verdict,
             self._rules,
             compared.reason,
-            detail={"revision": revision, **compared.detail},
+            detail={"revision": view.revision, **view.document(), **compared.detail},
             pdb_violating=compared.pdb_violating,
         )
-        return Again(verdict=verdict, decision=compared.decision, revision=revision)
+        return Again(verdict=verdict, decision=compared.decision, revision=view.revision)
 
-    def _mixtures(self, base: int, last: int | None) -> Iterator[tuple[int, list[Change]]]:
-        """Earlier states, each with nominations that the API server got to know later.
-
-        They come in the order in which they were made known: the first of them, the first two...
-        """
-        latest = max(base, last or base) + LAG_REVISIONS
-        for revision in range(base, max(0, base - LAG_REVISIONS - 1), -1):
-            changes: list[Change] = []
-            for later in range(revision + 1, latest + 1):
-                found = self._nomination(revision, later, {key for _, key, _ in changes})
-                if found:
-                    changes = [*changes, *found]
-                    yield revision, changes
-
-    def _nomination(self, revision: int, later: int, known: set[str]) -> list[Change]:
-        """Pods that wait in the earlier state and are nominated in the later one."""
-        try:
-            before, after = self._states(revision), self._states(later)
-        except (NotFound, Damaged, StoreError):
-            return []
-        found: list[Change] = []
-        for row in np.flatnonzero(after.nominated >= 0).tolist():
-            key, pod = after.keys[row], after.pods[row]
-            then = before.pod(key)
-            if pod is None or then is None or key == self._preemptor or key in known:
-                continue
-            if nominated_to(pod) and not then.spec.node_name and not nominated_to(then):
-                found.append(("Pod", key, pod))
-        return found
-
-
-def _around(situation: ObservedSituation) -> Iterator[int]:
-    base = situation.base_revision
-    assert base is not None
-    for distance in range(1, LAG_REVISIONS + 1):
-        if base - distance >= 1:
-            yield base - distance
-        # Later than its own last effect its cache did not decide.
-        if situation.last_revision is not None and base + distance < situation.last_revision:
-            yield base + distance
-
-
-def _lagging(again: Again, reason: str, more: dict[str, Any]) -> Again:
-    detail = {**again.verdict.detail, **more}
-    lag = replace(again.verdict, verdict=VerdictClass.LAG, reason=reason, detail=detail)
-    return replace(again, verdict=lag)
-
-
-def _nodes(changes: list[Change]) -> dict[str, str]:
-    """Node by pod."""
-    return {key: nominated_to(pod) for _, key, pod in changes if isinstance(pod, Pod)}
+    def nearby(self, situation: ObservedSituation) -> Again | None:
+        """On what else its scheduler may have held; None where nothing of that agrees."""
+        base = situation.base_revision
+        assert base is not None
+        for view in views(base, situation.last_revision, self._preemptor, self._states):
+            again = self.on(view)
+            if again.verdict.verdict in _AGREES:
+                detail = {**again.verdict.detail, "lag": view.revision - base}
+                reason = f"{again.verdict.verdict} at {view}"
+                lag = replace(again.verdict, verdict=VerdictClass.LAG, reason=reason, detail=detail)
+                return replace(again, verdict=lag)
+        return None
 
 
 def moment_of(preemption: Preemption) -> int:

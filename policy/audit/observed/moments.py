@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from policy.audit.observed.deciding import LAG_REVISIONS, StateAt
+from policy.audit.observed.views import LAG_REVISIONS, StateAt
 from policy.audit.past import Past
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject

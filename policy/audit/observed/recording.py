@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from policy.audit.observed.comparing import POD_GROUP
-from policy.audit.observed.deciding import StateAt, decide_again, moment_of, states_of
+from policy.audit.observed.deciding import decide_again, moment_of, states_of
+from policy.audit.observed.views import StateAt
 from policy.cluster.objects import Node
 from policy.observing.model import Preemption
 from policy.rules import RuleSet

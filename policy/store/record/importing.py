@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection
 
 from policy.cluster import times
 from policy.cluster.digest import GENESIS
-from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_of
+from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
 from policy.store.model import Cause, ImportCounts, ImportResult, PruneScope, StrayPods
@@ -32,7 +32,11 @@ class ImportedState:
     """What an import holds, ready to be compared and written."""
 
     puts: dict[str, dict[str, Put]] = field(default_factory=dict)
-    namespaces: set[str] = field(default_factory=set)
+
+    def namespaces(self) -> frozenset[str]:
+        """In which some object is."""
+        keys = (key for kind, of_kind in self.puts.items() if kind in NAMESPACED for key in of_kind)
+        return frozenset(key.partition("/")[0] for key in keys)
 
 
 def read(objects: Iterable[ClusterObject], progress: Progress | None) -> ImportedState:
@@ -44,14 +48,11 @@ def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Importe
         kind, key = kind_of(obj), key_of(obj)
         of_kind = incoming.puts.setdefault(kind, {})
         made = put(kind, key, obj)
-        seen = of_kind.get(key)
-        if seen is None:
-            of_kind[key] = made
+        seen = of_kind.setdefault(key, made)
+        if seen is made:
             places[kind, key] = count - 1
         elif seen.digest != made.digest:
             raise ImportConflict(kind=kind, key=key, first=places[kind, key], second=count - 1)
-        if kind in NAMESPACED:
-            incoming.namespaces.add(key.partition("/")[0])
         if progress is not None and count % _STEP == 0:
             progress(count)
     if progress is not None:
@@ -60,10 +61,12 @@ def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Importe
 
 
 def _to_prune(
-    kind: str, have: Iterable[str], incoming: ImportedState, scope: PruneScope | None
+    kind: str,
+    have: Iterable[str],
+    incoming: ImportedState,
+    scope: PruneScope,
+    namespaces: Collection[str],
 ) -> list[str]:
-    if scope is None:
-        return []
     kinds = scope.kinds if scope.kinds is not None else incoming.puts.keys()
     if kind not in kinds:
         return []
@@ -71,7 +74,6 @@ def _to_prune(
     lacking = [key for key in have if key not in given]
     if kind not in NAMESPACED:
         return lacking
-    namespaces = scope.namespaces if scope.namespaces is not None else incoming.namespaces
     return [key for key in lacking if key.partition("/")[0] in namespaces]
 
 
@@ -103,6 +105,9 @@ def write(
             help="states are imported in the order of their times; `--cluster` begins another one",
         )
     pruned = scope.kinds if scope is not None and scope.kinds is not None else frozenset[str]()
+    namespaces = frozenset[str]()
+    if scope is not None:
+        namespaces = incoming.namespaces() if scope.namespaces is None else scope.namespaces
     counts: dict[str, ImportCounts] = {}
     live: dict[str, dict[str, Live]] = {}
     puts: list[Put] = []
@@ -114,7 +119,9 @@ def write(
         added = [one for one in ordered if one.key not in have]
         known = [one for one in ordered if one.key in have]
         changed = [one for one in known if one.digest != have[one.key].digest]
-        removed = sorted(_to_prune(kind, have, incoming, scope))
+        removed: list[str] = []
+        if scope is not None:
+            removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
         puts += [*added, *changed]
         deletes += [(kind, key) for key in removed]
         counts[kind] = ImportCounts(
@@ -159,10 +166,11 @@ def _stray(
 ) -> StrayPods:
     """Pods that no node of the import has; looks into the cluster only where there are some."""
     nodes = incoming.puts.get("Node", {})
+    pods = cast("Mapping[str, Any]", incoming.puts.get("Pod", {}))
     stray = [
         (key, node)
-        for key, pod in incoming.puts.get("Pod", {}).items()
-        if (node := cast("Pod", pod.obj).spec.node_name) and node not in nodes
+        for key, one in pods.items()
+        if (node := one.obj.spec.node_name) and node not in nodes
     ]
     if stray:
         known = live if live is not None else live_versions(connection, head, "Node")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
 
@@ -83,13 +83,10 @@ def write_revision(
     return written
 
 
-@dataclass(slots=True)
-class _Version:
-    """A version that is to be inserted."""
+_NewVersion: TypeAlias = list[Any]
+"""The row of a version that is to be inserted: what the ledger covers, `valid_to`, manifest."""
 
-    values: bulk.Row  #: what the ledger covers of it
-    manifest: bytes
-    valid_to: int | None = None
+_VALID_TO: Final = -2
 
 
 @dataclass(slots=True)
@@ -99,8 +96,8 @@ class _OfKind:
     live: dict[str, Live] = field(default_factory=dict)  #: true now, as far as it was looked up
     known: set[str] = field(default_factory=set)  #: keys that were looked up
     all_known: bool = False
-    made: list[_Version] = field(default_factory=list)
-    newest: dict[str, _Version] = field(default_factory=dict)  #: of `made`, what has not ended
+    made: list[_NewVersion] = field(default_factory=list)
+    newest: dict[str, _NewVersion] = field(default_factory=dict)  #: of `made`, what has not ended
     ended: list[tuple[str, int, int]] = field(default_factory=list)  #: key, from, to
 
 
@@ -133,7 +130,9 @@ class Revisions:
         """Read what is true now of objects (kind, key) that are going to change, all at once."""
         keys: dict[str, dict[str, None]] = {}
         for kind, key in objects:
-            of_kind = self._kinds.setdefault(kind, _OfKind())
+            of_kind = self._kinds.get(kind)
+            if of_kind is None:
+                of_kind = self._kinds[kind] = _OfKind()
             if not of_kind.all_known and key not in of_kind.known:
                 keys.setdefault(kind, {})[key] = None
         for kind, wanted in keys.items():
@@ -214,7 +213,7 @@ class Revisions:
         """End the old versions and begin the new ones; the lines of both."""
         of_kind, table = self._kinds[kind], VERSIONS[kind]
         live = of_kind.live
-        for key in (*(p.key for p in new), *removed):
+        for key in (*(p.key for p in new), *removed) if live else ():
             old = live.pop(key, None)
             if old is None:
                 continue
@@ -222,17 +221,16 @@ class Revisions:
             if begun_here is None:
                 of_kind.ended.append((key, old.valid_from, number))
             else:
-                begun_here.valid_to = number
+                begun_here[_VALID_TO] = number
             yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
         typed = covered(table, LEDGER_FORMAT)[_BEFORE:_BEHIND]
+        cluster_id, made = self.head.cluster_id, of_kind.made
         for one in new:
             columns = one.columns()
-            own = [columns[name] for name in typed]
-            values = (self.head.cluster_id, one.key, number, *own, one.digest)
-            version = _Version(values, one.manifest)
-            of_kind.made.append(version)
+            values = (cluster_id, one.key, number, *[columns[name] for name in typed], one.digest)
+            made.append([*values, None, one.manifest.decode()])
             if not last:
-                of_kind.newest[one.key] = version
+                of_kind.newest[one.key] = made[-1]
                 live[one.key] = _live(number, one)
             yield rows.line_of(table, values)
 
@@ -245,7 +243,7 @@ class Revisions:
         before = self._kinds["Pod"].live
         ended: dict[str, NominationEnd] = {}
         made: list[bulk.Row] = []
-        after: dict[str, Pod | None] = {one.key: cast("Pod", one.obj) for one in new}
+        after = cast("dict[str, Pod | None]", {one.key: one.obj for one in new})
         after |= dict.fromkeys(removed)
         for key, pod in after.items():
             was = before.get(key)
@@ -287,8 +285,7 @@ class Revisions:
             # First they end: one version of an object is true at a time.
             self._end(table, of_kind.ended)
             names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
-            values = ((*v.values, v.valid_to, v.manifest.decode()) for v in made)
-            bulk.insert_rows(self._connection, table, names, values, count=len(made))
+            bulk.insert_rows(self._connection, table, names, made, count=len(made))
             of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
 
     def _end(self, table: Table, ended: Sequence[tuple[str, int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Importance with another order among equals, to look for witnesses.
+"""Importance with another order among equals: what the original might have decided as well.
 
 The original sorts with an unstable sort, once before the reprieve and once when the victims are
 listed: pods that are equal but for their name may stand in any order, and in two different ones.
