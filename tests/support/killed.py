@@ -24,32 +24,32 @@ _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload([__name__])
 
 
-def follow(url: str, config: str, *, dies: When, until: str = "") -> int | None:
-    """Follow until it is killed, before or after its first commit; its exit code.
+def follow(url: str, config: str, *, dies: When, commit: int = 1, until: str = "") -> int | None:
+    """Follow until it is killed, before or after that commit; its exit code.
 
-    until: of this recording all is published; the exit code is 0 where nothing was left to commit,
-    and the state and the observations are whole.
+    until: of this recording all is published; the exit code is 0 where it did not get to that
+    commit, and the state and the observations are whole.
     """
-    child = _FORKED.Process(target=_child, args=(url, config, dies, until))
+    child = _FORKED.Process(target=_child, args=(url, config, dies, commit, until))
     child.start()
     child.join()
     return child.exitcode
 
 
-def _child(url: str, config: str, dies: When, until: str) -> None:
-    committed = False
+def _child(url: str, config: str, dies: When, last: int, until: str) -> None:
+    commits = 0
 
-    def commit(_: Any) -> None:
-        nonlocal committed
-        if dies == "before":
+    def committing(_: Any) -> None:
+        nonlocal commits
+        commits += 1
+        if dies == "before" and commits == last:
             _die()
-        committed = True
 
     def returned(*_: Any) -> None:
-        if committed:
+        if commits == last:
             _die()
 
-    event.listen(Engine, "commit", commit)
+    event.listen(Engine, "commit", committing)
     event.listen(Pool, "reset", returned)
     with Store.open(url) as store:
         follower = Follower(
