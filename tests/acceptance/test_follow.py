@@ -137,8 +137,10 @@ def test_it_goes_on_where_it_was(database_url: str, tmp_path: Path) -> None:
     name = "wave-kubelet"
     with serving(initial(name)) as server:
         pending = lines(name)
+        # However long a start takes: what belongs together is not taken for several preemptions.
+        patient = {"settle_ms": 600_000, "patience_ms": 600_000}
         for start in range(0, len(pending), 6):
-            with following(database_url, server, tmp_path) as found:
+            with following(database_url, server, tmp_path, **patient) as found:
                 until(lambda: found.follower.figures.synced, what="the first lists")
                 for what, item in pending[start : start + 6]:
                     server.publish(what, item)
