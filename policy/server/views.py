@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from msgspec import to_builtins
 
@@ -27,6 +27,9 @@ from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import ActivationRow, DecisionRow, EnvironmentRow, NotFound, StoredDecision
 from policy.text.words import number
+
+_PAGE: Final = 1000
+"""Decisions that an export reads at once."""
 
 
 def millis(text: str | None, name: str) -> int | None:
@@ -253,11 +256,19 @@ def pod_key(pod: Pod) -> str:
 def exported(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """All lines of a list, page by page, newest first."""
-    before: int | None = None
-    while True:
-        rows, lines = decisions(service, principal, {**wanted, "before_id": before}, limit=1000)
+    """All lines of a list, page by page, newest first.
+
+    The first page is read at once: a filter that is wrong is an error then, and not in the midst
+    of an answer.
+    """
+
+    def page(before: int | None) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
+        return decisions(service, principal, {**wanted, "before_id": before}, limit=_PAGE)
+
+    def pages(rows: list[DecisionRow], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from lines
-        if len(rows) < 1000:
-            return
-        before = rows[-1].id
+        while len(rows) == _PAGE:
+            rows, lines = page(rows[-1].id)
+            yield from lines
+
+    return pages(*page(None))

@@ -25,7 +25,6 @@ from tests.support.builders import NOW_MS, a_node, objects
             "`--now` means nothing beside `--watch`, which goes by the real clock",
         ),
         ("replay 1 --cluster a", "`--cluster` means nothing beside the numbers of decisions"),
-        ("replay session:1 --jobs 2", "`--jobs` means nothing beside sessions"),
         ("batch replay 1 --cluster a", "`--cluster` means nothing beside the numbers of sessions"),
         (
             "compare --rules kube-1.20 --show 1 --since 7d",

@@ -202,6 +202,12 @@ def test_a_key_has_a_length(service: Serving) -> None:
     assert activated(service, "x" * 256, rules="kube-1.27", reason="x").status_code == 400
 
 
+def test_an_export_of_what_is_not_there_is_an_error(service: Serving) -> None:
+    """And no answer that ends early."""
+    answer = service.get("/api/v1/export/decisions", params={"cluster": "nowhere"})
+    assert (answer.status_code, answer.json()["status"]) == (404, 404)
+
+
 def test_the_document_names_exports_and_events(service: Serving) -> None:
     """What answers in parts is described like the rest, and answers as described."""
     paths = service.get("/api/v1/openapi.json").json()["paths"]

@@ -304,6 +304,7 @@ def test_nominations_have_a_life(store):
             ended_revision=3,
             ended_decision=None,
             ended_ms=NOW + 9,
+            outcome="",
         ),
         NominationRow(
             cluster="default",
@@ -318,6 +319,7 @@ def test_nominations_have_a_life(store):
             ended_revision=2,
             ended_decision=1,
             ended_ms=NOW,
+            outcome="",
         ),
     ]
     assert store.read.nominations(standing=True) == []

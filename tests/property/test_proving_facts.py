@@ -38,7 +38,8 @@ def violations(example: Example) -> tuple[int, list[tuple[tuple[str, ...], dict[
         found += [
             (needs, dict(zip(needs, row, strict=True)))
             for row in set(zip(*values.values(), strict=True))
-            if not plain(fact(*map(literal, row)))
+            # Without figures of the past a variable can have no value: then there is no fact.
+            if None not in row and not plain(fact(*map(literal, row)))
         ]
     return running.size, found
 

@@ -111,7 +111,7 @@ def _described_stream(stream: Stream) -> dict[str, Any]:
                 "description": "Done.",
                 "content": {stream.media_type: {"schema": {"type": "string"}}},
             },
-            **_problems([400, 401, 403, 421, 503]),
+            **_problems([400, 401, 403, 404, 421, 503]),
         },
     }
 

@@ -33,7 +33,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         """All decisions of a list, as lines of JSON."""
         principal = viewer(access, request)
         query = query_of(EXPORT, request)
-        lines = views.exported(service, principal, wanted_of(query))  # type: ignore[arg-type]  # the model that `EXPORT` names
+        wanted = wanted_of(query)  # type: ignore[arg-type]  # the model that `EXPORT` names
+        lines = await in_thread(views.exported, service, principal, wanted)
         return StreamingResponse(
             _ndjson(lines),
             media_type=EXPORT.media_type,
