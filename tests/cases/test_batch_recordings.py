@@ -22,6 +22,7 @@ def recordings() -> list[Path]:
     return [DATA, *sorted((SHARED / "conformance" / "kube-batch").glob("*.gz"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", recordings(), ids=lambda file: f"{file.parent.name}-{file.name}")
 def test_every_recorded_session_ends_alike(file: Path) -> None:
     """Binds, evictions, promises, pod groups and shares equal the recorded ones, in every field."""

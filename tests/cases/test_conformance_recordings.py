@@ -41,6 +41,7 @@ def recordings() -> list[tuple[str, Path]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "file"),
     [

@@ -23,6 +23,7 @@ def rules() -> RuleSet:
     return RuleSet.load("kube-1.36-groups", overrides=OVERRIDES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [pytest.param(f, id=f"{f.parent.name}-{f.name}") for f in FILES])
 def test_no_recorded_cycle_differs(file: Path) -> None:
     """Order, members, texts, nominations, conditions, units, victims and deletions are equal."""
