@@ -315,9 +315,9 @@ def failure_of(source: str) -> str | None:
     return str(result.value()) if result.type() == cel.Type.ERROR else None
 
 
-def split_failures(values: list[Any], placeholder: Any) -> tuple[list[Any], BoolArray | None]:
-    """Replace failures by a placeholder and mark them."""
+def split_failures(values: list[Any], instead: Any) -> tuple[list[Any], BoolArray | None]:
+    """The values with `instead` where the evaluation failed, and which these are."""
     errors = np.fromiter((type(v) is RowFailure for v in values), np.bool_, len(values))
     if not errors.any():
         return values, None
-    return [placeholder if type(v) is RowFailure else v for v in values], errors
+    return [instead if type(v) is RowFailure else v for v in values], errors

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from policy.server import views
 from policy.server.api import openapi
+from policy.server.api.models import DecisionsQuery
 from policy.server.api.operations import BASE, query_of, route
 from policy.server.api.table import EVENTS, EXPORT, OPERATIONS, STREAMS, wanted_of
 from policy.server.http import Failure, in_thread, json_response
@@ -33,8 +34,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         """All decisions of a list, as lines of JSON."""
         principal = viewer(access, request)
         query = query_of(EXPORT, request)
-        wanted = wanted_of(query)  # type: ignore[arg-type]  # the model that `EXPORT` names
-        lines = await in_thread(views.exported, service, principal, wanted)
+        assert isinstance(query, DecisionsQuery)  # the model that `EXPORT` names
+        lines = await in_thread(views.exported, service, principal, wanted_of(query))
         return StreamingResponse(
             _ndjson(lines),
             media_type=EXPORT.media_type,
