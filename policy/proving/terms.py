@@ -44,7 +44,7 @@ from policy.rules.expressions.syntax import (
     Identifier,
     ListLiteral,
     MapLiteral,
-    Node,
+    SyntaxNode,
     Select,
 )
 
@@ -119,7 +119,7 @@ def takes_effect(term: Term, on_error: OnError) -> Value:
 
 
 @lru_cache(maxsize=4096)
-def _root(source: str, context: Context, kind: ValueType) -> Node:
+def _root(source: str, context: Context, kind: ValueType) -> SyntaxNode:
     """The tree of an expression: each question translates the same ones anew."""
     return check(source, context=context, expected=frozenset({kind})).tree.root
 
@@ -136,7 +136,7 @@ class Translator:
         """The value of a whole expression."""
         return self.scalar(_root(expression.source, expression.context, expression.type))
 
-    def scalar(self, node: Node) -> Term:
+    def scalar(self, node: SyntaxNode) -> Term:
         """The value of a part; an unknown one where it is not understood."""
         try:
             found = self.term(node)
@@ -146,7 +146,7 @@ class Translator:
             raise NotTranslatable(wording(node))
         return found
 
-    def _opaque(self, node: Node) -> Term:
+    def _opaque(self, node: SyntaxNode) -> Term:
         kind = kind_of(node.type)
         # Instants and durations may be finer than a millisecond: what compares them is unknown.
         if kind not in (ValueType.BOOL, ValueType.INT, ValueType.STRING) or self.bound:
@@ -159,7 +159,7 @@ class Translator:
                 self.world.variable(name, self.side)
         return Term(unknown.value, unknown.error)
 
-    def term(self, node: Node) -> Part:
+    def term(self, node: SyntaxNode) -> Part:
         """The value of a part; raises `NotTranslatable`."""
         match node:
             case Constant():
@@ -200,7 +200,7 @@ class Translator:
             raise NotTranslatable(name)
         return Term(self.world.variable(name, self.side))
 
-    def _map(self, entries: tuple[Node, ...]) -> MapTerm:
+    def _map(self, entries: tuple[SyntaxNode, ...]) -> MapTerm:
         found = []
         for key, value in zip(entries[::2], entries[1::2], strict=True):
             if not isinstance(key, Constant):
@@ -210,7 +210,7 @@ class Translator:
 
     # -- maps ------------------------------------------------------------------------------------
 
-    def _read(self, operand: Node, key: Term) -> tuple[Value, Value]:
+    def _read(self, operand: SyntaxNode, key: Term) -> tuple[Value, Value]:
         """Is the key in a map of the cluster, and its value."""
         if not isinstance(operand, Identifier) or operand.name not in VARIABLES:
             raise NotTranslatable(wording(operand))
@@ -218,7 +218,7 @@ class Translator:
         found = self.world.read(operand.name, key.value, kind)
         return found.present, found.value
 
-    def _key(self, node: Node) -> Term:
+    def _key(self, node: SyntaxNode) -> Term:
         """A key of a map; a literal one is no text that values are compared with."""
         if isinstance(node, Constant) and isinstance(node.value, str):
             return Term(text_value(node.value))
@@ -287,7 +287,7 @@ class Translator:
             )
         raise NotTranslatable(wording(node))
 
-    def _within(self, bound: dict[str, Part], node: Node) -> Part:
+    def _within(self, bound: dict[str, Part], node: SyntaxNode) -> Part:
         before, self.bound = self.bound, bound
         try:
             return self.term(node)

@@ -7,7 +7,7 @@ import struct
 from typing import Final
 
 from policy.rules.expressions import syntax
-from policy.rules.expressions.syntax import Call, Constant, Node
+from policy.rules.expressions.syntax import Call, Constant, SyntaxNode
 from policy.rules.expressions.wire import fields
 
 _INFIX: Final = {
@@ -19,7 +19,7 @@ _INFIX: Final = {
 _METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 
 
-def wording(node: Node) -> str:
+def wording(node: SyntaxNode) -> str:
     """The part as a rule file could write it; a loop as its parts."""
     match node:
         case Constant():
@@ -41,7 +41,7 @@ def wording(node: Node) -> str:
     raise AssertionError(node)
 
 
-def _listed(nodes: tuple[Node, ...]) -> str:
+def _listed(nodes: tuple[SyntaxNode, ...]) -> str:
     return ", ".join(map(wording, nodes))
 
 

@@ -174,6 +174,7 @@ def test_shipped_rule_sets_have_no_warnings(name: str) -> None:
                 a_rule("class", when="victim.priority < 10 && preemptor.priority >= 10"),
                 a_rule("plus", when="victim.priority + 10 <= preemptor.priority"),
                 a_rule("minus", when="preemptor.priority - 10 > victim.priority"),
+                a_rule("negated", when="!(victim.priority >= preemptor.priority)"),
                 a_rule("near", when="victim.priority < preemptor.priority + 10"),
             ),
             [

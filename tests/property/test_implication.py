@@ -38,7 +38,8 @@ atoms = st.one_of(
     st.builds("victim.labels['t'] == {}".format, texts),
     st.sampled_from(["victim.started", "!victim.started", "true", "false"]),
 )
-together = st.lists(atoms, min_size=1, max_size=3).map(" && ".join)
+negated = st.builds("!({})".format, st.lists(atoms, min_size=1, max_size=2).map(" || ".join))
+together = st.lists(st.one_of(atoms, negated), min_size=1, max_size=3).map(" && ".join)
 conditions = st.lists(together, min_size=1, max_size=2).map(" || ".join)
 
 
@@ -90,6 +91,10 @@ def test_what_follows_holds_wherever_the_other_does(later: str, earlier: str) ->
         ("victim.labels['t'] == 'a'", "victim.labels['u'] == 'a'", False),
         ("victim.labels['t'] == 'a'", "victim.labels.t == 'a'", True),
         ("victim.priority < victim.cpuMilli", "victim.cpuMilli > victim.priority", True),
+        ("!(victim.priority >= victim.cpuMilli)", "victim.priority < victim.cpuMilli", True),
+        ("!(victim.priority > 3 || !victim.started)", "victim.started", True),
+        ("victim.priority < 3", "!(victim.priority >= 3 && victim.started)", True),
+        ("!(victim.namespace == 'a')", "victim.namespace != 'a'", True),
     ],
 )
 def test_what_is_seen_to_follow(later: str, earlier: str, expected: bool) -> None:

@@ -221,7 +221,7 @@ def _mistakes(source: str, tree: CheckedTree) -> Iterator[Complaint]:
         )
 
 
-def _extent(source: str, start: int, node: syntax.Node) -> int:
+def _extent(source: str, start: int, node: syntax.SyntaxNode) -> int:
     """Characters to underline: a literal, or everything up to the last operand's end."""
     last = max((part.offset for part in syntax.walk(node)), default=start)
     end = max(last, start) + _token_length(source, max(last, start))
@@ -254,12 +254,12 @@ def _history(
     return needs, complaints
 
 
-def _start(source: str, node: syntax.Node) -> int:
+def _start(source: str, node: syntax.SyntaxNode) -> int:
     """Where a part of the expression starts; operators and calls stand behind their operands."""
     return min(_own_start(source, part) for part in syntax.walk(node))
 
 
-def _own_start(source: str, part: syntax.Node) -> int:
+def _own_start(source: str, part: syntax.SyntaxNode) -> int:
     if isinstance(part, syntax.Identifier):
         return _name_start(source, part.offset, part.name)
     if isinstance(part, syntax.Call) and source[part.offset : part.offset + 1] == "(":

@@ -19,7 +19,7 @@ from policy.rules.expressions import kernels, syntax
 from policy.rules.expressions.columns import IntArray, InternedColumn
 from policy.rules.expressions.engine import Program, literal_time, split_failures
 from policy.rules.expressions.kernels import Errors, either
-from policy.rules.expressions.syntax import Call, CelType, CheckedTree, Identifier, Node
+from policy.rules.expressions.syntax import Call, CelType, CheckedTree, Identifier, SyntaxNode
 from policy.rules.expressions.variables import (
     HISTORY_FUNCTIONS,
     VARIABLES,
@@ -117,7 +117,7 @@ class Compiler:
         except NotCompilable as signal:
             return self._by_engine(self.tree.root, kind, str(signal))
 
-    def compile(self, node: Node) -> Evaluator:
+    def compile(self, node: SyntaxNode) -> Evaluator:
         """The node in array form, or through the CEL library where that gives exact values."""
         try:
             return self._compile_natively(node)
@@ -131,7 +131,7 @@ class Compiler:
                 return self._time_constant(node, kind, str(signal))
             return self._by_engine(node, kind, str(signal))
 
-    def _compile_natively(self, node: Node) -> Evaluator:
+    def _compile_natively(self, node: SyntaxNode) -> Evaluator:
         kind = kind_of(node.type)
         if isinstance(node, Identifier) and kind is not None:
             return _load(node.name, kind)
@@ -144,7 +144,7 @@ class Compiler:
             return self._call(node)
         raise NotCompilable(_describe(node))
 
-    def _time_constant(self, node: Node, kind: ValueType, reason: str) -> Evaluator:
+    def _time_constant(self, node: SyntaxNode, kind: ValueType, reason: str) -> Evaluator:
         value = literal_time(node)
         if value is None:
             raise NotCompilable(reason)
@@ -155,7 +155,7 @@ class Compiler:
 
     # -- the CEL library as a node -------------------------------------------------------
 
-    def _by_engine(self, node: Node, kind: ValueType, reason: str) -> Evaluator:
+    def _by_engine(self, node: SyntaxNode, kind: ValueType, reason: str) -> Evaluator:
         names = tuple(sorted({ident.name for ident in syntax.free_identifiers(node)}))
         if any(name not in VARIABLES for name in names):
             raise NotCompilable(reason)
@@ -303,7 +303,7 @@ class Compiler:
 # -- history ---------------------------------------------------------------------------------
 
 
-def history_calls(node: Node) -> Iterable[Call]:
+def history_calls(node: SyntaxNode) -> Iterable[Call]:
     """The `history.*` calls of an expression."""
     return (
         part
@@ -312,7 +312,7 @@ def history_calls(node: Node) -> Iterable[Call]:
     )
 
 
-def _uses_history(node: Node) -> bool:
+def _uses_history(node: SyntaxNode) -> bool:
     return any(True for _ in history_calls(node))
 
 
@@ -330,14 +330,14 @@ def history_call(node: Call) -> tuple[HistoryFunction, int | None]:
 # -- evaluators ------------------------------------------------------------------------------
 
 
-def _kind(node: Node) -> ValueType:
+def _kind(node: SyntaxNode) -> ValueType:
     kind = kind_of(node.type)
     if kind is None:
         raise NotCompilable(_describe(node))
     return kind
 
 
-def _describe(node: Node) -> str:
+def _describe(node: SyntaxNode) -> str:
     if isinstance(node, Call):
         shown = node.function.strip("_@").replace("_", " ") or node.function
         types = ", ".join(str(argument.type) for argument in node.arguments)

@@ -19,7 +19,7 @@ from policy.rules.expressions.syntax import (
     Constant,
     ListLiteral,
     MapLiteral,
-    Node,
+    SyntaxNode,
 )
 
 
@@ -27,7 +27,7 @@ from policy.rules.expressions.syntax import (
 class Mistake:
     """A part of an expression that can have no value."""
 
-    node: Node  #: what to point at
+    node: SyntaxNode  #: what to point at
     message: str
     help: str | None = None
 
@@ -41,7 +41,7 @@ def mistakes(tree: CheckedTree) -> Iterator[Mistake]:
 class _Judge:
     tree: CheckedTree
 
-    def below(self, node: Node) -> tuple[bool, list[Mistake]]:
+    def below(self, node: SyntaxNode) -> tuple[bool, list[Mistake]]:
         """Does a node vary with variables, and the mistakes at and below it."""
         varies, found = False, []
         for child in syntax.children(node):
@@ -60,7 +60,7 @@ class _Judge:
         mistake = self._part(node) if varies else self._whole(node)
         return varies, [] if mistake is None else [mistake]
 
-    def _value(self, node: Node) -> object:
+    def _value(self, node: SyntaxNode) -> object:
         """The value of a constant number or text, None of all else."""
         if isinstance(node, Constant):
             return node.value
@@ -71,7 +71,7 @@ class _Judge:
 
     # -- parts without variables -------------------------------------------------------------
 
-    def _whole(self, node: Node) -> Mistake | None:
+    def _whole(self, node: SyntaxNode) -> Mistake | None:
         value = constant_value(syntax.encode_subtree(self.tree, node))
         if not isinstance(value, RowFailure):
             return None
@@ -93,7 +93,7 @@ class _Judge:
 
     # -- arguments that can be judged alone --------------------------------------------------
 
-    def _part(self, node: Node) -> Mistake | None:
+    def _part(self, node: SyntaxNode) -> Mistake | None:
         if isinstance(node, MapLiteral):
             return _twice(node)
         if isinstance(node, syntax.Select) and isinstance(node.operand, MapLiteral):
@@ -112,7 +112,7 @@ class _Judge:
             return _zone(second)
         return None
 
-    def _index(self, container: Node, key: Node) -> Mistake | None:
+    def _index(self, container: SyntaxNode, key: SyntaxNode) -> Mistake | None:
         wanted = self._value(key)
         if isinstance(container, MapLiteral) and isinstance(wanted, str | int):
             return _missing_key(container, wanted, key)
@@ -125,7 +125,7 @@ class _Judge:
         return None
 
 
-def _closed(node: Node) -> bool:
+def _closed(node: SyntaxNode) -> bool:
     """Does a node read neither variables nor history?"""
     return not any(True for _ in syntax.free_identifiers(node)) and not any(
         isinstance(part, Call) and part.function.startswith("history.")
@@ -176,7 +176,7 @@ def _twice(node: MapLiteral) -> Mistake | None:
     return None
 
 
-def _missing_key(container: MapLiteral, wanted: object, place: Node) -> Mistake | None:
+def _missing_key(container: MapLiteral, wanted: object, place: SyntaxNode) -> Mistake | None:
     keys = _constant_keys(container)
     if len(keys) * 2 < len(container.entries) or wanted in [key.value for key in keys]:
         return None

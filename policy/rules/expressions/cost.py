@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from policy.rules.expressions import syntax
-from policy.rules.expressions.syntax import Call, Comprehension, Constant, Identifier, Node
+from policy.rules.expressions.syntax import Call, Comprehension, Constant, Identifier, SyntaxNode
 from policy.rules.expressions.variables import VARIABLES, ValueType
 
 MAX_COST: Final = 100_000
@@ -75,7 +75,7 @@ class Estimate:
         return Estimate(self.cost + other.cost, self.steps + other.steps, other.size)
 
 
-def estimate(node: Node, bound: Mapping[str, Size] = MappingProxyType({})) -> Estimate:
+def estimate(node: SyntaxNode, bound: Mapping[str, Size] = MappingProxyType({})) -> Estimate:
     """What evaluating the node once may cost; `bound` are the loop variables around it."""
     match node:
         case Constant(value=value):
@@ -97,7 +97,7 @@ def estimate(node: Node, bound: Mapping[str, Size] = MappingProxyType({})) -> Es
     raise AssertionError(node)
 
 
-def dearest_loop(node: Node) -> Node:
+def dearest_loop(node: SyntaxNode) -> SyntaxNode:
     """The loop that makes an expression dear, the expression itself where it has none."""
     loops = [part for part in syntax.walk(node) if isinstance(part, Comprehension)]
     return loops[0] if loops else node

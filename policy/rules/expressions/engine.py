@@ -258,7 +258,7 @@ def _codes(columns: Columns, name: str) -> tuple[IntArray, int]:
     return codes, len(values)
 
 
-def literal_text(node: syntax.Node) -> str | None:
+def literal_text(node: syntax.SyntaxNode) -> str | None:
     """The text in `duration('...')` and `timestamp('...')`, None for any other node."""
     if (
         isinstance(node, syntax.Call)
@@ -270,7 +270,7 @@ def literal_text(node: syntax.Node) -> str | None:
     return None
 
 
-def literal_time(node: syntax.Node) -> int | None:
+def literal_time(node: syntax.SyntaxNode) -> int | None:
     """Milliseconds in `duration('...')` or `timestamp('...')`; None if not a whole number."""
     text = literal_text(node)
     if text is None:

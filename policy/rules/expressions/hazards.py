@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policy.rules.expressions import syntax
-from policy.rules.expressions.syntax import Call, Comprehension, Constant, ListLiteral, Node
+from policy.rules.expressions.syntax import Call, Comprehension, Constant, ListLiteral, SyntaxNode
 from policy.rules.expressions.syntax import MapLiteral as MapOf
 from policy.rules.expressions.variables import VARIABLES
 
@@ -46,7 +46,7 @@ _FRACTIONS: Final = frozenset({"double"})
 _OPEN: Final = frozenset({"dyn", "other"})
 
 
-def hazards(root: Node) -> Iterator[Hazard]:
+def hazards(root: SyntaxNode) -> Iterator[Hazard]:
     """Every operation below (and at) a node that may have no value."""
     for node in syntax.walk(root):
         found = _hazard(node)
@@ -55,7 +55,7 @@ def hazards(root: Node) -> Iterator[Hazard]:
             yield Hazard(node.offset, what, likely)
 
 
-def _hazard(node: Node) -> tuple[str, bool] | None:
+def _hazard(node: SyntaxNode) -> tuple[str, bool] | None:
     if isinstance(node, Comprehension):
         return "a loop over a very large list or map", False
     if isinstance(node, MapOf) and any(not isinstance(key, Constant) for key in node.entries[::2]):
@@ -84,7 +84,7 @@ def _bookkeeping(node: Call) -> bool:
     return node.function in ("_+_", "_?_:_", "@not_strictly_false", "_&&_", "_||_")
 
 
-def _listed(container: Node, key: str | int | object) -> bool:
+def _listed(container: SyntaxNode, key: str | int | object) -> bool:
     """A literal list or map that surely has the key: loading refuses it otherwise."""
     if isinstance(container, MapOf):
         return all(isinstance(entry, Constant) for entry in container.entries[::2])

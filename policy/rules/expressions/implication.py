@@ -14,13 +14,18 @@ from typing import Final, TypeAlias
 
 from policy.rules.expressions.checking import check
 from policy.rules.expressions.expression import CONDITION, Expression
-from policy.rules.expressions.syntax import Call, Constant, ListLiteral, Node
+from policy.rules.expressions.syntax import Call, Constant, ListLiteral, SyntaxNode
 
 _Key: TypeAlias = Hashable
 """A part of an expression, the same for the same text wherever it stands."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**63 - 1
+_EQUALITY: Final = frozenset({"_==_", "_!=_"})
+_NEGATED: Final = {
+    **{"_<_": "_>=_", "_<=_": "_>_", "_>_": "_<=_", "_>=_": "_<_", "_==_": "_!=_", "_!=_": "_==_"},
+    **{"_&&_": "_||_", "_||_": "_&&_"},
+}
 _FLIPPED: Final = {"_<_": "_>_", "_<=_": "_>=_", "_>_": "_<_", "_>=_": "_<=_", "_==_": "_==_"}
 
 
@@ -96,10 +101,31 @@ def _alternatives(condition: Expression | None) -> tuple[_Together, ...]:
     if condition is None:
         return (_together(()),)
     tree = check(condition.source, context=condition.context, expected=CONDITION).tree
-    return tuple(_together(_flat(node, "_&&_")) for node in _flat(tree.root, "_||_"))
+    root = _without_negations(tree.root)
+    return tuple(_together(_flat(node, "_&&_")) for node in _flat(root, "_||_"))
 
 
-def _flat(node: Node, operator: str) -> Iterator[Node]:
+def _without_negations(node: SyntaxNode, *, negated: bool = False) -> SyntaxNode:
+    """The same condition, its negations drawn into what they negate: `!(a || b)` is `!a && !b`.
+
+    Of an order between floats nothing is drawn: `!(x < y)` and `x >= y` differ where one is NaN.
+    """
+    match node:
+        case Call(function="!_", arguments=(inner,)):
+            return _without_negations(inner, negated=not negated)
+        case Call(function="_&&_" | "_||_" as function):
+            parts = tuple(_without_negations(part, negated=negated) for part in node.arguments)
+            function = _NEGATED[function] if negated else function
+            return replace(node, function=function, arguments=parts)
+        case Constant(value=bool(value)):
+            return replace(node, value=value is not negated)
+        case Call(function=function) if negated and function in _NEGATED:
+            if all(part.type.name == "int" for part in node.arguments) or function in _EQUALITY:
+                return replace(node, function=_NEGATED[function])
+    return Call(node.offset, node.type, node.raw, "!_", (node,)) if negated else node
+
+
+def _flat(node: SyntaxNode, operator: str) -> Iterator[SyntaxNode]:
     if isinstance(node, Call) and node.function == operator:
         for argument in node.arguments:
             yield from _flat(argument, operator)
@@ -107,7 +133,7 @@ def _flat(node: Node, operator: str) -> Iterator[Node]:
         yield node
 
 
-def _together(nodes: Iterator[Node] | tuple[()]) -> _Together:
+def _together(nodes: Iterator[SyntaxNode] | tuple[()]) -> _Together:
     parts: set[_Key] = set()
     ranges: dict[_Key, _Range] = {}
     words: dict[_Key, frozenset[str]] = {}
@@ -127,7 +153,7 @@ def _together(nodes: Iterator[Node] | tuple[()]) -> _Together:
     return _Together(frozenset(parts), ranges, words)
 
 
-def _compared(node: Node) -> tuple[_Key, _Range | frozenset[str] | None]:
+def _compared(node: SyntaxNode) -> tuple[_Key, _Range | frozenset[str] | None]:
     """The side of a comparison that is no literal, and the values that it may have."""
     if not isinstance(node, Call) or len(node.arguments) != 2:
         return None, None
@@ -164,7 +190,7 @@ def _range(function: str, value: int) -> _Range | None:
     return None
 
 
-def _upright(node: Node) -> Node:
+def _upright(node: SyntaxNode) -> SyntaxNode:
     """A comparison of two things that vary, with the smaller one on the left."""
     if isinstance(node, Call) and node.function in ("_>_", "_>=_"):
         return replace(
@@ -211,14 +237,14 @@ def _shifted(part: _Key) -> tuple[_Key, int]:
 _PLACE: Final = frozenset({"offset", "raw", "type"})
 
 
-def _key(node: Node) -> _Key:
+def _key(node: SyntaxNode) -> _Key:
     """The node without its place in the text."""
     values = (getattr(node, field.name) for field in fields(node) if field.name not in _PLACE)
     return (type(node).__name__, *(_frozen(value) for value in values))
 
 
 def _frozen(value: object) -> _Key:
-    if isinstance(value, Node):
+    if isinstance(value, SyntaxNode):
         return _key(value)
     if isinstance(value, tuple):
         return tuple(_frozen(item) for item in value)

@@ -33,7 +33,7 @@ class CelType:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     """One node: where it starts in the source, its type, and its own serialised bytes."""
 
     offset: int  #: characters from the start of the source; an operator for binary calls
@@ -42,64 +42,64 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(Node):
+class Constant(SyntaxNode):
     """A literal."""
 
     value: None | bool | int | float | str | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Identifier(Node):
+class Identifier(SyntaxNode):
     """A variable, with its dotted name, or a loop variable of a macro."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(SyntaxNode):
     """`operand.field`, or `has(operand.field)` where `test_only`."""
 
-    operand: Node
+    operand: SyntaxNode
     field: str
     test_only: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(SyntaxNode):
     """A function, method or operator (`_+_`, `_?_:_`, `@in`, ...); a target comes first."""
 
     function: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[SyntaxNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ListLiteral(Node):
+class ListLiteral(SyntaxNode):
     """`[a, b]`."""
 
-    elements: tuple[Node, ...]
+    elements: tuple[SyntaxNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MapLiteral(Node):
+class MapLiteral(SyntaxNode):
     """`{a: b}`: keys and values in turn."""
 
-    entries: tuple[Node, ...]
+    entries: tuple[SyntaxNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comprehension(Node):
+class Comprehension(SyntaxNode):
     """What `all`, `exists`, `exists_one`, `map` and `filter` expand to."""
 
     bound: tuple[str, ...]  #: loop variable and accumulator
-    outer: tuple[Node, ...]  #: evaluated outside the loop: range and initial value
-    inner: tuple[Node, ...]  #: sees the bound names: condition, step, result
+    outer: tuple[SyntaxNode, ...]  #: evaluated outside the loop: range and initial value
+    inner: tuple[SyntaxNode, ...]  #: sees the bound names: condition, step, result
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedTree:
     """A type-checked expression; `envelope` is the message without its tree."""
 
-    root: Node
+    root: SyntaxNode
     envelope: bytes
 
 
@@ -159,7 +159,7 @@ class _Reader:
     types: Mapping[int, CelType]
     offsets: Mapping[int, int]
 
-    def node(self, data: bytes) -> Node:
+    def node(self, data: bytes) -> SyntaxNode:
         ident, kind, body = 0, 0, b""
         for field, value in fields(data):
             if field == 2 and isinstance(value, int):
@@ -190,9 +190,9 @@ class _Reader:
         return Select(offset, type_, raw, operand, text(parts[2]), bool(parts.get(3, 0)))
 
     def _call(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Call:
-        target: list[Node] = []
+        target: list[SyntaxNode] = []
         function = ""
-        arguments: list[Node] = []
+        arguments: list[SyntaxNode] = []
         for field, value in fields(body):
             if field == 1:
                 target.append(self.node(message(value)))
@@ -202,7 +202,7 @@ class _Reader:
                 arguments.append(self.node(message(value)))
         return Call(offset, type_, raw, function, (*target, *arguments))
 
-    def _entries(self, body: bytes) -> Iterator[Node]:
+    def _entries(self, body: bytes) -> Iterator[SyntaxNode]:
         for field, entry in fields(body):
             if field == 2:
                 for part, value in fields(message(entry)):
@@ -211,8 +211,8 @@ class _Reader:
 
     def _comprehension(self, body: bytes, offset: int, type_: CelType, raw: bytes) -> Comprehension:
         bound: list[str] = []
-        outer: list[Node] = []
-        inner: list[Node] = []
+        outer: list[SyntaxNode] = []
+        inner: list[SyntaxNode] = []
         for field, value in fields(body):
             if field in (1, 3, 8):
                 bound.append(text(value))
@@ -266,7 +266,7 @@ def decode(serialized: bytes) -> CheckedTree:
     return CheckedTree(_Reader(found.types, found.offsets).node(found.tree), found.envelope)
 
 
-def default_read(node: Node) -> tuple[Node, Node, Constant] | None:
+def default_read(node: SyntaxNode) -> tuple[SyntaxNode, SyntaxNode, Constant] | None:
     """Map, key and default of a read that cannot fail; None for any other node."""
     if not (isinstance(node, Call) and node.function == OR_VALUE):
         return None
@@ -276,12 +276,12 @@ def default_read(node: Node) -> tuple[Node, Node, Constant] | None:
     return operand, key, default
 
 
-def encode_subtree(tree: CheckedTree, node: Node) -> bytes:
+def encode_subtree(tree: CheckedTree, node: SyntaxNode) -> bytes:
     """A part of an expression as a serialised expression of its own."""
     return serialized_message(tree.envelope, encode(4, node.raw))
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
     """The nodes directly below."""
     if isinstance(node, Select):
         return (node.operand,)
@@ -296,14 +296,14 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The node and everything below it."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
-def free_identifiers(node: Node, bound: frozenset[str] = frozenset()) -> Iterator[Identifier]:
+def free_identifiers(node: SyntaxNode, bound: frozenset[str] = frozenset()) -> Iterator[Identifier]:
     """Identifiers that no macro binds and that name no type: the variables."""
     if isinstance(node, Identifier):
         names_type = node.type == _TYPE and node.name in _TYPE_NAMES
