@@ -44,8 +44,8 @@ from policy.rules.expressions.syntax import (
     Identifier,
     ListLiteral,
     MapLiteral,
-    SyntaxNode,
     Select,
+    SyntaxNode,
 )
 
 NEVER: Final = z3.BoolVal(False)
