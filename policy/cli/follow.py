@@ -13,7 +13,8 @@ from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
     from policy.live.alerts import Thresholds
-    from policy.live.following import Follower, Occasion
+    from policy.live.figures import Occasion
+    from policy.live.following import Follower
     from policy.rules import RuleSet
     from policy.store import Store
 

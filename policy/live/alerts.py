@@ -19,7 +19,7 @@ import urllib3
 from policy.audit.observed.again import AgainDecider, CannotDecide
 from policy.cluster import times
 from policy.cluster.objects import workload_key
-from policy.live.following import Occasion
+from policy.live.figures import Occasion
 from policy.preemption.denials import denials
 from policy.rules import RuleSet
 from policy.store import Store

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Metri
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policy.live.following import FollowerFigures
+from policy.live.figures import FollowerFigures
 
 _SILENT_MS: Final = 600_000
 """After so long without a word from the API server (bookmarks come every minute) it is unwell."""

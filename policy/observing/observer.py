@@ -15,20 +15,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
-from policy.cluster import times
-from policy.cluster.objects import Pod, key_of
 from policy.observing.events import Claim
-from policy.observing.model import (
-    Confidence,
-    Evidence,
-    Preemption,
-    SeenVictim,
-    marked_at,
-    nominated_to,
-)
+from policy.observing.gathered import Gathered, Mark, Nomination, SeenClaim
+from policy.observing.model import Confidence, Evidence, Preemption, SeenVictim
 
 SETTLE_MS: Final = 2_000
 """A preemption is whole when so long nothing more was seen of it."""
@@ -43,73 +34,8 @@ _ONE_WAVE_MS: Final = 5_000
 """Events of one preemptor on one node that are further apart are two preemptions."""
 
 
-@dataclass(slots=True)
-class _Mark:
-    """A victim that carries the scheduler's condition."""
-
-    pod: str
-    uid: str
-    node: str
-    priority: int
-    at_ms: int
-    version: int
-    seen_ms: int
-    scheduler: str = ""
-    #: first claims about it take the mark for themselves
-    taken: bool = False
-
-
-@dataclass(slots=True)
-class _Nomination:
-    """A waiting pod that got a nominated node."""
-
-    pod: str
-    uid: str
-    node: str
-    priority: int
-    scheduler: str
-    at_ms: int
-    version: int
-    seen_ms: int
-    used: bool = False
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A placed pod whose deletion has begun, or that is gone."""
-
-    pod: str
-    uid: str
-    priority: int
-    version: int
-    seen_ms: int
-    gone_ms: int | None = None
-    gone_version: int = 0  #: resourceVersion at which it was gone; 0 while it is there, or unknown
-
-
-@dataclass(slots=True)
-class _Seen:
-    claim: Claim
-    seen_ms: int
-
-    @property
-    def at_ms(self) -> int:
-        return self.seen_ms if self.claim.at_ms is None else self.claim.at_ms
-
-
-@dataclass(slots=True)
-class _State:
-    marks: dict[str, _Mark] = field(default_factory=dict)  # by uid
-    nominations: dict[tuple[str, str], _Nomination] = field(default_factory=dict)  # uid, node
-    leaving: dict[str, dict[str, _Leaving]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )  # by node and uid
-    claims: list[_Seen] = field(default_factory=list)
-    known: dict[str, int] = field(default_factory=dict)  # event uid, when it was seen
-
-
-class Observer:
-    """Follows one cluster; `conclude` gives what is settled."""
+class Observer(Gathered):
+    """Follows one cluster: it takes what is seen; `conclude` gives what is settled."""
 
     def __init__(
         self,
@@ -119,99 +45,9 @@ class Observer:
         recorded_events: Iterable[str] = (),
     ) -> None:
         """recorded_events: uids of events that earlier observations rest on."""
+        super().__init__(recorded_events)
         self._settle_ms = settle_ms
         self._patience_ms = patience_ms
-        self._state = _State()
-        self._recorded = set(recorded_events)
-
-    # --- what is seen ----------------------------------------------------------------------
-
-    def pod(self, before: Pod | None, after: Pod | None, *, version: int, at_ms: int) -> None:
-        """A pod changed. version: its resourceVersion, 0 where unknown; at_ms: when it was seen."""
-        if after is not None and before is not None and before.metadata.uid != after.metadata.uid:
-            self.pod(before, None, version=version, at_ms=at_ms)
-            before = None
-        if after is None:
-            if before is not None:
-                self._gone(before, version=version, at_ms=at_ms)
-            return
-        node = nominated_to(after)
-        if node and node != nominated_to(before):
-            self._nominated(after, node, version=version, at_ms=at_ms)
-        since = marked_at(after)
-        if since is not None and (before is None or marked_at(before) is None):
-            self._marked(after, since, version=version, at_ms=at_ms)
-        if after.spec.node_name and after.metadata.deletion_timestamp:
-            self._leaves(after, version=version, at_ms=at_ms)
-
-    def event(self, claim: Claim, *, at_ms: int) -> None:
-        """An event about a preemption was seen; one that was seen before says nothing new."""
-        state = self._state
-        if claim.event_uid in state.known or claim.event_uid in self._recorded:
-            return
-        state.known[claim.event_uid] = at_ms
-        state.claims.append(_Seen(claim, at_ms))
-
-    def oldest_event(self) -> int | None:
-        """The lowest resourceVersion among events that no preemption has taken yet.
-
-        Who stops now must read the events again from before it.
-        """
-        return min((s.claim.resource_version for s in self._state.claims), default=None)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there is evidence that no preemption has taken yet."""
-        state = self._state
-        return bool(state.claims) or any(not m.taken for m in state.marks.values())
-
-    def _nominated(self, pod: Pod, node: str, *, version: int, at_ms: int) -> None:
-        uid = pod.metadata.uid or key_of(pod)
-        self._state.nominations[uid, node] = _Nomination(
-            pod=key_of(pod),
-            uid=pod.metadata.uid,
-            node=node,
-            priority=pod.spec.priority or 0,
-            scheduler=pod.spec.scheduler_name,
-            at_ms=_failed_ms(pod, at_ms),
-            version=version,
-            seen_ms=at_ms,
-        )
-
-    def _marked(self, pod: Pod, since: str, *, version: int, at_ms: int) -> None:
-        uid = pod.metadata.uid or key_of(pod)
-        self._state.marks[uid] = _Mark(
-            pod=key_of(pod),
-            uid=pod.metadata.uid,
-            node=pod.spec.node_name,
-            priority=pod.spec.priority or 0,
-            at_ms=_parsed(since, at_ms),
-            version=version,
-            seen_ms=at_ms,
-            scheduler=pod.spec.scheduler_name,
-        )
-
-    def _leaves(self, pod: Pod, *, version: int, at_ms: int) -> None:
-        uid = pod.metadata.uid or key_of(pod)
-        self._state.leaving[pod.spec.node_name].setdefault(
-            uid,
-            _Leaving(
-                pod=key_of(pod),
-                uid=pod.metadata.uid,
-                priority=pod.spec.priority or 0,
-                version=version,
-                seen_ms=at_ms,
-            ),
-        )
-
-    def _gone(self, pod: Pod, *, version: int, at_ms: int) -> None:
-        if pod.spec.node_name:
-            self._leaves(pod, version=version, at_ms=at_ms)
-            uid = pod.metadata.uid or key_of(pod)
-            leaving = self._state.leaving[pod.spec.node_name][uid]
-            leaving.gone_ms, leaving.gone_version = at_ms, version
-
-    # --- what follows from it ----------------------------------------------------------------
 
     def conclude(self, now_ms: int | None = None) -> list[Preemption]:
         """The preemptions that are settled at `now_ms`; all that there is evidence for without."""
@@ -220,19 +56,20 @@ class Observer:
             *self._likely(now_ms),
             *self._possible(now_ms),
         ]
-        self._forget(now_ms)
+        if now_ms is not None:
+            self.forget(now_ms - 4 * self._patience_ms)
         return sorted(found, key=lambda p: (p.at_ms, p.preemptor, p.node))
 
     def _certain(self, now_ms: int | None) -> list[Preemption]:
-        groups: dict[tuple[str, str, str], list[_Seen]] = defaultdict(list)
-        for seen in self._state.claims:
+        groups: dict[tuple[str, str, str], list[SeenClaim]] = defaultdict(list)
+        for seen in self.claims:
             claim = seen.claim
             groups[claim.preemptor_uid or claim.preemptor, claim.preemptor_kind, claim.node].append(
                 seen
             )
         # In the order of their events, for marks go to the first claim about a pod.
-        ready: list[list[_Seen]] = []
-        kept: list[_Seen] = []
+        ready: list[list[SeenClaim]] = []
+        kept: list[SeenClaim] = []
         for group in groups.values():
             for wave in self._waves(
                 sorted(group, key=lambda s: (s.at_ms, s.claim.resource_version))
@@ -242,18 +79,18 @@ class Observer:
                     ready.append(wave)
                 else:
                     kept += wave
-        self._state.claims = kept
+        self.claims = kept
         ready.sort(key=lambda wave: (wave[0].at_ms, wave[0].claim.resource_version))
         return [self._of_claims([seen.claim for seen in wave], wave[0].at_ms) for wave in ready]
 
-    def _waves(self, seen: list[_Seen]) -> Iterable[list[_Seen]]:
+    def _waves(self, seen: list[SeenClaim]) -> Iterable[list[SeenClaim]]:
         """Events in order, parted where one preemptor preempted again.
 
         That is where a while lies between two, where a pod is a victim again, and where a victim
         was marked when all before it were gone: no pod may preempt while victims of its own are
         leaving the node that it is nominated to.
         """
-        wave: list[_Seen] = []
+        wave: list[SeenClaim] = []
         for one in seen:
             again = any(
                 (before.claim.victim, before.claim.victim_uid)
@@ -268,11 +105,11 @@ class Observer:
         if wave:
             yield wave
 
-    def _after_all_left(self, wave: list[_Seen], one: _Seen) -> bool:
+    def _after_all_left(self, wave: list[SeenClaim], one: SeenClaim) -> bool:
         mark = self._mark_of(one.claim)
         if mark is None or not mark.version:
             return False
-        leaving = self._state.leaving.get(mark.node, {})
+        leaving = self.leaving.get(mark.node, {})
         return all(
             (pod := leaving.get(seen.claim.victim_uid)) is not None
             and 0 < pod.gone_version < mark.version
@@ -304,8 +141,8 @@ class Observer:
             again=used_before,
         )
 
-    def _nomination_of(self, claim: Claim) -> _Nomination | None:
-        for one in self._state.nominations.values():
+    def _nomination_of(self, claim: Claim) -> Nomination | None:
+        for one in self.nominations.values():
             same = (
                 one.uid == claim.preemptor_uid
                 if claim.preemptor_uid and one.uid
@@ -315,7 +152,7 @@ class Observer:
                 return one
         return None
 
-    def _victim(self, claim: Claim, nomination: _Nomination | None) -> SeenVictim:
+    def _victim(self, claim: Claim, nomination: Nomination | None) -> SeenVictim:
         evidence = [Evidence.EVENT]
         mark = self._mark_of(claim)
         here = mark is not None and not mark.taken
@@ -325,7 +162,7 @@ class Observer:
         node = mark.node if mark is not None else claim.node
         if any(
             leaving.uid == claim.victim_uid if claim.victim_uid else leaving.pod == claim.victim
-            for leaving in self._state.leaving.get(node, {}).values()
+            for leaving in self.leaving.get(node, {}).values()
         ):
             evidence.append(Evidence.DELETION)
         if nomination is not None:
@@ -340,16 +177,16 @@ class Observer:
             marked_here=here,
         )
 
-    def _mark_of(self, claim: Claim) -> _Mark | None:
-        found = self._state.marks.get(claim.victim_uid or claim.victim)
+    def _mark_of(self, claim: Claim) -> Mark | None:
+        found = self.marks.get(claim.victim_uid or claim.victim)
         if found is not None or claim.victim_uid:
             return found
-        return next((m for m in self._state.marks.values() if m.pod == claim.victim), None)
+        return next((m for m in self.marks.values() if m.pod == claim.victim), None)
 
     def _likely(self, now_ms: int | None) -> list[Preemption]:
-        claimed = {seen.claim.victim_uid or seen.claim.victim for seen in self._state.claims}
-        by_node: dict[str, list[_Mark]] = defaultdict(list)
-        for uid, mark in self._state.marks.items():
+        claimed = {seen.claim.victim_uid or seen.claim.victim for seen in self.claims}
+        by_node: dict[str, list[Mark]] = defaultdict(list)
+        for uid, mark in self.marks.items():
             late = now_ms is None or mark.seen_ms + self._patience_ms <= now_ms
             if not mark.taken and late and uid not in claimed and mark.pod not in claimed:
                 by_node[mark.node].append(mark)
@@ -359,12 +196,12 @@ class Observer:
             found += [self._of_marks(node, wave) for wave in _marks_together(marks)]
         return found
 
-    def _of_marks(self, node: str, marks: list[_Mark]) -> Preemption:
+    def _of_marks(self, node: str, marks: list[Mark]) -> Preemption:
         at_ms = min(mark.at_ms for mark in marks)
         highest = max(mark.priority for mark in marks)
         asking = [
             one
-            for one in self._state.nominations.values()
+            for one in self.nominations.values()
             if one.node == node
             and one.priority > highest
             and not one.used
@@ -379,7 +216,7 @@ class Observer:
         evidence = [Evidence.CONDITION]
         if nomination is not None:
             evidence.append(Evidence.NOMINATION)
-        leaving = self._state.leaving.get(node, {})
+        leaving = self.leaving.get(node, {})
         return Preemption(
             preemptor=nomination.pod if nomination else "",
             preemptor_uid=nomination.uid if nomination else "",
@@ -407,17 +244,17 @@ class Observer:
         )
 
     def _possible(self, now_ms: int | None) -> list[Preemption]:
-        claiming = {(s.claim.preemptor_uid, s.claim.node) for s in self._state.claims}
+        claiming = {(s.claim.preemptor_uid, s.claim.node) for s in self.claims}
         found = []
-        for one in list(self._state.nominations.values()):
+        for one in list(self.nominations.values()):
             late = now_ms is None or one.seen_ms + self._patience_ms <= now_ms
             if one.used or not late or (one.uid, one.node) in claiming:
                 continue
             one.used = True
-            marked = {m.uid or m.pod for m in self._state.marks.values()}
+            marked = {m.uid or m.pod for m in self.marks.values()}
             leaving = [
                 pod
-                for uid, pod in self._state.leaving.get(one.node, {}).items()
+                for uid, pod in self.leaving.get(one.node, {}).items()
                 if pod.priority < one.priority
                 and uid not in marked
                 and (pod.gone_ms is None or pod.gone_ms + _TOGETHER_MS >= one.seen_ms)
@@ -448,41 +285,16 @@ class Observer:
             )
         return found
 
-    def _forget(self, now_ms: int | None) -> None:
-        """What can be part of no further preemption."""
-        if now_ms is None:
-            return
-        old = now_ms - 4 * self._patience_ms
-        state = self._state
-        state.marks = {u: m for u, m in state.marks.items() if not m.taken or m.seen_ms > old}
-        state.nominations = {
-            at: n for at, n in state.nominations.items() if not n.used or n.seen_ms > old
-        }
-        for node in list(state.leaving):
-            kept = {
-                uid: pod
-                for uid, pod in state.leaving[node].items()
-                if pod.gone_ms is None or pod.gone_ms > old
-            }
-            if kept:
-                state.leaving[node] = kept
-            else:
-                del state.leaving[node]
-        unsettled = {seen.claim.event_uid for seen in state.claims}
-        state.known = {
-            uid: seen for uid, seen in state.known.items() if seen > old or uid in unsettled
-        }
 
-
-def _together(nomination: _Nomination, mark: _Mark) -> bool:
+def _together(nomination: Nomination, mark: Mark) -> bool:
     return (
         abs(nomination.seen_ms - mark.seen_ms) <= _TOGETHER_MS
         and abs(nomination.at_ms - mark.at_ms) <= _TOGETHER_MS
     )
 
 
-def _marks_together(marks: list[_Mark]) -> Iterable[list[_Mark]]:
-    wave: list[_Mark] = []
+def _marks_together(marks: list[Mark]) -> Iterable[list[Mark]]:
+    wave: list[Mark] = []
     for one in marks:
         if wave and one.at_ms - wave[-1].at_ms > _ONE_WAVE_MS:
             yield wave
@@ -490,18 +302,3 @@ def _marks_together(marks: list[_Mark]) -> Iterable[list[_Mark]]:
         wave.append(one)
     if wave:
         yield wave
-
-
-def _failed_ms(pod: Pod, seen_ms: int) -> int:
-    """When the scheduler first failed to place the pod; when it was seen, where it is unsaid."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return _parsed(condition.last_transition_time, seen_ms)
-    return seen_ms
-
-
-def _parsed(text: str | None, otherwise: int) -> int:
-    try:
-        return times.parse(text) if text else otherwise
-    except times.TimeError:
-        return otherwise

@@ -10,7 +10,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from policy.live.connection import Connection, LiveError, place
-from policy.live.following import Follower, Occasion
+from policy.live.figures import Occasion
+from policy.live.following import Follower
 from policy.live.status import FollowerMetrics, health
 from policy.server.config import Follow
 from policy.store import Store, StoreError

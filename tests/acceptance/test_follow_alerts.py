@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policy.live.alerts import Sender, Thresholds, alerts_of
-from policy.live.following import Occasion
+from policy.live.figures import Occasion
 from policy.rules import RuleSet
 from policy.store import Store
 from policy.store.record.following import Gap

@@ -15,7 +15,8 @@ from typing import Any
 from policy.cluster.objects import ClusterObject, key_of, kind_of
 from policy.live.backoff import Backoff
 from policy.live.connection import Connection, LiveError, place
-from policy.live.following import Follower, Occasion
+from policy.live.figures import Occasion
+from policy.live.following import Follower
 from policy.manifests import from_dicts
 from policy.store import Store, StoreError
 from tests.support.api_server import ApiServer, kubeconfig
