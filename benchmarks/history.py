@@ -350,6 +350,9 @@ def _session(number: int) -> Row:
     return {
         "id": number // SESSION_EVERY,
         "cluster_id": 1,
+        "kind": "batch",
+        "subject": "",
+        "outcome": "",
         "digest": _digest("session", number),
         "at_ms": _at_ms(number),
         "now_ms": _at_ms(number),
@@ -362,6 +365,7 @@ def _session(number: int) -> Row:
         "seed": number,
         "bound_count": 0,
         "evicted_count": SESSION_EVICTIONS,
+        "hypothetical": False,
         "engine_version": "1",
         "document": "{}",
         **WRITTEN_BY,

@@ -674,6 +674,7 @@ def create_audit() -> None:
         int64("seed"),
         int64("bound_count"),
         int64("evicted_count"),
+        boolean("hypothetical"),
         text("engine_version"),
         json("document"),
         *written_by(),

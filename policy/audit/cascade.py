@@ -58,8 +58,8 @@ class CascadeStep:
     budgets: tuple[BudgetMove, ...] = ()  #: what the disruption controller then makes of them
 
 
-def step_line(step: CascadeStep, *, decision_id: int | None = None) -> dict[str, Any]:
-    """A step for people and programs; decision_id: under which its decision was recorded."""
+def step_line(step: CascadeStep, *, decision_id: int | str | None = None) -> dict[str, Any]:
+    """A step for people and programs; decision_id: what names its decision, if it was recorded."""
     decision = step.decision
     node = decision.node if isinstance(decision, Decision) else None
     leaves = decision is not None and (node is not None or not isinstance(decision, Decision))
@@ -177,6 +177,7 @@ class _Cascade:
 
     def _decide_group(self, step: CascadeStep, key: str, place: _Place) -> GroupDecision:
         decision = decide_group(self._snapshot, self._rules, step.pod, seed=self._seed)
+        self._tally.note_group(decision)
         self._suppose(changes_of_group(self._snapshot, decision))
         if decision.victims:
             self._depart(decision.victims, depth=step.depth + 1, cause=step.number)

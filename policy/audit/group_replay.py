@@ -61,5 +61,6 @@ class GroupReplayer:
         history = document_of(self.store.read.session(row.id)).get("history")
         snapshot = self._inputs.state(row, history=history)
         if snapshot.digest != row.snapshot_digest:
-            raise Incomplete((MissingInput.SNAPSHOT,))
+            supposed = row.hypothetical
+            raise Incomplete((MissingInput.HYPOTHETICAL if supposed else MissingInput.SNAPSHOT,))
         return snapshot

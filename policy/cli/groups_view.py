@@ -74,6 +74,8 @@ def _head(document: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"rule set    {document['rule_set']} {document['rule_set_digest']}"
     yield f"made for    {session.instant(document['now_ms'])}"
+    if document.get("hypothetical"):
+        yield "only asked  what would be, by `policy what-if`"
     preemption = document["preemption"]
     if preemption is not None:
         passes = preemption["passes"]
@@ -232,6 +234,7 @@ def explained(db: str, number: int, form: str) -> int:
     with session.open_store(db) as store:
         stored = cycle(store, number)
         found = document(document_of(stored), number)
+        found["hypothetical"] = stored.row.hypothetical
         others: list[Otherwise] = []
         room: Takers | None = None
         missing = ""

@@ -176,7 +176,7 @@ def command(
 
             asked = pending(supposed.snapshot, order=rule_set.queue.order)
         steps = foresee(supposed.snapshot, rule_set, asked, depth=depth, seed=seed)
-        ids: Mapping[int, int] = {}
+        ids: Mapping[int, int | str] = {}
         if record:
             ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     show(steps, ids, form)
@@ -297,20 +297,13 @@ def _record(
     rules: RuleSet,
     steps: Sequence[CascadeStep],
     supposed: Sequence[Change],
-) -> Mapping[int, int]:
-    """Keep the decisions, all of them or none; number of each step's decision."""
-    from policy.decision.model import Decision
-    from policy.store import HypotheticalDecision
+) -> Mapping[int, int | str]:
+    """Keep the decisions, all of them or none; what each step's is named by: `7`, `group:2`."""
+    from policy.cli import groups_view
+    from policy.store import HypotheticalDecision, Recorded
 
-    if any(step.decision and not isinstance(step.decision, Decision) for step in steps):
-        raise options.Misused(
-            "cycles of pod groups are not kept as hypothetical decisions",
-            help="leave out `--record`",
-        )
     decided = [
-        (step.number, step.decision, step.supposed)
-        for step in steps
-        if isinstance(step.decision, Decision)
+        (step.number, step.decision, step.supposed) for step in steps if step.decision is not None
     ]
     recorded = store.record.hypothetical(
         cluster,
@@ -324,4 +317,9 @@ def _record(
         at_ms=session.clock_ms(),
         candidates_kept=rules.audit_candidates,
     )
-    return {number: one.decision_id for (number, *_), one in zip(decided, recorded, strict=True)}
+    return {
+        number: one.decision_id
+        if isinstance(one, Recorded)
+        else f"{groups_view.PREFIX}{one.session_id}"
+        for (number, *_), one in zip(decided, recorded, strict=True)
+    }

@@ -15,7 +15,7 @@ _COLUMNS: Final = ("step", "cause", "depth", "pod", "was", "priority", "outcome"
 _RIGHT: Final = ("step", "cause", "depth", "priority")
 
 
-def show(steps: Sequence[CascadeStep], ids: Mapping[int, int], form: str) -> None:
+def show(steps: Sequence[CascadeStep], ids: Mapping[int, int | str], form: str) -> None:
     """The steps on standard output. ids: under which they were recorded, by number."""
     from policy.audit.cascade import step_line
 
@@ -27,7 +27,7 @@ def show(steps: Sequence[CascadeStep], ids: Mapping[int, int], form: str) -> Non
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
 
 
-def sum_up(steps: Sequence[CascadeStep], ids: Mapping[int, int]) -> None:
+def sum_up(steps: Sequence[CascadeStep], ids: Mapping[int, int | str]) -> None:
     """What came of it, on standard error."""
     from policy.decision.groups import GroupOutcome
     from policy.decision.model import Outcome
@@ -42,10 +42,14 @@ def sum_up(steps: Sequence[CascadeStep], ids: Mapping[int, int]) -> None:
         f"{len(taken)} decisions: {preempting} preempt, {nowhere} find no node"
         + (f"; {beyond} victims wait beyond --depth" if beyond else "")
     )
-    if ids:
-        output.say(f"recorded as hypothetical decisions {min(ids.values())} to {max(ids.values())}")
-    else:
+    if not ids:
         output.say("nothing was recorded")
+    single = [one for one in ids.values() if isinstance(one, int)]
+    if single:
+        output.say(f"recorded as hypothetical decisions {min(single)} to {max(single)}")
+    cycles = [one for one in ids.values() if isinstance(one, str)]
+    if cycles:
+        output.say(f"recorded as hypothetical cycles of pod groups {cycles[0]} to {cycles[-1]}")
 
 
 def _tree(steps: Sequence[CascadeStep]) -> Iterator[str]:

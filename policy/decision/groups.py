@@ -174,6 +174,21 @@ class GroupDecision:
     effects: GroupEffects
 
     @cached_property
+    def claimants(self) -> Mapping[str, str]:
+        """The victims in their order, and the member for whose sake each leaves.
+
+        A group that preempts as one does so for its first member.
+        """
+        lead = self.members[0].pod if self.members else ""
+        own = {
+            pod: member.pod
+            for member in reversed(self.members)
+            if member.preemption is not None
+            for pod in member.preemption.victims
+        }
+        return {victim.pod: own.get(victim.pod, lead) for victim in self.victims}
+
+    @cached_property
     def canonical(self) -> bytes:
         """Complete canonical JSON (`policy.cluster.canonical`)."""
         return canonical.encode(document_of(self))

@@ -13,6 +13,7 @@ from typing import Final
 
 from policy.cluster.digest import HistoryFigures
 from policy.cluster.objects import workload_key
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision, Outcome
 from policy.preemption.columns import history_key
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
@@ -41,6 +42,16 @@ class Tally:
         now_ms = decision.now_ms
         self.preempted(now_ms=now_ms, namespace=decision.preemptor.partition("/")[0])
         evicted = frozenset(decision.effects.evict)
+        for victim in decision.victims:
+            if victim.pod in evicted:
+                self.evicted(now_ms=now_ms, pod=victim.pod, owner=victim.owner)
+
+    def note_group(self, decision: GroupDecision) -> None:
+        """Count what the cycle of a pod group evicts: each member that it is for preempts once."""
+        now_ms = decision.now_ms
+        evicted = frozenset(decision.effects.evict)
+        for member in sorted({decision.claimants[pod] for pod in evicted}):
+            self.preempted(now_ms=now_ms, namespace=member.partition("/")[0])
         for victim in decision.victims:
             if victim.pod in evicted:
                 self.evicted(now_ms=now_ms, pod=victim.pod, owner=victim.owner)

@@ -213,6 +213,8 @@ class Scheduler:
         if done is None:
             return None
         proposal, recording = done
+        if self._dry_run:
+            self._unrecorded.note_group(proposal.result)
         return GroupStep(decision=proposal.result, recording=recording)
 
     def _propose_group(

@@ -51,6 +51,7 @@ def cycle(service: PolicyService, wanted: str) -> dict[str, Any]:
         "environment": row.environment,
         "base_revision": row.base_revision,
         "revision": row.revision,
+        "hypothetical": row.hypothetical,
         "digest": row.digest,
     }
 

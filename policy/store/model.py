@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
 
-from policy.cluster.digest import Change
+from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.objects import ClusterObject
 from policy.decision.record import DecisionRecord, line_of
 from policy.store.outcomes import OutcomeRow
@@ -400,6 +400,7 @@ class SessionRecord:
     evicted_count: int
     steps: Sequence[SessionStep]
     document: Mapping[str, Any]
+    history: HistoryFigures | None = None  #: figures of the past that it was made with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,6 +435,7 @@ class SessionRow:
     seed: int
     bound_count: int
     evicted_count: int
+    hypothetical: bool
     engine_version: str
     process_uid: int | None  #: user id of the process that wrote it; None in older records
     process_user: str  #: the system's name of that user

@@ -61,6 +61,34 @@ def test_what_if_begins_where_a_cycle_did(policy: Policy, db: tuple[str, str]) -
     assert "preempts; pods that leave: default/low" in done.out
 
 
+def test_a_supposed_cycle_is_kept_apart(policy: Policy, db: tuple[str, str]) -> None:
+    """`--record` keeps it under a number that explains and replays it; no list shows it."""
+    listed = [policy(*words, *db, "--output", "json").out for words in LISTS]
+    done = policy("what-if", *db, "--at", "group:1", "--record", "--output", "json")
+    found = [(step["pod"], step["decision"]) for step in json.loads(done.out)]
+    assert found == [("default/train", "group:2"), ("default/train", "group:3")]
+    assert "recorded as hypothetical cycles of pod groups group:2 to group:3" in done.err
+    assert [policy(*words, *db, "--output", "json").out for words in LISTS] == listed
+    for number, said in (("2", True), ("1", False)):
+        explained = policy("explain", f"group:{number}", *db).out
+        assert ("only asked  what would be, by `policy what-if`" in explained) is said
+    (replayed,) = json.loads(policy("replay", "group:2", *db, "--output", "json").out)
+    assert replayed["verdict"] == "equal"
+    (never,) = json.loads(policy("replay", "group:3", *db, "--output", "json").out)
+    assert (never["verdict"], never["missing"]) == ("incomplete", ["hypothetical-state"])
+    assert policy("audit", "verify", *db).status == 0
+
+
+LISTS = (
+    ("decisions",),
+    ("report",),
+    ("who", "default/low"),
+    ("replay", "--all"),
+    ("compare", "--rules", "groups-safe"),
+    ("nominations",),
+)
+
+
 def test_a_number_that_is_no_cycle(policy: Policy, db: tuple[str, str]) -> None:
     done = policy("what-if", *db, "--at", "group:7")
     assert (done.status != 0, "there is no session 7" in done.err) == (True, True)

@@ -6,16 +6,27 @@ import pytest
 from sqlalchemy import update
 
 from policy import RuleSet
+from policy.audit.cascade import foresee
 from policy.audit.group_causes import Otherwise, otherwise, takers
 from policy.audit.group_replay import GroupReplayer
-from policy.audit.inputs import ReplayVerdict
+from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
+from policy.audit.supposed_groups import GroupChange
+from policy.audit.what_if import Supposition, suppose
+from policy.cluster.snapshot import Snapshot
+from policy.decision.groups import GroupDecision
+from policy.decision.model import Decision
+from policy.groups.decide import decide_group
 from policy.preemption.decide import DecisionError
+from policy.preemption.tally import Tally
 from policy.scheduling.cycle import GroupStep, Scheduler, Step
-from policy.store import Store
+from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
+from policy.store.model import RecordedSession
+from policy.store.record.basis import SnapshotMismatch
 from policy.store.tables import SESSION_STEPS, SESSIONS
 from tests.contract.test_ledger import tampering
+from tests.contract.test_what_if import everything_told
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
 
@@ -166,3 +177,165 @@ def test_what_cannot_be_decided(store, rules, group, said):
     with pytest.raises(DecisionError) as caught:
         scheduler_of(store, rules=RuleSet.load(rules)).decide_group(group)
     assert str(caught.value) == said
+
+
+# --- only supposed -------------------------------------------------------------------------------
+
+REMEMBERING = RuleSet.load(
+    "kube-1.36-groups",
+    overrides={
+        "groups": {
+            "victims": {
+                "eligible": {
+                    "insert": [
+                        {
+                            "at": "start",
+                            "rule": {
+                                "id": "not-again",
+                                "verdict": "deny",
+                                "reason": "was preempted a moment ago",
+                                "when": "history.preemptedCount(unit.workload, duration('1h')) > 0",
+                            },
+                        }
+                    ]
+                }
+            }
+        }
+    },
+)
+MEMORY = {
+    ("preemptedCount", 3600),
+    ("secondsSinceLastPreempted", None),
+    ("namespacePreemptedCount", 3600),
+    ("namespacePreemptions", 3600),
+}
+
+
+def supposed(store, *changes, rules=RULES, depth=2):
+    """What follows from another value of a group, kept as hypothetical; the steps with it."""
+    snapshot = scheduler_of(store, rules=rules).state.snapshot.at(NOW_MS + 1000)
+    history = store.read.history("default", rules.history_needs, now_ms=NOW_MS + 1000)
+    if rules.history_needs:
+        snapshot = snapshot.at(NOW_MS + 1000, history=history)
+    made = suppose(
+        snapshot, Supposition(group_changes=[GroupChange.parse(text) for text in changes])
+    )
+    asked = ["default/train-0", "default/taker"]
+    steps = [s for s in foresee(made.snapshot, rules, asked, depth=depth, seed=7) if s.decision]
+    recorded = store.record.hypothetical(
+        "default",
+        [
+            HypotheticalDecision(
+                decision=step.decision,
+                supposed=step.supposed if i else (made.changes, *step.supposed),
+            )
+            for i, step in enumerate(steps)
+        ],
+        revision=store.state.head_revision("default"),
+        rules=rules,
+        actor="ann",
+        at_ms=NOW_MS + 5,
+    )
+    return steps, recorded
+
+
+def test_supposed_cycles_are_in_no_list_and_no_view(store):
+    """They are kept with their mark beside decisions, and nothing that counts has them."""
+    before = (everything_told(store), store.read.sessions(), store.state.head_revision("default"))
+    steps, recorded = supposed(store, "train:minCount=1")
+    told = (everything_told(store), store.read.sessions(), store.state.head_revision("default"))
+    assert told == before
+    kinds = [type(step.decision) for step in steps]
+    assert {GroupDecision, Decision} == set(kinds)
+    assert [isinstance(one, RecordedSession) for one in recorded] == [
+        kind is GroupDecision for kind in kinds
+    ]
+    rows = store.read.sessions(hypothetical=True)
+    assert [(row.subject, row.hypothetical, row.base_revision, row.revision) for row in rows] == [
+        ("default/train", True, 1, None) for kind in kinds if kind is GroupDecision
+    ]
+    assert query(
+        store,
+        "SELECT DISTINCT operation, reason FROM session_steps"
+        " WHERE operation IN ('bind', 'evict') ORDER BY 1",
+    ) == [("bind", "hypothetical"), ("evict", "hypothetical")]
+    assert store.ledger.verify().ok
+
+
+def test_a_supposed_cycle_is_replayed_where_its_state_was(store):
+    """On the stored state it is made again; on one that never was, that is said."""
+    supposed(store)
+    supposed(store, "train:minCount=1")
+    rows = sorted(store.read.sessions(hypothetical=True), key=lambda row: row.id)
+    found = [(r.verdict, r.missing) for r in GroupReplayer(store).replay_all(rows)]
+    never = (ReplayVerdict.INCOMPLETE, (MissingInput.HYPOTHETICAL,))
+    assert found == [(ReplayVerdict.EQUAL, ()), *[never] * (len(rows) - 1)]
+    assert len(rows) > 2
+
+
+def test_supposed_cycles_are_all_kept_or_none(store):
+    """A cycle that was made on another state refuses those before it, too."""
+    snapshot = scheduler_of(store).state.snapshot.at(NOW_MS + 1000)
+    one = HypotheticalDecision(decision=decide_group(snapshot, RULES, "default/train"))
+    other = snapshot.apply([("Node", "n3", None)])
+    wrong = HypotheticalDecision(decision=decide_group(other, RULES, "default/train"))
+    with pytest.raises(SnapshotMismatch, match="the cycle of pod group `default/train` was not"):
+        store.record.hypothetical(
+            "default", [one, wrong], revision=1, rules=RULES, actor="ann", at_ms=NOW_MS
+        )
+    assert store.read.sessions(hypothetical=None) == []
+
+
+def test_pruning_counts_supposed_cycles_without_their_state(store):
+    """Those that stay, on older states than the oldest that stays."""
+    scheduler_of(store).decide_group("default/train")
+    store.record.hypothetical(
+        "default",
+        [
+            HypotheticalDecision(
+                decision=decide_group(
+                    Snapshot.from_objects(
+                        store.state.load("default", at=1).objects,
+                        now_ms=NOW_MS,
+                        state_digest=store.state.load("default", at=1).state_digest,
+                    ),
+                    RULES,
+                    "default/train",
+                )
+            )
+        ],
+        revision=1,
+        rules=RULES,
+        actor="ann",
+        at_ms=NOW_MS + 100,
+    )
+    (planned,) = store.ledger.plan_prune(NOW_MS + 50).clusters
+    assert (planned.hypothetical_left, planned.sessions) == (1, 1)
+
+
+def test_rules_of_groups_that_read_the_history(store):
+    """What a cycle evicted counts for the next one, what was only supposed does not."""
+    supposed(store, rules=REMEMBERING, depth=1)
+    figures = store.read.history("default", MEMORY, now_ms=NOW_MS + 2000)
+    assert {name: dict(found) for name, found in figures.items() if found} == {}
+    first = scheduler_of(store, rules=REMEMBERING).decide_group("default/train").decision
+    again = scheduler_of(store, rules=REMEMBERING).decide_group("default/train").decision
+    assert (first.effects.evict, again.effects.evict) == (("default/low-2", "default/low-1"), ())
+    verdicts = [r.verdict for r in GroupReplayer(store).replay_all(store.read.sessions())]
+    assert verdicts == [ReplayVerdict.EQUAL, ReplayVerdict.EQUAL]
+
+
+def test_a_dry_run_counts_what_a_group_would_evict(store):
+    """As the record would: two victims of one preemption."""
+    dry = scheduler_of(store, dry_run=True, rules=REMEMBERING)
+    first = dry.decide_group("default/train").decision
+    real = scheduler_of(store, rules=REMEMBERING).decide_group("default/train").decision
+    tally = Tally()
+    tally.note_group(first)
+    now_ms = NOW_MS + 2000
+    assert tally.added_to({}, MEMORY, now_ms=now_ms) == {
+        key: dict(figures)
+        for key, figures in store.read.history("default", MEMORY, now_ms=now_ms).items()
+    }
+    assert first.effects.evict == real.effects.evict
+    assert dry.decide_group("default/train").decision.effects.evict == ()

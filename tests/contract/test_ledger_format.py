@@ -131,8 +131,8 @@ COVERED = {
     "sessions": (
         "id cluster_id kind subject outcome digest at_ms now_ms actor environment rule_set_id "
         "snapshot_digest "
-        "base_revision revision seed bound_count evicted_count engine_version document "
-        "process_uid process_user database_user"
+        "base_revision revision seed bound_count evicted_count hypothetical engine_version "
+        "document process_uid process_user database_user"
     ),
     "stateful_sets": "cluster_id key valid_from namespace name digest",
     "storage_classes": "cluster_id key valid_from name provisioner binding_mode digest",

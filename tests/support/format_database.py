@@ -25,6 +25,7 @@ import psycopg
 from msgspec.structs import replace as with_fields
 
 from policy.audit.cascade import foresee
+from policy.audit.supposed_groups import GroupChange
 from policy.audit.what_if import Supposition, suppose
 from policy.batch import BatchRules
 from policy.batch.result import ENGINE_VERSION as BATCH_ENGINE_VERSION
@@ -308,12 +309,24 @@ class History:
         scheduler = self.scheduler("groups", rules)
         for group in ("train", "few"):
             scheduler.decide_group(f"default/{group}")
+        state = self.scheduler("groups", rules).state
+        change = GroupChange.parse("few:minCount=1")
+        supposed = suppose(state.snapshot, Supposition(group_changes=[change]))
+        steps = foresee(supposed.snapshot, rules, supposed.waiting, depth=1, seed=7)
+        self.store.record.hypothetical(
+            "groups",
+            [HypotheticalDecision(decision=steps[0].decision, supposed=[supposed.changes])],
+            revision=state.revision,
+            rules=rules,
+            actor="ann",
+            at_ms=self.tick(),
+        )
 
 
 def golden(store: Store, schema: str) -> dict[str, Any]:
     """What has to be found in the database for ever, its ledger heads apart."""
     decisions = sorted(store.read.decisions(hypothetical=None), key=lambda row: row.id)
-    sessions = sorted(store.read.sessions(), key=lambda row: row.id)
+    sessions = sorted(store.read.sessions(hypothetical=None), key=lambda row: row.id)
     used = {row.rule_set_digest for row in (*decisions, *sessions)}
     return {
         "schema": schema,
@@ -333,7 +346,15 @@ def golden(store: Store, schema: str) -> dict[str, Any]:
             }
             for row in decisions
         ],
-        "sessions": [{"id": row.id, "kind": row.kind, "digest": row.digest} for row in sessions],
+        "sessions": [
+            {
+                "id": row.id,
+                "kind": row.kind,
+                "hypothetical": row.hypothetical,
+                "digest": row.digest,
+            }
+            for row in sessions
+        ],
     }
 
 

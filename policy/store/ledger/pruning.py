@@ -57,7 +57,7 @@ class PrunedCluster:
     sessions: int
     versions: int
     hypothetical_left: int
-    """Hypothetical decisions that stay, on older states: they are shown, and not replayed."""
+    """Hypothetical decisions and cycles that stay, on older states: shown, and not replayed."""
     head: str = ""
     """Hash of the entry about the pruning, once it is done: what stays is proven by keeping it."""
 
@@ -132,14 +132,17 @@ def _plan(
 
 
 def _hypothetical_left(connection: Connection, cluster_id: int, last: int, revision: int) -> int:
-    d, c = DECISIONS.c, LEDGER.c
-    query = (
-        select(func.count())
-        .join_from(DECISIONS, LEDGER, c.decision_id == d.id)
-        .where(c.cluster_id == cluster_id, c.sequence > last)
-        .where(d.hypothetical, d.base_revision < revision)
-    )
-    return int(connection.execute(query).scalar_one())
+    c = LEDGER.c
+    left = 0
+    for table, number in ((DECISIONS, c.decision_id), (SESSIONS, c.session_id)):
+        query = (
+            select(func.count())
+            .join_from(table, LEDGER, number == table.c.id)
+            .where(c.cluster_id == cluster_id, c.sequence > last)
+            .where(table.c.hypothetical, table.c.base_revision < revision)
+        )
+        left += int(connection.execute(query).scalar_one())
+    return left
 
 
 def _ended_by(table: Table, cluster_id: int, revision: int) -> ColumnElement[bool]:

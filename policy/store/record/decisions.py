@@ -15,15 +15,17 @@ from sqlalchemy import Connection
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
+from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.decision.record import Keep, record_of, values_of
 from policy.store import bulk, identity, rows
 from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, Origin, QueueInfo, Recorded, ServedCall
-from policy.store.record import environments, rule_sets
+from policy.store.model import Cause, Origin, QueueInfo, Recorded, RecordedSession, ServedCall
+from policy.store.record import environments, rule_sets, sessions
 from policy.store.record.basis import Basis
+from policy.store.record.groups import as_group_record
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.revisions import Revisions, puts_and_deletes
 from policy.store.state.versions import Head, lock_head
@@ -45,9 +47,9 @@ class DecidedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HypotheticalDecision:
-    """A decision on a state that never was."""
+    """A decision, or the cycle of a pod group, on a state that never was."""
 
-    decision: Decision
+    decision: Decision | GroupDecision
     #: what is supposed beside the decisions before this one, one step after the other
     supposed: Sequence[Sequence[Change]] = ()
 
@@ -162,8 +164,8 @@ def record_hypothetical(
     at_ms: int,
     candidates_kept: Keep = DEFAULT_CANDIDATES_KEPT,
     origin: Origin = Origin.DECIDED,
-) -> list[Recorded]:
-    """Keep decisions on what is supposed of a revision, all or none of them.
+) -> list[Recorded | RecordedSession]:
+    """Keep decisions and cycles of pod groups on what is supposed of a revision, all or none.
 
     Each is on the state that the suppositions up to its own lead to; none changes anything.
     Raises NotFound for an unknown revision, SnapshotMismatch where a decision was made on
@@ -182,13 +184,16 @@ def record_hypothetical(
         cause=Cause.DECISION,
         origin=origin,
         first_ms=at_ms,
-        count=len(every),
+        count=sum(isinstance(one.decision, Decision) for one in every),
     )
-    recorded = []
+    recorded: list[Recorded | RecordedSession] = []
     for one in every:
         basis = basis.supposing(one.supposed)
-        decided = DecidedPod(decision=one.decision, changes=(), at_ms=at_ms)
-        recorded.append(writer.add(decided, basis=basis, hypothetical=True))
+        if isinstance(one.decision, Decision):
+            decided = DecidedPod(decision=one.decision, changes=(), at_ms=at_ms)
+            recorded.append(writer.add(decided, basis=basis, hypothetical=True))
+        else:
+            recorded.append(writer.suppose_cycle(one.decision, basis=basis, at_ms=at_ms))
     writer.write()
     return recorded
 
@@ -239,11 +244,7 @@ class _Writer:
             history=decision.history,
             subject=subject,
         )
-        if self._rules.digest != decision.rule_set_digest:
-            raise StoreError(
-                f"{subject} was not made by rule set `{self._rules.name}`,"
-                " with which it is to be recorded"
-            )
+        self._require_rules(decision.rule_set_digest, subject)
         decision_id = next(self._ids)
         revision = self._revisions.head.number + 1 if changes else None
         lines = [
@@ -297,6 +298,46 @@ class _Writer:
             state_digest=head.digest,
             ledger_hash=entry,
         )
+
+    def suppose_cycle(
+        self, decision: GroupDecision, *, basis: Basis, at_ms: int
+    ) -> RecordedSession:
+        """Keep the cycle of a pod group that is only supposed on the basis."""
+        self._require_rules(decision.rule_set_digest, f"the cycle of pod group `{decision.group}`")
+        head = self._revisions.head
+        session_id, lines = sessions.write_rows(
+            self._connection,
+            as_group_record(decision, hypothetical=True),
+            basis=basis,
+            cluster_id=head.cluster_id,
+            rules_row=self._rules_row,
+            environment=self._environment,
+            actor=self._actor,
+            at_ms=at_ms,
+            hypothetical=True,
+        )
+        entry = self._chain.append(
+            entries.EntryKind.SESSION,
+            lines,
+            subject_digest=decision.digest,
+            at_ms=at_ms,
+            actor=self._actor,
+            environment=self._environment,
+            session_id=session_id,
+        )
+        return RecordedSession(
+            session_id=session_id,
+            revision=head.number,
+            state_digest=head.digest,
+            ledger_hash=entry,
+        )
+
+    def _require_rules(self, digest: str, subject: str) -> None:
+        if self._rules.digest != digest:
+            raise StoreError(
+                f"{subject} was not made by rule set `{self._rules.name}`,"
+                " with which it is to be recorded"
+            )
 
     def write(self) -> None:
         """Write all rows."""

@@ -14,17 +14,23 @@ from policy.cluster import canonical
 from policy.decision.groups import GroupDecision
 from policy.decision.model import NominationChange
 from policy.store.model import SessionRecord, SessionStep, StoredSession
+from policy.store.record.sessions import TOOK_EFFECT
 
 KIND: Final = "group"
 """`kind` of the rows of `sessions` that are cycles of pod groups."""
 
 SPARED: Final = "spared"
 LEAVES: Final = "leaves"
+HYPOTHETICAL: Final = "hypothetical"
+"""`reason` of what a cycle that is only supposed would bind or evict."""
 """`reason` of a unit that was put back, and of one that could not be."""
 
 
-def as_group_record(decision: GroupDecision) -> SessionRecord:
-    """A group's decision as it is recorded."""
+def as_group_record(decision: GroupDecision, *, hypothetical: bool = False) -> SessionRecord:
+    """A group's decision as it is recorded. hypothetical: it is only supposed, and binds or evicts
+    nothing.
+    """
+    effect = HYPOTHETICAL if hypothetical else TOOK_EFFECT
     return SessionRecord(
         kind=KIND,
         subject=decision.group,
@@ -36,8 +42,9 @@ def as_group_record(decision: GroupDecision) -> SessionRecord:
         engine_version=decision.engine_version,
         bound_count=len(decision.effects.bind),
         evicted_count=len(decision.effects.evict),
-        steps=list(_steps(decision)),
+        steps=list(_steps(decision, effect)),
         document={"decision": canonical.parse(decision.canonical.decode())},
+        history=decision.history,
     )
 
 
@@ -47,16 +54,17 @@ def document_of(stored: StoredSession) -> dict[str, Any]:
     return found
 
 
-def _steps(decision: GroupDecision) -> Iterator[SessionStep]:
+def _steps(decision: GroupDecision, effect: str) -> Iterator[SessionStep]:
+    """effect: `reason` of what is bound and evicted."""
     for member in decision.members:
-        operation, node = "pending", member.placed
+        operation, node, reason = "pending", member.placed, member.message
         if member.bound:
-            operation = "bind"
+            operation, reason = "bind", effect
         elif member.nomination is NominationChange.SET:
             operation, node = "nominate", member.nominated_node
         elif member.nomination is NominationChange.CLEAR:
             operation, node = "clear-nomination", ""
-        yield _step(decision, operation, member.pod, node=node, reason=member.message)
+        yield _step(decision, operation, member.pod, node=node, reason=reason)
     for held in decision.gated:
         yield _step(decision, "gated", held.pod, reason=held.message)
     units = decision.preemption.units if decision.preemption is not None else ()
@@ -70,13 +78,6 @@ def _steps(decision: GroupDecision) -> Iterator[SessionStep]:
         }
         reason = SPARED if unit.reprieved else LEAVES
         yield _step(decision, "put-back", unit.pods[0], reason=reason, detail=detail)
-    lead = decision.members[0].pod if decision.members else ""
-    wanted_by = {
-        pod: member.pod
-        for member in reversed(decision.members)
-        if member.preemption is not None
-        for pod in member.preemption.victims
-    }
     evicted = set(decision.effects.evict)
     for victim in decision.victims:
         yield _step(
@@ -84,8 +85,8 @@ def _steps(decision: GroupDecision) -> Iterator[SessionStep]:
             "evict",
             victim.pod,
             node=victim.node,
-            reason="" if victim.pod in evicted else "terminating",
-            for_task=wanted_by.get(victim.pod, lead),
+            reason=effect if victim.pod in evicted else "terminating",
+            for_task=decision.claimants[victim.pod],
         )
 
 

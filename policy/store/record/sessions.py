@@ -115,46 +115,21 @@ def record(
     """
     head = lock_head(connection, cluster)
     basis = Basis.newest(head, expected_revision=expected_revision)
-    basis.require(session.snapshot_digest, now_ms=session.now_ms, subject="the session")
     if environment:
         environments.require_active(connection, environment, digest=rules.digest)
     used = rule_sets.ensure(connection, RuleSetText.of(rules), at_ms=at_ms)
-    row: dict[str, Any] = {
-        "cluster_id": head.cluster_id,
-        "kind": session.kind,
-        "subject": session.subject,
-        "outcome": session.outcome,
-        "digest": session.digest,
-        "at_ms": at_ms,
-        "now_ms": session.now_ms,
-        "actor": actor,
-        "environment": environment,
-        "rule_set_id": used["id"],
-        "snapshot_digest": session.snapshot_digest,
-        "base_revision": head.number,
-        "revision": head.number + 1 if changes else None,
-        "seed": session.seed,
-        "bound_count": session.bound_count,
-        "evicted_count": session.evicted_count,
-        "engine_version": session.engine_version,
-        "document": canonical.text(session.document),
-        **identity.columns(connection),
-    }
-    inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
-    row["id"] = session_id = inserted.scalar_one()
-    lines = [rows.line(SESSIONS, row), rows.line(RULE_SETS, used)]
-    steps = [
-        {
-            "session_id": session_id,
-            "position": position,
-            **{name: getattr(step, name) for name in _STEP_FIELDS},
-            "detail": canonical.text(step.detail),
-        }
-        for position, step in enumerate(session.steps)
-    ]
-    if steps:
-        connection.execute(insert(SESSION_STEPS), steps)
-        lines += [rows.line(SESSION_STEPS, step) for step in steps]
+    revision = head.number + 1 if changes else None
+    session_id, lines = write_rows(
+        connection,
+        session,
+        basis=basis,
+        cluster_id=head.cluster_id,
+        rules_row=used,
+        environment=environment,
+        actor=actor,
+        at_ms=at_ms,
+        revision=revision,
+    )
     number, state = head.number, head.digest
     if changes:
         puts, deletes = puts_and_deletes(changes)
@@ -178,12 +153,73 @@ def record(
         at_ms=at_ms,
         actor=actor,
         environment=environment,
-        revision=row["revision"],
+        revision=revision,
         session_id=session_id,
     )
     return RecordedSession(
         session_id=session_id, revision=number, state_digest=state, ledger_hash=entry
     )
+
+
+def write_rows(
+    connection: Connection,
+    session: SessionRecord,
+    *,
+    basis: Basis,
+    cluster_id: int,
+    rules_row: Mapping[str, Any],
+    environment: str,
+    actor: str,
+    at_ms: int,
+    revision: int | None = None,
+    hypothetical: bool = False,
+) -> tuple[int, list[bytes]]:
+    """Write what a session decided on the basis; its number, and the lines for its ledger entry.
+
+    rules_row: of its rule set. Raises SnapshotMismatch.
+    """
+    subject = f"the cycle of pod group `{session.subject}`" if session.subject else "the session"
+    basis.require(
+        session.snapshot_digest, now_ms=session.now_ms, history=session.history, subject=subject
+    )
+    row: dict[str, Any] = {
+        "cluster_id": cluster_id,
+        "kind": session.kind,
+        "subject": session.subject,
+        "outcome": session.outcome,
+        "digest": session.digest,
+        "at_ms": at_ms,
+        "now_ms": session.now_ms,
+        "actor": actor,
+        "environment": environment,
+        "rule_set_id": rules_row["id"],
+        "snapshot_digest": session.snapshot_digest,
+        "base_revision": basis.revision,
+        "revision": revision,
+        "seed": session.seed,
+        "bound_count": session.bound_count,
+        "evicted_count": session.evicted_count,
+        "hypothetical": hypothetical,
+        "engine_version": session.engine_version,
+        "document": canonical.text(session.document),
+        **identity.columns(connection),
+    }
+    inserted = connection.execute(insert(SESSIONS).returning(SESSIONS.c.id), row)
+    row["id"] = session_id = inserted.scalar_one()
+    lines = [rows.line(SESSIONS, row), rows.line(RULE_SETS, rules_row)]
+    steps = [
+        {
+            "session_id": session_id,
+            "position": position,
+            **{name: getattr(step, name) for name in _STEP_FIELDS},
+            "detail": canonical.text(step.detail),
+        }
+        for position, step in enumerate(session.steps)
+    ]
+    if steps:
+        connection.execute(insert(SESSION_STEPS), steps)
+        lines += [rows.line(SESSION_STEPS, step) for step in steps]
+    return session_id, lines
 
 
 def sessions(
@@ -192,10 +228,14 @@ def sessions(
     *,
     kind: str | None = None,
     session_id: int | None = None,
+    hypothetical: bool | None = False,
     limit: int | None = None,
     before_id: int | None = None,
 ) -> list[SessionRow]:
-    """Batch sessions and cycles of pod groups, or those of one kind, newest first."""
+    """Batch sessions and cycles of pod groups, or those of one kind, newest first.
+
+    hypothetical: those that were only supposed; None for all.
+    """
     query = (
         select(
             SESSIONS,
@@ -213,6 +253,8 @@ def sessions(
         query = query.where(SESSIONS.c.kind == kind)
     if session_id is not None:
         query = query.where(SESSIONS.c.id == session_id)
+    if hypothetical is not None:
+        query = query.where(SESSIONS.c.hypothetical == hypothetical)
     if before_id is not None:
         query = query.where(SESSIONS.c.id < before_id)
     if limit is not None:
@@ -223,7 +265,7 @@ def sessions(
 
 def session(connection: Connection, session_id: int) -> StoredSession:
     """A session with its steps. Raises NotFound."""
-    found = sessions(connection, session_id=session_id)
+    found = sessions(connection, session_id=session_id, hypothetical=None)
     if not found:
         raise NotFound(f"there is no session {session_id}")
     document = connection.execute(

@@ -8,6 +8,7 @@ from sqlalchemy import ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint
 from sqlalchemy import text as sql
 
 from policy.store.tables.base import (
+    boolean,
     identity,
     int64,
     json,
@@ -85,6 +86,7 @@ SESSIONS: Final = table(
     int64("seed"),
     int64("bound_count"),
     int64("evicted_count"),
+    boolean("hypothetical"),
     text("engine_version"),
     json("document"),
     *written_by(),
