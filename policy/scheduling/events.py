@@ -12,13 +12,15 @@ Here a cycle that changed nothing is made again when something happened, or afte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeGuard
 
 from msgspec.structs import replace
 
 from policy.cluster.members import groups_of
-from policy.cluster.objects import Pod, PodStatus
+from policy.cluster.objects import Pod, PodAffinityTerm, PodStatus, TopologySpreadConstraint
 from policy.cluster.pod_groups import KIND as POD_GROUP
 from policy.cluster.pod_groups import group_key
+from policy.cluster.requests import pod_requests
 from policy.cluster.selectors import compile_selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LabelSet
@@ -177,7 +179,7 @@ class QueueFeed:
     def follow(self, step: Transition) -> None:
         """Take over what a step of the cluster means: who comes, who goes, whom it may help."""
         freed = False
-        placed: list[Pod] = []
+        placed: list[tuple[Pod | None, Pod]] = []  # as it was, and as it is
         arrived: list[str] = []
         for kind, key, _ in step.changes:
             if kind == POD_GROUP:
@@ -190,7 +192,7 @@ class QueueFeed:
             after = step.after.pod(key)
             freed |= _frees(before, after)
             if after is not None and _fills(before, after):
-                placed.append(after)
+                placed.append((before, after))
             if after is not None and waiting(after, scheduler=self._scheduler):
                 if key not in self._in_cycle:
                     if key not in self.queue or before is None or _another(before, after):
@@ -267,14 +269,17 @@ class QueueFeed:
             nominated=pod.status.nominated_node_name,
         )
 
-    def _may_fit_beside(self, placed: Iterable[Pod], snapshot: Snapshot) -> set[str]:
-        """Waiting pods whose required affinity or spread one of the placed pods matches.
+    def _may_fit_beside(
+        self, placed: Iterable[tuple[Pod | None, Pod]], snapshot: Snapshot
+    ) -> set[str]:
+        """Waiting pods with a required affinity, anti-affinity or spread that may be met by now.
 
-        Members of groups are tried again for every placed pod.
+        placed: pods that were placed, or got other labels, each as it was and as it is. Members of
+        groups are tried again for every placed pod.
         """
         sets = [
-            LabelSet(namespace=p.metadata.namespace or "default", labels=p.metadata.labels or {})
-            for p in placed
+            (_label_set(before) if _occupies(before) else None, _label_set(after))
+            for before, after in placed
         ]
         found = set()
         for key in self.queue.unschedulable():
@@ -284,7 +289,7 @@ class QueueFeed:
             member = self._groups is not None and group_key(pod)
             if not (member or pod.spec.affinity or pod.spec.topology_spread_constraints):
                 continue
-            if member or any(_meets(pod, one, snapshot) for one in sets):
+            if member or any(_meets(pod, *one, snapshot) for one in sets):
                 found.add(key)
         return found
 
@@ -301,22 +306,44 @@ def _in_queue_order(keys: list[str], snapshot: Snapshot, order: QueueOrder) -> l
     return sorted(keys, key=place)
 
 
-def _meets(pod: Pod, placed: LabelSet, snapshot: Snapshot) -> bool:
-    """May the placed pod satisfy a requirement of the waiting one?"""
+def _label_set(pod: Pod) -> LabelSet:
+    meta = pod.metadata
+    return LabelSet(namespace=meta.namespace or "default", labels=meta.labels or {})
+
+
+def _meets(pod: Pod, was: LabelSet | None, placed: LabelSet, snapshot: Snapshot) -> bool:
+    """May the placed pod satisfy a requirement of the waiting one, or no longer stand in its way?
+
+    was: what it was called where it was placed already; None where it was not.
+    """
     namespace = pod.metadata.namespace or "default"
     labels = snapshot.namespace_labels.get(placed.namespace, {})
-    return any(
-        compile_term(term, namespace=namespace).selects(placed, labels)
-        for term in required_terms(pod, anti=False)
-    ) or any(
-        placed.namespace == namespace
-        and compile_selector(constraint.label_selector).matches(placed.labels)
-        for constraint in pod.spec.topology_spread_constraints or ()
-        if constraint.when_unsatisfiable == "DoNotSchedule"
+
+    def selected(term: PodAffinityTerm, one: LabelSet) -> bool:
+        return compile_term(term, namespace=namespace).selects(one, labels)
+
+    def counted(constraint: TopologySpreadConstraint, one: LabelSet) -> bool:
+        return compile_selector(constraint.label_selector).matches(one.labels)
+
+    return (
+        any(selected(term, placed) for term in required_terms(pod, anti=False))
+        or (
+            was is not None
+            and any(
+                selected(term, was) and not selected(term, placed)
+                for term in required_terms(pod, anti=True)
+            )
+        )
+        or any(
+            placed.namespace == namespace
+            and (counted(constraint, placed) or (was is not None and counted(constraint, was)))
+            for constraint in pod.spec.topology_spread_constraints or ()
+            if constraint.when_unsatisfiable == "DoNotSchedule"
+        )
     )
 
 
-def _occupies(pod: Pod | None) -> bool:
+def _occupies(pod: Pod | None) -> TypeGuard[Pod]:
     return pod is not None and bool(pod.spec.node_name) and pod.status.phase not in _ENDED
 
 
@@ -346,7 +373,18 @@ def _frees(before: Pod | None, after: Pod | None) -> bool:
         or not _occupies(after)
         or _another(before, after)
         or before.spec != after.spec
+        or _resized_down(before, after)
     )
+
+
+def _resized_down(before: Pod, after: Pod) -> bool:
+    """Does the pod hold less of anything, as its status says while its spec stays?"""
+    if before.status == after.status or not (
+        before.status.container_statuses or before.status.resources
+    ):
+        return False
+    holds = pod_requests(after, on_node=True)
+    return any(holds.get(name, 0) < n for name, n in pod_requests(before, on_node=True).items())
 
 
 def _fills(before: Pod | None, after: Pod) -> bool:

@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from policy.cluster.digest import Change
-from policy.cluster.objects import PodAffinityTerm, TopologySpreadConstraint
+from policy.cluster.objects import (
+    ContainerStatus,
+    PodAffinityTerm,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+)
+from policy.cluster.snapshot import Snapshot
 from policy.preemption.decide import decide
 from policy.rules.ruleset import QueueKind, QueueOrder, QueueRules
 from policy.scheduling.events import QueueFeed
@@ -33,6 +39,7 @@ AT_ONCE = QueueRules(
     unschedulable_seconds=300,
 )
 BESIDE_DB = PodAffinityTerm(topology_key=HOSTNAME, label_selector=selector(app="db"))
+BESIDE_WEB = PodAffinityTerm(topology_key=HOSTNAME, label_selector=selector(app="web"))
 SPREAD_DB = TopologySpreadConstraint(
     max_skew=1,
     topology_key=HOSTNAME,
@@ -44,7 +51,8 @@ PROMISED = a_pod("promised").nominated_to("n1")
 BIG = a_pod("big").cpu(9)
 BESIDE = a_pod("beside").cpu(1).affine_to(BESIDE_DB)
 SPREAD = a_pod("spread").cpu(1).spread(SPREAD_DB)
-FAILED = (BIG, BESIDE, SPREAD)
+WITHOUT = a_pod("without").cpu(1).anti_affine_to(BESIDE_WEB)
+FAILED = (BIG, BESIDE, SPREAD, WITHOUT)
 CLUSTER = snapshot(a_node("n1").cpu(2), RUNS, PROMISED, *FAILED, a_namespace("default"))
 
 
@@ -52,7 +60,7 @@ def put(pod: PodBuilder) -> Change:
     return "Pod", f"default/{pod.pod.metadata.name}", pod.pod
 
 
-def moved_by(*changes: Change) -> set[str]:
+def moved_by(*changes: Change, cluster: Snapshot = CLUSTER) -> set[str]:
     """Which of the pods that failed are tried again after these changes."""
     feed = QueueFeed(AT_ONCE, scheduler=NAME, clock=lambda: NOW_MS)
     for pod in FAILED:
@@ -61,15 +69,15 @@ def moved_by(*changes: Change) -> set[str]:
         assert feed.pop() == key
         feed.queue.failed(key, priority=0, now_ms=NOW_MS)
     feed.queue.delete("default/promised")
-    after = CLUSTER.apply(changes)
-    feed.follow(Transition(before=CLUSTER, changes=changes, after=after))
+    after = cluster.apply(changes)
+    feed.follow(Transition(before=cluster, changes=changes, after=after))
     return {str(key).removeprefix("default/") for key in feed.queue.active()} & {
         pod.pod.metadata.name for pod in FAILED
     }
 
 
 FULL = CLUSTER.apply([put(RUNS.cpu(2))])
-ALL = {"big", "beside", "spread"}
+ALL = {"big", "beside", "spread", "without"}
 RESIZED = RUNS.cpu("100m")
 ANOTHER = PodBuilder(replace(RUNS.pod, metadata=replace(RUNS.pod.metadata, uid="new")))
 
@@ -84,7 +92,12 @@ ANOTHER = PodBuilder(replace(RUNS.pod, metadata=replace(RUNS.pod.metadata, uid="
         pytest.param(put(ANOTHER), ALL, id="a placed pod is made anew under its name"),
         pytest.param(put(RUNS.terminating()), set(), id="a placed pod begins to leave"),
         pytest.param(put(RUNS.condition("Ready", "True", "")), set(), id="a placed pod is ready"),
-        pytest.param(put(RUNS.labelled(app="db")), {"beside", "spread"}, id="it gets the label"),
+        pytest.param(
+            put(RUNS.labelled(app="db")),
+            {"beside", "spread", "without"},
+            id="it gets another label",
+        ),
+        pytest.param(put(RUNS.labelled(app="web", tier="x")), set(), id="a label that none reads"),
         pytest.param(
             put(a_pod("db").labelled(app="db").on("n1")),
             {"beside", "spread"},
@@ -103,6 +116,28 @@ ANOTHER = PodBuilder(replace(RUNS.pod, metadata=replace(RUNS.pod.metadata, uid="
 def test_whom_a_change_moves(change: Change, moved: set[str]) -> None:
     """Room that is free moves every pod that failed; a placed pod those that require it."""
     assert moved_by(change) == moved
+
+
+def holding(cpu: str) -> PodBuilder:
+    """The placed pod, asked for little, that holds so much by its status."""
+    held = ContainerStatus(name="main", resources=ResourceRequirements(requests={"cpu": cpu}))
+    pod = RESIZED.pod
+    return PodBuilder(replace(pod, status=replace(pod.status, container_statuses=(held,))))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        pytest.param("1", "100m", ALL, id="the kubelet has resized it"),
+        pytest.param("1", "1", set(), id="it has not yet"),
+        pytest.param("100m", "1", set(), id="it holds more"),
+    ],
+)
+def test_a_resize_frees_room_when_it_is_done(before: str, after: str, moved: set[str]) -> None:
+    """What a placed pod holds is told by its status, also where its spec stays as it is."""
+    cluster = CLUSTER.apply([put(holding(before))])
+    leaves = holding(after).condition("Ready", "True", "")
+    assert moved_by(put(leaves), cluster=cluster) == moved
 
 
 def a_feed(*, kind: QueueKind = QueueKind.PRIORITY) -> QueueFeed:
@@ -137,7 +172,7 @@ def test_a_pod_that_others_placed_or_removed_leaves_the_queue() -> None:
     """Only pods that wait for the scheduler are in its queue."""
     feed = a_feed()
     follow(feed, BIG.on("n1"), BESIDE.scheduled_by("another"), SPREAD.terminating())
-    assert feed.queue.pods() == ("default/promised",)
+    assert feed.queue.pods() == ("default/promised", "default/without")
 
 
 def test_those_that_come_at_once_stand_in_the_order_of_the_queue() -> None:
@@ -160,7 +195,7 @@ def test_a_fifo_is_not_tried_in_a_circle() -> None:
     while (pod := feed.pop()) is not None:
         tried.append(pod)
         feed.decided(decide(FULL, rule_set("kube-1.35"), pod))
-    assert (len(tried), feed.ready()) == (4, False)
+    assert (len(tried), feed.ready()) == (5, False)
     follow(feed, RUNS.ended())
     assert feed.ready()
 
