@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import ANTI_AFFINITY, Bools
+from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools
 
 Test = Callable[[Snapshot, Rows], Bools]
 """Is it true of these pods? It reads columns of the pods themselves, and which node they are on."""
@@ -52,6 +52,57 @@ class Marked:
 def nominated(snapshot: Snapshot) -> Rows:
     """Pods that wait for a node of the cluster."""
     return Marked.of(snapshot, _nominated)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NominatedByNode:
+    """Pods that wait for a node of the cluster, node by node."""
+
+    rows: Rows
+    nodes: Rows  #: parallel to `rows`, ascending
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> NominatedByNode:
+        def build(snapshot: Snapshot) -> NominatedByNode:
+            rows = nominated(snapshot)
+            nodes = snapshot.nominated[rows].astype(np.int64)
+            order = np.argsort(nodes, kind="stable")
+            return NominatedByNode(rows=rows[order], nodes=nodes[order])
+
+        return snapshot.derived("nominated-by-node", build)
+
+    def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> NominatedByNode | None:
+        if delta.nodes_changed:
+            return None
+        known = delta.rows.size - delta.added
+        old = [*before.nominated[delta.rows[:known]].tolist(), *[NOWHERE] * delta.added]
+        new = after.nominated[delta.rows].tolist()
+        moved = [i for i, node in enumerate(new) if node != old[i]]
+        if not moved:
+            return self
+        rows, nodes = self.rows, self.nodes
+        left = [i for i in moved if old[i] != NOWHERE]
+        if left:
+            stays = np.isin(rows, delta.rows[left], invert=True)
+            rows, nodes = rows[stays], nodes[stays]
+        came = [i for i in moved if new[i] != NOWHERE]
+        came.sort(key=new.__getitem__)
+        at = [new[i] for i in came]
+        places = nodes.searchsorted(at, side="right")
+        return NominatedByNode(
+            rows=np.insert(rows, places, delta.rows[came]), nodes=np.insert(nodes, places, at)
+        )
+
+    def on(self, nodes: Rows) -> Rows:
+        """Those of some nodes (distinct and ascending), node by node."""
+        first = self.nodes.searchsorted(nodes)
+        behind = self.nodes.searchsorted(nodes, side="right")
+        found = [
+            self.rows[start:end]
+            for start, end in zip(first.tolist(), behind.tolist(), strict=True)
+            if start < end
+        ]
+        return np.concatenate(found) if found else self.rows[:0]
 
 
 def with_anti_affinity(snapshot: Snapshot) -> Rows:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster.marked import nominated
-from policy.cluster.tables import NOWHERE, PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
+from policy.cluster.marked import NominatedByNode, nominated
+from policy.cluster.tables import PRIORITY, SCHEDULER, Bools, Ints, distinct, taken
 from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
@@ -114,14 +114,17 @@ class Pipeline:
 
     @cached_property
     def _nominated_pods(self) -> tuple[Ints, Ints]:
-        """Pods that count on the nodes that they are nominated to: not less important ones.
+        """`_counting` of all nominated pods."""
+        return self._counting(nominated(self.incoming.snapshot))
+
+    def _counting(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Nominated pods that count on the nodes that they wait for: not less important ones.
 
         Pods of other schedulers do not count, neither does the incoming pod itself. Of pods in
         flight (the second ones) nothing is known but that there is one, of priority 0.
         """
         incoming = self.incoming
         snapshot = incoming.snapshot
-        rows = nominated(snapshot)
         unknown = rows[:0]
         if incoming.in_flight is not None:
             flying = np.isin(rows, incoming.in_flight.pods)
@@ -177,19 +180,16 @@ class Pipeline:
         """
         if nodes.size > _FEW:
             return None if self._nominated is None else taken(self._nominated, nodes)
-        rows, unknown = self._nominated_pods
-        if not rows.size and not unknown.size:
-            return None
         # Where many wait in a large cluster, few of them do for a few nodes.
         snapshot = self.incoming.snapshot
-        place = np.full(len(snapshot.nodes), NOWHERE, dtype=np.int64)
-        place[nodes] = np.arange(nodes.size)
-        at, flying = place[snapshot.nominated[rows]], place[snapshot.nominated[unknown]]
-        here, there = at >= 0, flying >= 0
-        if not here.any() and not there.any():
+        ascending = np.array(sorted(set(nodes.tolist())), dtype=np.int64)
+        here = NominatedByNode.of(snapshot).on(ascending)
+        rows, unknown = self._counting(here) if here.size else (here, here)
+        if not rows.size and not unknown.size:
             return None
-        added = self._added(nodes.size, rows[here], at[here], unknown[there], flying[there])
-        return taken(added, place[nodes])
+        at, flying = (ascending.searchsorted(snapshot.nominated[r]) for r in (rows, unknown))
+        added = self._added(ascending.size, rows, at, unknown, flying)
+        return taken(added, ascending.searchsorted(nodes))
 
     def has_nominated(self, nodes: Nodes) -> Bools:
         """Nodes whose load nominated pods add to; shape (n,)."""
@@ -198,10 +198,12 @@ class Pipeline:
 
     def with_nominated(self) -> Nodes:
         """One of the nodes whose load nominated pods add to, where there are any."""
-        nodes = self.incoming.snapshot.nominated[np.concatenate(self._nominated_pods)]
-        first = nodes[:1].astype(np.int64)
-        if self.has_nominated(first).all():
-            return first
+        snapshot = self.incoming.snapshot
+        # Mostly the first one that waits counts.
+        first = snapshot.nominated[np.concatenate(self._counting(nominated(snapshot)[:1]))]
+        if first.size and self.has_nominated(first.astype(np.int64)).all():
+            return first.astype(np.int64)
+        nodes = snapshot.nominated[np.concatenate(self._nominated_pods)]
         some = np.unique(nodes).astype(np.int64)
         return some[self.has_nominated(some)][:1]
 
