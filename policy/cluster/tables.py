@@ -111,6 +111,7 @@ _KEPT: Final = 64
 
 NOWHERE: Final = -1
 _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
+_FEW_VALUES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -476,6 +477,12 @@ def distinct(values: Ints, *, below: int) -> tuple[Ints, Ints]:
     values: (n,) from 0 to below `below`; what `numpy.unique` gives, without a sort where the range
     is small.
     """
+    if values.size <= _FEW_VALUES:
+        # Plain numbers are gone through sooner than arrays are made.
+        plain = values.tolist()
+        found = sorted(set(plain))
+        index = np.array([found.index(value) for value in plain], dtype=np.int64)
+        return np.array(found, dtype=np.int64), index
     if below > 2 * values.size + _SMALL_RANGE:
         return np.unique(values, return_inverse=True)
     place = np.bincount(values, minlength=below) > 0

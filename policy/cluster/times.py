@@ -110,6 +110,7 @@ def to_datetime(millis: int) -> datetime | None:
     return None if millis == MISSING else _EPOCH + timedelta(milliseconds=millis)
 
 
+@lru_cache(maxsize=1024)
 def to_text(millis: int) -> str | None:
     """RFC 3339 in UTC (`2026-11-21T00:00:00Z`, fractions only where there are any)."""
     value = to_datetime(millis)

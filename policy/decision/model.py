@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from policy.cluster import canonical
@@ -141,13 +142,27 @@ class Deferred(Sequence[_T]):
     Equal to any sequence of the same values.
     """
 
-    __slots__ = ("_compute", "_found", "_size")
+    __slots__ = ("_compute", "_encoded", "_found", "_size")
 
-    def __init__(self, size: int, compute: Callable[[], Sequence[_T]]) -> None:
-        """compute: gives `size` values; it is called once."""
+    def __init__(
+        self,
+        size: int,
+        compute: Callable[[], Sequence[_T]],
+        *,
+        encoded: Callable[[], canonical.Fragment] | None = None,
+    ) -> None:
+        """compute: gives `size` values; it is called once.
+
+        encoded: gives their canonical text, where that is sooner had than by way of the values.
+        """
         self._size = size
         self._compute: Callable[[], Sequence[_T]] | None = compute
+        self._encoded = encoded
         self._found: Sequence[_T] = ()
+
+    def canonical(self) -> Sequence[_T] | canonical.Fragment:
+        """What has their canonical text."""
+        return self.values() if self._encoded is None else self._encoded()
 
     def values(self) -> Sequence[_T]:
         if self._compute is not None:
@@ -616,14 +631,25 @@ def _written(value: Any) -> Any:
     if kind is NodeStatuses:
         found = _statuses(value)
         return {**found, "nodes": _written(value.nodes), "index": _written(value.index)}
-    if kind is Texts:
+    if kind is Texts or kind is Deferred:
         return value.canonical()
-    if isinstance(value, Deferred):
-        return value.values()
-    written = {key: _written(getattr(value, name)) for name, key in _names(kind)}
+    keys, read = _reader(kind)
+    # Most values have no parts: for these the dictionary is made in one go.
+    written = dict(zip(keys, read(value), strict=True))
+    for key, part in written.items():
+        of_part: type = type(part)
+        if _has_parts(of_part):
+            written[key] = _written(part)
     if kind is Candidates:
         written["values"] = [_written(column) for column in value.values]
     return written
+
+
+@cache
+def _reader(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The keys of a class of this module, and what reads all of its fields at once."""
+    names, keys = zip(*_names(kind), strict=True)
+    return keys, attrgetter(*names)
 
 
 @cache

@@ -48,9 +48,10 @@ class Judged:
 _PASSED = (SUCCESS, "", ())
 _FEW: Final = 64
 """Nodes up to which nominated pods are looked for on these alone."""
-_NONE = Judged(
+NONE_JUDGED: Final = Judged(
     codes=np.zeros(0, dtype=np.int8), index=np.zeros(0, dtype=np.int64), statuses=(_PASSED,)
 )
+"""What is found of no nodes."""
 
 
 class Pipeline:
@@ -199,12 +200,11 @@ class Pipeline:
     def with_nominated(self) -> Nodes:
         """One of the nodes whose load nominated pods add to, where there are any."""
         snapshot = self.incoming.snapshot
-        # Mostly the first one that waits counts.
+        # Mostly the first one that waits counts, and a filter counts pods.
         first = snapshot.nominated[np.concatenate(self._counting(nominated(snapshot)[:1]))]
-        if first.size and self.has_nominated(first.astype(np.int64)).all():
+        if first.size and any(hasattr(built, "pod_column") for built, _ in self._loaded):
             return first.astype(np.int64)
-        nodes = snapshot.nominated[np.concatenate(self._nominated_pods)]
-        some = np.unique(nodes).astype(np.int64)
+        some = np.unique(snapshot.nominated[np.concatenate(self._nominated_pods)]).astype(np.int64)
         return some[self.has_nominated(some)][:1]
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
@@ -242,7 +242,7 @@ class Pipeline:
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
         if not nodes.size:
-            return _NONE
+            return NONE_JUDGED
         added = self.nominated(nodes)
         if added is None or not added.any():
             return self._judge(load, nodes)

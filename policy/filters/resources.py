@@ -83,10 +83,17 @@ class Resources(LinearFilter):
         return room.T, hopeless
 
     def base(self) -> Ints:
+        # Mostly a decision moves no pod: victims stay until their grace period is over.
+        return self._snapshot.remembered(
+            "resource-load", (self._occupancy, tuple(self._columns.tolist())), self._base
+        )
+
+    def _base(self) -> Ints:
         load = np.zeros((self.width, len(self._snapshot.nodes)), dtype=np.int64)
         load[0] = self._occupancy.pods
         if self._known.any():
             load[1:][self._known] = self._occupancy.requested.T[self._columns[self._known]]
+        load.flags.writeable = False
         return load.T
 
     def demand(self, rows: Ints, nodes: Nodes) -> Ints:
@@ -120,14 +127,13 @@ class Resources(LinearFilter):
         return taken(self._room, nodes)
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        bits = np.zeros(nodes.size, dtype=np.int64)
-        for column in range(self.width):
-            short = load[:, column] > self._room[:, column].take(nodes)
-            bits |= short.astype(np.int64) << column
+        short = load > taken(self._room, nodes)
+        bits = short[:, 0].astype(np.int64)
+        for column in range(1, self.width):
+            bits += short[:, column] * np.int64(1 << column)
         failed: Bools = bits > 0
         # Too many pods alone is resolvable even on a node that allows none.
-        codes = np.where(failed, UNSCHEDULABLE, 0)
-        codes[failed & self._hopeless[nodes]] = UNRESOLVABLE
+        codes = np.where(failed, np.where(self._hopeless.take(nodes), UNRESOLVABLE, UNSCHEDULABLE), 0)
         patterns, reasons = distinct(bits, below=1 << self.width)
         texts = tuple(
             tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)

@@ -236,7 +236,7 @@ class _Kind:
     def misfit(self) -> Misfit:
         """Why no node takes a member now."""
         judged = self._pipeline.judge(self.load, self._every)
-        return Misfit.of(self._context.statuses(self._every, judged, positions=self._every))
+        return Misfit.of(self._context.statuses(self._every, judged))
 
 
 class ColumnPasses:

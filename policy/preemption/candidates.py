@@ -45,7 +45,7 @@ from policy.preemption.victims import (
     attempts,
     joined,
 )
-from policy.preemption.whole_groups import UNITS, kept_because
+from policy.preemption.whole_groups import UNITS, keeps_together, kept_because
 from policy.rules.ruleset import CandidateNodes, ReprieveGroup, StartAt, Verdict
 
 
@@ -136,17 +136,9 @@ def best_of(
     fired: tuple[RuleFired, ...],
 ) -> SearchResult:
     """Rank the candidates, of which there is one at least, and tell the best one in full."""
-    field = Field(
-        nodes=found.nodes,
-        victims=found.victims,
-        offsets=found.offsets,
-        pdb_violations=found.pdb_violations,
-        values=found.values,
-        breaking=context.breaking,
-    )
     ranked = rank(
         criteria=context.rules.ranking,
-        field=field,
+        field=Field.of(found, context.breaking),
         incoming=context.incoming,
         failed_nodes=filtered.failed_count,
         seed=context.seed,
@@ -295,7 +287,7 @@ def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
         index=index[by_name],
         statuses=tuple(statuses),
     )
-    return context.statuses(nodes[by_name], judged, positions=np.arange(nodes.size))
+    return context.statuses(nodes[by_name], judged)
 
 
 def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]:
@@ -323,7 +315,9 @@ def victim_rules(context: DecisionContext, nodes: Rows) -> tuple[RuleFired, ...]
                 inputs={"pods": counts[0]},
             )
         )
-    kept = int(np.isin(context.snapshot.node[context.kept_together], nodes).sum())
+    kept = 0
+    if keeps_together(context.snapshot, context.rules):
+        kept = int(np.isin(context.snapshot.node[context.kept_together], nodes).sum())
     if kept:
         told.append(
             RuleFired(

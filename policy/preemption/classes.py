@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -40,9 +40,10 @@ from numpy.typing import NDArray
 from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import Bools, Ints, taken
-from policy.filters.pipeline import Judged, Pipeline
+from policy.filters.pipeline import Judged
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
+from policy.preemption.known_statuses import KnownStatuses
 from policy.preemption.ranking import Field, lasting_criteria, lasting_values
 from policy.preemption.victims import Allowed, DryRun, dry_run
 
@@ -146,6 +147,9 @@ def _key(context: DecisionContext) -> bytes:
 
 # --- one class ---------------------------------------------------------------------------------
 
+_Small: TypeAlias = NDArray[np.int32]
+"""Numbers of pods, and of places in lists: half the memory that every decision copies."""
+
 _NO_CANDIDATE, _CANDIDATE, _WITHOUT_VICTIMS, _OVER_LIMIT, _NEEDLESS = range(5)
 
 
@@ -154,18 +158,17 @@ class _Findings:
     """What is known of each node; row i of every array is node i."""
 
     judged: Bools
-    status: Ints  #: index into `statuses`
+    status: _Small  #: number in `_statuses`
     ran: Bools
     once: Bools  #: it ran on this state or one before
     kind: NDArray[np.int8]
-    pdb_violations: Ints
-    first: Ints  #: where its victims begin
-    count: Ints  #: of its victims, also where these are too many
-    load: Ints  #: (nodes, width) of `_NO_CANDIDATE`, without its potential victims
-    failure: Ints  #: index into `failures`, of `_NO_CANDIDATE`
+    pdb_violations: _Small
+    first: _Small  #: where its victims begin
+    count: _Small  #: of its victims, also where these are too many
+    failure: _Small  #: number in `_failures`, of `_NO_CANDIDATE`
     values: Ints  #: (criteria, nodes) sort keys of `_CANDIDATE` by `lasting_criteria`
     lasting: Bools  #: `values` hold at every instant
-    decided: Ints  #: (rules + 1, nodes) pods for which no rule decided, then each of them
+    decided: _Small  #: (rules + 1, nodes) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
 
@@ -181,7 +184,6 @@ class _Findings:
             pdb_violations=self.pdb_violations.copy(),
             first=self.first.copy(),
             count=self.count.copy(),
-            load=self.load.copy(order="K"),
             failure=self.failure.copy(),
             values=self.values.copy(),
             lasting=self.lasting.copy(),
@@ -195,53 +197,51 @@ class _Findings:
 class PodClass:
     """The findings for one class on one snapshot."""
 
-    _filters: tuple[str, ...]
+    _filters: tuple[tuple[str, ...], int]  #: their names, and the width of their loads
     _findings: _Findings
     _made_from: tuple[Allowed, Bools] | None  #: allowed pods, and those that violate a budget
     deltas: int  #: up to which the findings follow the cluster
-    _statuses: _Statuses
-    _failures: _Statuses
+    _statuses: KnownStatuses
+    _failures: KnownStatuses
     _criteria: tuple[str, ...]
 
     @staticmethod
     def empty(context: DecisionContext, *, deltas: int) -> PodClass:
-        nodes, width = len(context.names), context.pipeline.width
+        nodes = len(context.names)
 
-        def integers(*shape: int) -> Ints:
-            return np.zeros(shape, dtype=np.int64)
+        def small(*shape: int) -> _Small:
+            return np.zeros(shape, dtype=np.int32)
 
         criteria = lasting_criteria(context.rules.ranking)
         findings = _Findings(
             judged=np.zeros(nodes, dtype=np.bool_),
-            status=integers(nodes),
+            status=small(nodes),
             ran=np.zeros(nodes, dtype=np.bool_),
             once=np.zeros(nodes, dtype=np.bool_),
             kind=np.zeros(nodes, dtype=np.int8),
-            pdb_violations=integers(nodes),
-            first=integers(nodes),
-            count=integers(nodes),
-            load=integers(width, nodes).T,
-            failure=integers(nodes),
-            values=integers(len(criteria), nodes),
+            pdb_violations=small(nodes),
+            first=small(nodes),
+            count=small(nodes),
+            failure=small(nodes),
+            values=np.zeros((len(criteria), nodes), dtype=np.int64),
             lasting=np.zeros(nodes, dtype=np.bool_),
-            decided=integers(len(context.rules.victims.eligible) + 1, nodes),
-            victims=integers(0),
+            decided=small(len(context.rules.victims.eligible) + 1, nodes),
+            victims=np.zeros(0, dtype=np.int64),
             violating=np.zeros(0, dtype=np.bool_),
         )
         return PodClass(
-            _filters=context.pipeline.names,
+            _filters=(context.pipeline.names, context.pipeline.width),
             _findings=findings,
             _made_from=None,
             deltas=deltas,
-            _statuses=_Statuses(),
-            _failures=_Statuses(),
+            _statuses=KnownStatuses(),
+            _failures=KnownStatuses(),
             _criteria=criteria,
         )
 
     def serves(self, context: DecisionContext) -> bool:
         """Are the filters those that the findings are of?"""
-        pipeline = context.pipeline
-        return self._filters == pipeline.names and self._findings.load.shape[1] == pipeline.width
+        return self._filters == (context.pipeline.names, context.pipeline.width)
 
     def after(self, touched: Sequence[Rows]) -> PodClass:
         """The class so many deltas later, each of which touched some nodes: these are forgotten."""
@@ -286,14 +286,17 @@ class PodClass:
     def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
         found, pipeline = self._findings, context.pipeline
+
+        def judge(nodes: Rows) -> Judged:
+            return pipeline.judge(taken(pipeline.base, nodes), nodes)
+
         unknown = np.flatnonzero(~found.judged)
         if unknown.size:
-            judged = pipeline.judge(taken(pipeline.base, unknown), unknown)
-            found.status[unknown] = self._statuses.ids_of(judged)
+            found.status[unknown] = self._statuses.ids_of(judge(unknown))
             found.judged[unknown] = True
         every = np.arange(found.status.size)
         return self._statuses.ordered(
-            found.status, every, pipeline.base, pipeline, pipeline.with_nominated()
+            found.status, every, judge, nominated=pipeline.with_nominated()
         )
 
     # --- the dry run -----------------------------------------------------------------------------
@@ -341,9 +344,9 @@ class PodClass:
             victims=found.victims[flat],
             offsets=offsets,
             violating=found.violating[flat],
-            pdb_violations=found.pdb_violations[candidates],
+            pdb_violations=found.pdb_violations[candidates].astype(np.int64),
             failed=failed,
-            failed_load=found.load[:0],
+            failed_load=_NO_LOAD,
             without_victims=nodes[kind == _WITHOUT_VICTIMS],
             over_limit=over_limit,
             needed=found.count[over_limit],
@@ -359,10 +362,15 @@ class PodClass:
 
     def why_failed(self, context: DecisionContext, nodes: Rows) -> Judged:
         """`Pipeline.judge` of nodes that the dry run made no candidates."""
-        found = self._findings
-        return self._failures.ordered(
-            found.failure[nodes], nodes, found.load, context.pipeline, nodes[:0]
-        )
+
+
+        def judge(some: Rows) -> Judged:
+            ascending = np.sort(some)
+            load = _dry_run(context, ascending).failed_load
+            return context.pipeline.judge(taken(load, np.searchsorted(ascending, some)), some)
+
+        failure = self._findings.failure[nodes]
+        return self._failures.ordered(failure, nodes, judge, nominated=nodes[:0])
 
     def decided(self, nodes: Rows) -> list[int]:
         """Pods on nodes that were dry-run for which no victim rule decided, then each of them."""
@@ -371,12 +379,7 @@ class PodClass:
 
     def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
-        new = dry_run(
-            context.pipeline,
-            context.potential_victims(nodes),
-            context.rules.victims,
-            context.importance,
-        )
+        new = _dry_run(context, nodes)
         found.kind[nodes] = _NO_CANDIDATE
         for kind, of_kind in (
             (_CANDIDATE, new.nodes),
@@ -385,7 +388,6 @@ class PodClass:
             (_NEEDLESS, new.needless),
         ):
             found.kind[of_kind] = kind
-        found.load[new.failed] = new.failed_load
         if new.failed.size:
             judged = context.pipeline.judge(new.failed_load, new.failed)
             found.failure[new.failed] = self._failures.ids_of(judged)
@@ -404,13 +406,7 @@ class PodClass:
         if not new.nodes.size:
             return
         found = self._findings
-        field = Field(
-            nodes=new.nodes,
-            victims=new.victims,
-            offsets=new.offsets,
-            pdb_violations=new.pdb_violations,
-            breaking=context.breaking,
-        )
+        field = Field.of(new, context.breaking)
         values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
         for row, of_criterion in zip(found.values, values, strict=True):
             row[new.nodes] = of_criterion
@@ -431,48 +427,17 @@ class PodClass:
         found.violating = np.concatenate([found.violating, new.violating])
 
 
-def _listed(first: Ints, count: Ints) -> tuple[Rows, Rows]:
+_NO_LOAD: Final = np.zeros((0, 0), dtype=np.int64)
+
+
+def _dry_run(context: DecisionContext, nodes: Rows) -> DryRun:
+    """The ordinary dry run, on some nodes (ascending)."""
+    potential = context.potential_victims(nodes)
+    return dry_run(context.pipeline, potential, context.rules.victims, context.importance)
+
+
+def _listed(first: _Small, count: _Small) -> tuple[Rows, Rows]:
     """Positions of the elements of some segments, one after the other, and their offsets there."""
     offsets = np.zeros(count.size + 1, dtype=np.int64)
     np.cumsum(count, out=offsets[1:])
     return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], count), offsets
-
-
-class _Statuses:
-    """The statuses that a class has met, and the order in which the filters list them."""
-
-    def __init__(self) -> None:
-        self._ids: dict[tuple[int, str, tuple[str, ...]], int] = {}
-        self._orders: dict[tuple[bool, bytes], Judged] = {}
-
-    def ids_of(self, judged: Judged) -> Ints:
-        """The id of each node's status."""
-        ids = [self._ids.setdefault(status, len(self._ids)) for status in judged.statuses]
-        return np.array(ids, dtype=np.int64)[judged.index]
-
-    def ordered(
-        self, status: Ints, nodes: Rows, load: Ints, pipeline: Pipeline, nominated: Rows
-    ) -> Judged:
-        """What the filters would say of some nodes at once.
-
-        status: (n,) ids of the nodes; load: (all nodes, width); nominated: one more node, that has
-        nominated pods, where there are any and some of the nodes pass.
-        """
-        if not nodes.size:
-            return pipeline.judge(load[:0], nodes)
-        there = np.flatnonzero(np.bincount(status, minlength=len(self._ids)))
-        key = (bool(nominated.size), there.tobytes())
-        order = self._orders.get(key)
-        if order is None:
-            # One node of each status, and one with a nominated pod where there are any, are
-            # judged together: the order of statuses does not depend on how many nodes have them.
-            first = nodes[[int(np.argmax(status == i)) for i in there.tolist()]]
-            some = np.concatenate([first, nominated])
-            judged = pipeline.judge(taken(load, some), some)
-            places = np.zeros(len(self._ids), dtype=np.int64)
-            places[there] = judged.index[: there.size]
-            codes = np.zeros(len(self._ids), dtype=np.int8)
-            codes[there] = judged.codes[: there.size]
-            order = Judged(codes=codes, index=places, statuses=judged.statuses)
-            self._orders[key] = order
-        return Judged(codes=order.codes[status], index=order.index[status], statuses=order.statuses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -401,9 +401,12 @@ _VICTIM_AT_ROWS: Final[Mapping[str, Callable[[Snapshot, Rows], Values]]] = {
 }
 
 
-def uses_of(rules: RuleSet) -> list[ConfiguredFilter]:
+@lru_cache(maxsize=16)
+def uses_of(rules: RuleSet) -> tuple[ConfiguredFilter, ...]:
     """The filters of a rule set with their parameters."""
-    return [ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters]
+    return tuple(
+        ConfiguredFilter(info=FILTERS[u.name], parameters=u.parameters) for u in rules.filters
+    )
 
 
 def pod_variables(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Lazy:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policy.cluster import canonical
 from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE, Bools, Ints, distinct
+from policy.cluster.tables import NOWHERE, Bools, Ints
 from policy.decision.model import BudgetCount, Code, Deferred, NodeStatuses, Status, Texts
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
@@ -28,11 +29,24 @@ from policy.preemption.victims import (
     dry_run,
     potential_victims,
 )
-from policy.preemption.whole_groups import WholeGroups, kept_together
+from policy.preemption.whole_groups import WholeGroups, keeps_together, kept_together
 from policy.rules.ruleset import RuleSet
 
 if TYPE_CHECKING:
     from policy.preemption.classes import PodClass
+
+
+_DIGITS: Final = 10
+"""Numbers below are one character each."""
+
+
+def _digits(numbers: Ints) -> canonical.Fragment:
+    """Canonical text of a list of numbers from 0 to 9; (n,), at least one."""
+    text = np.full(2 * numbers.size + 1, ord(","), dtype=np.uint8)
+    text[1::2] = numbers
+    text[1::2] += ord("0")
+    text[0], text[-1] = ord("["), ord("]")
+    return canonical.Fragment(text.tobytes())
 
 
 class DecisionContext:
@@ -93,8 +107,9 @@ class DecisionContext:
     def allowed(self) -> Allowed:
         """Which pods of the cluster the rules allow as victims."""
         found = self._allowed_by_rules
-        kept = self.kept_together
-        return replace(found, pods=found.pods & ~kept) if kept.any() else found
+        if not keeps_together(self.snapshot, self.rules):
+            return found
+        return replace(found, pods=found.pods & ~self.kept_together)
 
     @cached_property
     def _allowed_by_rules(self) -> Allowed:
@@ -207,13 +222,23 @@ class DecisionContext:
             return self.shared_victims.why_failed(self, found.failed)
         return self.pipeline.judge(found.failed_load, found.failed)
 
-    def statuses(self, nodes: Rows, judged: Judged, *, positions: Rows) -> NodeStatuses:
-        """Statuses `positions` of what was judged, as those of `nodes`."""
-        used, index = distinct(judged.index[positions], below=len(judged.statuses))
+    def statuses(
+        self, nodes: Rows, judged: Judged, *, positions: Rows | None = None
+    ) -> NodeStatuses:
+        """What was judged, or some `positions` of it, as statuses of `nodes`."""
+        index = judged.index if positions is None else judged.index[positions]
+        totals = np.bincount(index, minlength=len(judged.statuses))
+        used = np.flatnonzero(totals)
+        if used.size < totals.size:
+            totals, index = totals[used], (np.cumsum(totals > 0) - 1)[index]
         return NodeStatuses(
             nodes=self.names_of(nodes),
-            index=Deferred(index.size, index.tolist),
-            _totals=np.bincount(index, minlength=used.size).tolist(),
+            index=Deferred(
+                index.size,
+                index.tolist,
+                encoded=partial(_digits, index) if index.size and used.size <= _DIGITS else None,
+            ),
+            _totals=totals.tolist(),
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)
                 for code, name, reasons in (judged.statuses[i] for i in used.tolist())

@@ -32,7 +32,7 @@ class Filtered:
 
     @property
     def failed_count(self) -> int:
-        return int((self.codes != SUCCESS).sum())
+        return int(np.count_nonzero(self.codes))  # SUCCESS is 0
 
 
 def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filtered:
@@ -53,11 +53,13 @@ def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filter
         names = narrowed.names | {context.incoming.pod.status.nominated_node_name}
         inside = np.array([name in names for name in context.names], dtype=np.bool_)
         judged = _outside(judged, inside, _status_outside(context, judged, narrowed))
-    listed = narrowed is None or narrowed.outside not in {"skipped", "dry-run"}
-    shown = every if listed else every[inside]
+    if narrowed is None or narrowed.outside not in {"skipped", "dry-run"}:
+        statuses = context.statuses(every, judged)
+    else:
+        statuses = context.statuses(every[inside], judged, positions=every[inside])
     return Filtered(
         codes=judged.codes,
-        statuses=context.statuses(shown, judged, positions=shown),
+        statuses=statuses,
         filtered=inside,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from policy.cluster import times
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import START
+from policy.cluster.tables import PRIORITY, START
 from policy.preemption.columns import Lazy, lasting_columns, victim_variables
 from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
@@ -133,7 +133,10 @@ class Importance:
         starts at this very instant (they are equal then) or in the future.
         """
         start = self.snapshot.column(START)
-        return (not start.size or int(start.max()) < self.snapshot.now_ms) and all(
+        latest = self.snapshot.remembered(
+            "latest-start", (start,), lambda: int(start.max()) if start.size else times.MISSING
+        )
+        return latest < self.snapshot.now_ms and all(
             key.expression.source.strip() == "victim.startTime"
             or (set(key.expression.variables) <= _LASTING and not key.expression.history_needs)
             for key in self._keys
@@ -169,6 +172,13 @@ _OWN: Final = frozenset({"victim.startTime", "victim.key"})
 """`victim.key` reads the row's own name, which no pod ever changes."""
 
 
+_PLAIN: Final[Mapping[str, Callable[[Snapshot, Rows], NDArray[Any]]]] = {
+    "victim.key": lambda s, rows: s.rank[rows],
+    "victim.priority": lambda s, rows: s.column(PRIORITY)[rows],
+}
+"""What most keys are: columns as they stand, which need no expression."""
+
+
 def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64]:
     # Bitwise not reverses the order without overflow at the smallest integer.
     return ~values if key.descending else values
@@ -177,9 +187,9 @@ def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64
 def _plain_values(
     snapshot: Snapshot, key: ImportanceKey, columns: Columns, rows: Rows
 ) -> NDArray[np.int64]:
-    source = key.expression.source.strip()
-    if source == "victim.key":
-        return np.asarray(snapshot.rank[rows])
+    plain = _PLAIN.get(key.expression.source.strip())
+    if plain is not None:
+        return np.asarray(plain(snapshot, rows))
     found = key.expression.evaluate(columns.take(rows.astype(np.intp, copy=False)))
     # Fails closed: a pod without a value is kept as if it were the most important.
     best = _LAST if key.descending else _FIRST

@@ -29,6 +29,7 @@ from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.no_value import criterion_without_value
 from policy.preemption.segments import gathered, saturated_sums, segment_sums
+from policy.preemption.victims import DryRun
 from policy.rules.expressions import (
     BoolColumn,
     Column,
@@ -72,6 +73,18 @@ class Field:
     breaking: Callable[[Rows], Ints]
     #: (candidates,) sort keys by criterion, of those that are known (`lasting_values`)
     values: Mapping[str, Ints] = field(default_factory=dict)
+
+    @staticmethod
+    def of(found: DryRun, breaking: Callable[[Rows], Ints]) -> Field:
+        """The candidates that a dry run found."""
+        return Field(
+            nodes=found.nodes,
+            victims=found.victims,
+            offsets=found.offsets,
+            pdb_violations=found.pdb_violations,
+            breaking=breaking,
+            values=found.values,
+        )
 
     def only(self, candidates: Rows) -> Field:
         """Some of them, ascending."""

@@ -58,16 +58,24 @@ def kept_because(rules: RuleSet) -> str:
     return "its pod group leaves as a whole, and not for a single pod"
 
 
+def keeps_together(snapshot: Snapshot, rules: RuleSet) -> bool:
+    """May pods that the rules of `victims` allow have to stay because of their group?"""
+    return (
+        rules.groups is not None
+        and rules.groups.units.whole_groups
+        and rules.groups.units.ordinary is not OrdinaryVictims.PODS
+        and bool(Together.on(snapshot).groups)
+    )
+
+
 def kept_together(incoming: Incoming, rules: RuleSet, allowed: Allowed) -> Bools:
     """Pods that may leave by the rules and stay because of their group; shape (pods,)."""
     snapshot = incoming.snapshot
     kept = np.zeros(len(snapshot.pods), dtype=np.bool_)
-    if rules.groups is None or not rules.groups.units.whole_groups:
+    if rules.groups is None or not keeps_together(snapshot, rules):
         return kept
     ordinary = rules.groups.units.ordinary
     together = Together.on(snapshot)
-    if ordinary is OrdinaryVictims.PODS or not together.groups:
-        return kept
     sizes = np.diff(together.offsets)
     if ordinary is OrdinaryVictims.NONE:
         stays = sizes > 1
