@@ -23,9 +23,10 @@ GROUP: Final = PodColumn(
     "pod group",
     np.int32,
     _group_id,
-    part=lambda p: (
+    parts=lambda pods: [
         (p.metadata.namespace, id(p.spec.scheduling_group)) if p.spec.scheduling_group else None
-    ),
+        for p in pods
+    ],
 )
 """Index of the pod's group in the pool `pod groups`; NOWHERE without one."""
 

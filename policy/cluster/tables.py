@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from policy.cluster import canonical, times
 from policy.cluster.objects import Node, Pod, PodAffinityTerm
 from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
+from policy.cluster.time_columns import parse_many
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -112,6 +112,11 @@ _KEPT: Final = 64
 NOWHERE: Final = -1
 _SMALL_RANGE: Final = 1024  # tables of this size cost next to nothing
 _FEW_VALUES: Final = 8
+_MANY: Final = 32
+"""Pods of which it is worth while to look at many at once."""
+
+
+Parts: TypeAlias = Callable[[Sequence[Pod]], list[Hashable]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,8 +128,10 @@ class PodColumn:
     of: Callable[[Pod, Pools], int | str]
     #: value in the row of a removed pod
     gone: int = NOWHERE
-    #: all of a pod that the value depends on, as a key; ids serve, as the pods live meanwhile
-    part: Callable[[Pod], Hashable] | None = None
+    #: of each pod all that the value depends on, as keys; ids serve, as the pods live meanwhile
+    parts: Parts | None = None
+    #: the values of many pods, where that is faster than one by one
+    many: Callable[[Sequence[Pod]], Ints] | None = None
     #: what of a pod it reads, of `changed_parts`; None where that is not known
     reads: frozenset[str] | None = None
 
@@ -197,7 +204,7 @@ NODE_NAME: Final = PodColumn(
     "node_name",
     np.int32,
     _node_name,
-    part=attrgetter("spec.node_name", "status.phase"),
+    parts=lambda pods: [(p.spec.node_name, p.status.phase) for p in pods],
     reads=_PLACE,
 )
 NOMINATED_NAME: Final = PodColumn(
@@ -211,6 +218,7 @@ START: Final = PodColumn(
     np.int64,
     lambda p, _: times.parse_optional(p.status.start_time),
     gone=times.MISSING,
+    many=lambda pods: parse_many([p.status.start_time for p in pods]),
     reads=frozenset({"start"}),
 )
 TERMINATING: Final = PodColumn(
@@ -225,35 +233,37 @@ PREEMPTED: Final = PodColumn(
     np.bool_,
     lambda p, _: preempted(p),
     gone=0,
-    part=lambda p: id(p.status.conditions),
+    parts=lambda pods: [id(p.status.conditions) for p in pods],
     reads=frozenset({"conditions"}),
 )
 LABELS: Final = PodColumn(
     "labels",
     np.int32,
     _label_id,
-    part=lambda p: (p.metadata.namespace, id(p.metadata.labels)),
+    parts=lambda pods: [(p.metadata.namespace, id(p.metadata.labels)) for p in pods],
     reads=frozenset({"labels"}),
 )
 ANTI_AFFINITY: Final = PodColumn(
     "anti_affinity",
     np.int32,
     _anti_affinity,
-    part=lambda p: (p.metadata.namespace, id(p.spec.affinity)) if p.spec.affinity else None,
+    parts=lambda pods: [
+        (p.metadata.namespace, id(p.spec.affinity)) if p.spec.affinity else None for p in pods
+    ],
     reads=_SPEC | {"labels"},
 )
 HOST_PORTS: Final = PodColumn(
     "host_ports",
     np.int32,
     _ports_id,
-    part=lambda p: (id(p.spec.containers), id(p.spec.init_containers)),
+    parts=lambda pods: [(id(p.spec.containers), id(p.spec.init_containers)) for p in pods],
     reads=_SPEC,
 )
 SCHEDULER: Final = PodColumn(
     "scheduler",
     np.int32,
     lambda p, pools: pools.name(p.spec.scheduler_name or "default-scheduler"),
-    part=attrgetter("spec.scheduler_name"),
+    parts=lambda pods: [p.spec.scheduler_name for p in pods],
     reads=_SPEC,
 )
 STANDARD: Final = (
@@ -272,14 +282,16 @@ STANDARD: Final = (
 
 def fill(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:
     """The column for the given pods; shape (pods,)."""
-    if column.part is not None and all(pods):
-        of = column.of
-        living = cast("Sequence[Pod]", pods)
-        parts = [column.part(pod) for pod in living]
-        firsts = dict(zip(parts, living, strict=True))  # one pod for each part
-        values = {part: of(pod, pools) for part, pod in firsts.items()}
-        return np.array([values[part] for part in parts], dtype=column.dtype)
-    return np.array(values_of(column, pods, pools), dtype=column.dtype)
+    living = cast("Sequence[Pod]", pods) if len(pods) >= _MANY and all(pods) else None
+    if living is not None and column.many is not None:
+        return column.many(living)
+    if living is None or column.parts is None:
+        return np.array(values_of(column, pods, pools), dtype=column.dtype)
+    of = column.of
+    parts = column.parts(living)
+    firsts = dict(zip(parts, living, strict=True))  # one pod for each part
+    values = {part: of(pod, pools) for part, pod in firsts.items()}
+    return np.array([values[part] for part in parts], dtype=column.dtype)
 
 
 def values_of(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> list[int | str]:

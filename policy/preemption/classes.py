@@ -363,7 +363,6 @@ class PodClass:
     def why_failed(self, context: DecisionContext, nodes: Rows) -> Judged:
         """`Pipeline.judge` of nodes that the dry run made no candidates."""
 
-
         def judge(some: Rows) -> Judged:
             ascending = np.sort(some)
             load = _dry_run(context, ascending).failed_load
