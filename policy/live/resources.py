@@ -16,9 +16,8 @@ class ApiResource:
 
     kind: str  #: as the engine keeps it
     path: str
-    required: bool = (
-        True  #: False: without it every decision is the same, or servers do not have it
-    )
+    required: bool = True
+    """False: few decisions need it, or servers do not have it."""
     field_selector: str = ""
     older: tuple[str, ...] = ()  #: where older servers have it, the newest of them first
 
@@ -46,6 +45,28 @@ _ALL: Final = (
         kind="CSINode",
         path="/apis/storage.k8s.io/v1/csinodes",
         older=("/apis/storage.k8s.io/v1beta1/csinodes",),
+    ),
+    # Without the rights to these a cluster is followed all the same, and that is said.
+    ApiResource(
+        kind="CSIDriver",
+        path="/apis/storage.k8s.io/v1/csidrivers",
+        older=("/apis/storage.k8s.io/v1beta1/csidrivers",),
+        required=False,
+    ),
+    ApiResource(
+        kind="CSIStorageCapacity",
+        path="/apis/storage.k8s.io/v1/csistoragecapacities",
+        older=("/apis/storage.k8s.io/v1beta1/csistoragecapacities",),
+        required=False,
+    ),
+    ApiResource(
+        kind="ResourceClaim",
+        path="/apis/resource.k8s.io/v1/resourceclaims",
+        older=(
+            "/apis/resource.k8s.io/v1beta2/resourceclaims",
+            "/apis/resource.k8s.io/v1beta1/resourceclaims",
+        ),
+        required=False,
     ),
     ApiResource(kind="Service", path="/api/v1/services"),
     ApiResource(kind="ReplicaSet", path="/apis/apps/v1/replicasets"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.audit.compare import Comparison
@@ -10,42 +10,66 @@ from policy.audit.documents import instant
 from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Skipped
 from policy.rules import RuleSet
+from policy.server import views
+from policy.server.security import scope
+from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import NotFound, SessionRow
 from policy.store.record.groups import KIND, document_of
 
 
 def cycles(
-    service: PolicyService, cluster: str | None, *, limit: int, after: int | None
-) -> list[SessionRow]:
-    """Recorded cycles, newest first. after: only older ones than this."""
-    return service.store.read.sessions(cluster, kind=KIND, limit=limit, before_id=after)
+    service: PolicyService,
+    principal: Principal,
+    cluster: str | None = None,
+    *,
+    limit: int,
+    before_id: int | None = None,
+    after_id: int | None = None,
+) -> tuple[list[SessionRow], list[dict[str, Any]]]:
+    """Rows and lines of recorded cycles, newest first; with `after_id` walking forward."""
+    read = service.store.read
+    rows = read.sessions(
+        cluster,
+        kind=KIND,
+        namespaces=principal.namespaces,
+        limit=limit,
+        before_id=before_id,
+        after_id=after_id,
+    )
+    evicted = read.evicted_in([row.id for row in rows]) if principal.limited else {}
+    return rows, [scope.cycle_line(principal, row, evicted.get(row.id, ())) for row in rows]
 
 
-def line(row: SessionRow) -> dict[str, Any]:
-    """A cycle in a list."""
-    return {
-        "id": row.id,
-        "now": instant(row.now_ms),
-        "group": row.subject,
-        "outcome": row.outcome,
-        "bound": row.bound_count,
-        "evicted": row.evicted_count,
-        "rule_set": row.rule_set,
-        "cluster": row.cluster,
-    }
+def exported(
+    service: PolicyService, principal: Principal, cluster: str | None, *, before_id: int | None
+) -> Iterator[dict[str, Any]]:
+    """All lines of a list; see `views.in_pages`."""
+    return views.in_pages(
+        lambda before, limit: cycles(service, principal, cluster, limit=limit, before_id=before),
+        before_id,
+    )
 
 
-def cycle(service: PolicyService, wanted: str) -> dict[str, Any]:
-    """One cycle whole: members, gates, units, passes, victims, effects. Raises NotFound."""
+def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str, Any]:
+    """One cycle whole: members, gates, units, passes, victims, effects.
+
+    Raises NotFound, also where the viewer may not know of it.
+    """
     number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 19 else 0
-    stored = service.store.read.session(number)
-    if stored.row.kind != KIND:
-        raise NotFound(f"there is no cycle {number} of a pod group")
+    missing = NotFound(f"there is no cycle {number} of a pod group")
+    try:
+        stored = service.store.read.session(number)
+    except NotFound:
+        raise missing from None
+    if stored.row.kind != KIND or not scope.concerns_cycle(principal, stored):
+        raise missing
+    if principal.limited:
+        return scope.cycle(principal, stored)
     row = stored.row
     return {
         **document_of(stored),
-        **line(row),
+        **scope.cycle_line(principal, row, ()),
         "at": instant(row.at_ms),
         "actor": row.actor,
         "environment": row.environment,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import to_builtins
 
@@ -25,11 +25,20 @@ from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
-from policy.store import ActivationRow, DecisionRow, EnvironmentRow, NotFound, StoredDecision
+from policy.store import (
+    ActivationRow,
+    DecisionRow,
+    EnvironmentRow,
+    NotFound,
+    SessionRow,
+    StoredDecision,
+)
 from policy.text.words import number
 
 _PAGE: Final = 1000
-"""Decisions that an export reads at once."""
+"""Decisions, or cycles of pod groups, that an export reads at once."""
+
+_Row = TypeVar("_Row", DecisionRow, SessionRow)
 
 
 def millis(text: str | None, name: str) -> int | None:
@@ -256,19 +265,29 @@ def pod_key(pod: Pod) -> str:
 def exported(
     service: PolicyService, principal: Principal, wanted: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
+    """All lines of a list of decisions; see `in_pages`."""
+    return in_pages(
+        lambda before, limit: decisions(
+            service, principal, {**wanted, "before_id": before}, limit=limit
+        ),
+        wanted.get("before_id"),
+    )
+
+
+def in_pages(
+    page: Callable[[int | None, int], tuple[Sequence[_Row], list[dict[str, Any]]]],
+    before_id: int | None,
+) -> Iterator[dict[str, Any]]:
     """All lines of a list, page by page, newest first.
 
-    The first page is read at once: a filter that is wrong is an error then, and not in the midst
-    of an answer.
+    page: rows and lines before an id, at most so many. The first one is read at once: a filter that
+    is wrong is an error then, and not in the midst of an answer.
     """
 
-    def page(before: int | None) -> tuple[list[DecisionRow], list[dict[str, Any]]]:
-        return decisions(service, principal, {**wanted, "before_id": before}, limit=_PAGE)
-
-    def pages(rows: list[DecisionRow], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def pages(rows: Sequence[_Row], lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from lines
         while len(rows) == _PAGE:
-            rows, lines = page(rows[-1].id)
+            rows, lines = page(rows[-1].id, _PAGE)
             yield from lines
 
-    return pages(*page(None))
+    return pages(*page(before_id, _PAGE))

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from policy.cluster.objects import SchedulingPodGroup
+from policy.cluster.objects import ObjectMeta, Pod, SchedulingPodGroup, Workload, kind_of
 from policy.cluster.pod_groups import disruption_mode
 from policy.groups.decide import decide_group
+from policy.manifests import from_dicts
 from policy.rules import RuleSet
 from policy.store import Store
 from tests.acceptance.commands import Policy
@@ -116,3 +118,168 @@ def modes(url: str) -> dict[str, str]:
         for one in found
         if isinstance(one, SchedulingPodGroup)
     }
+
+
+WORKLOADS = "/apis/scheduling.k8s.io/{version}/workloads"
+TEMPLATES: dict[str, dict[str, Any]] = {
+    "v1alpha1": {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 2}}}]},
+    "v1alpha2": {"podGroupTemplates": [{"name": "workers"}]},
+    "v1alpha3": {"podGroupTemplates": [{"name": "workers"}]},
+}
+
+
+def workload(version: str, number: int, *more: str) -> dict[str, Any]:
+    """A workload with a template `workers`, and others."""
+    (field, templates), *_ = TEMPLATES[version].items()
+    extra = [{**templates[0], "name": name} for name in more]
+    return {
+        "kind": "Workload",
+        "apiVersion": f"scheduling.k8s.io/{version}",
+        "metadata": {
+            "name": "train",
+            "namespace": "default",
+            "uid": "uid-workload",
+            "resourceVersion": str(number),
+        },
+        "spec": {field: [*templates, *extra]},
+    }
+
+
+def referring() -> dict[str, Any]:
+    """A pod of 1.35, which names its workload."""
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": "m0",
+            "namespace": "default",
+            "uid": "uid-m0",
+            "resourceVersion": "12",
+        },
+        "spec": {
+            "priority": 5,
+            "workloadRef": {"name": "train", "podGroup": "workers"},
+            "containers": [{"name": "c", "image": "i"}],
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def followed(url: str) -> tuple[list[list[str]], list[Any]]:
+    """Names of the templates of each workload, and what pods say of theirs."""
+    with Store.open(url, read_only=True) as store:
+        if CLUSTER not in {cluster.name for cluster in store.state.clusters()}:
+            return [], []
+        found = store.state.load(CLUSTER).objects
+    workloads = [one for one in found if isinstance(one, Workload)]
+    refs = [one.spec.workload_ref for one in found if isinstance(one, Pod)]
+    return (
+        [
+            [t.name for t in one.spec.pod_group_templates or one.spec.pod_groups or ()]
+            for one in workloads
+        ],
+        [None if ref is None else (ref.name, ref.pod_group) for ref in refs],
+    )
+
+
+@pytest.mark.parametrize("version", sorted(TEMPLATES))
+def test_workloads_are_followed(version: str, database_url: str, tmp_path: Path) -> None:
+    """In each version of their API, with the pods that name one (1.35); one that goes is gone."""
+    with ApiServer(more={"Workload": WORKLOADS.format(version=version)}) as server:
+        server.load([workload(version, 11), referring()])
+        refs = [("train", "workers")]
+        with following(database_url, server, tmp_path):
+            until(lambda: followed(database_url) == ([["workers"]], refs), what="list")
+            server.publish("MODIFIED", workload(version, 20, "more"))
+            until(lambda: followed(database_url) == ([["workers", "more"]], refs), what="change")
+            server.publish("DELETED", workload(version, 21, "more"))
+            until(lambda: followed(database_url) == ([], refs), what="its end")
+
+
+# --- kinds that only some servers have -----------------------------------------------------------
+
+STORAGE = ("v1", "v1beta1")
+CLAIMS = ("v1", "v1beta2", "v1beta1")
+
+
+def of_storage(kind: str, version: str, number: int, **fields: Any) -> dict[str, Any]:
+    """A driver, a capacity, or a device claim."""
+    group = "resource.k8s.io" if kind == "ResourceClaim" else "storage.k8s.io"
+    meta = {"name": "one", "uid": f"uid-{kind}", "resourceVersion": str(number)}
+    if kind != "CSIDriver":
+        meta["namespace"] = "default"
+    return {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": meta, **fields}
+
+
+KINDS: dict[str, tuple[str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = {
+    "CSIDriver": (
+        "/apis/storage.k8s.io/{version}/csidrivers",
+        STORAGE,
+        {"spec": {"storageCapacity": True}},
+        {"spec": {"storageCapacity": False}},
+    ),
+    "CSIStorageCapacity": (
+        "/apis/storage.k8s.io/{version}/csistoragecapacities",
+        STORAGE,
+        {"storageClassName": "fast", "capacity": "1Gi"},
+        {"storageClassName": "fast", "capacity": "2Gi"},
+    ),
+    "ResourceClaim": (
+        "/apis/resource.k8s.io/{version}/resourceclaims",
+        CLAIMS,
+        {"spec": {}, "status": {}},
+        {"spec": {}, "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}},
+    ),
+}
+VERSIONS = [(kind, version) for kind, (_, versions, _, _) in KINDS.items() for version in versions]
+
+
+def stored(url: str, kind: str) -> list[Any]:
+    """What of the kind is in the state, as it was written."""
+    with Store.open(url, read_only=True) as store:
+        if CLUSTER not in {cluster.name for cluster in store.state.clusters()}:
+            return []
+        found = store.state.load(CLUSTER).objects
+    return [replace(one, metadata=ObjectMeta()) for one in found if kind_of(one) == kind]
+
+
+def kept(item: dict[str, Any]) -> Any:
+    (found,) = from_dicts([item])
+    return replace(found, metadata=ObjectMeta())
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+def test_storage_and_devices_are_followed(
+    kind: str, version: str, database_url: str, tmp_path: Path
+) -> None:
+    """In the newest version that the server has; other kinds of these are absent there."""
+    path, _, first, second = KINDS[kind]
+    with ApiServer(more={kind: path.format(version=version)}) as server:
+        item = of_storage(kind, version, 11, **first)
+        server.load([item])
+        with following(database_url, server, tmp_path) as found:
+            until(lambda: stored(database_url, kind) == [kept(item)], what="list")
+            changed = of_storage(kind, version, 20, **second)
+            server.publish("MODIFIED", changed)
+            until(lambda: stored(database_url, kind) == [kept(changed)], what="change")
+            server.publish("DELETED", of_storage(kind, version, 21, **second))
+            until(lambda: stored(database_url, kind) == [], what="its end")
+            assert (found.follower.figures.troubles, found.error) == (0, None)
+    newest = KINDS[kind][1][0]
+    probes = server.requests[f"{path.format(version=newest)} probe"]
+    assert probes == 1
+
+
+def test_a_cluster_is_followed_without_the_rights_to_devices(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The kind is named once; all else is followed."""
+    path = KINDS["ResourceClaim"][0].format(version="v1")
+    with ApiServer(more={"ResourceClaim": path}) as server:
+        server.load(objects("v1alpha2")[:1])
+        server.forbidden = {"ResourceClaim"}
+        with following(database_url, server, tmp_path) as found:
+            until(lambda: found.follower.figures.synced, what="the first lists")
+            said = found.follower.figures.last_trouble
+    assert said.startswith("ResourceClaim: ")
+    assert 'cannot list resource "resourceclaims"' in said

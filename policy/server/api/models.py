@@ -71,12 +71,17 @@ class ObservationsQuery(_Strict):
     )
 
 
-class CyclesQuery(_Strict):
+class CyclesExportQuery(_Strict):
     """Which cycles of pod groups, newest first."""
 
     cluster: str | None = Field(None, max_length=253, description="Name of a cluster.")
-    limit: int = Field(50, ge=1, le=500)
     after: int | None = Field(None, ge=1, le=2**62, description="Only older ones than this.")
+
+
+class CyclesQuery(CyclesExportQuery):
+    """A page of them."""
+
+    limit: int = Field(50, ge=1, le=500)
 
 
 class NodeQuery(_Strict):

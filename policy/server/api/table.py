@@ -99,13 +99,15 @@ def _observation(asked: ApiRequest) -> ApiResult:
 
 def _cycles(asked: ApiRequest) -> ApiResult:
     query = asked.query
-    rows = cycles.cycles(asked.service, query.cluster, limit=query.limit, after=query.after)
+    rows, lines = cycles.cycles(
+        asked.service, asked.principal, query.cluster, limit=query.limit, before_id=query.after
+    )
     following = {"after": rows[-1].id} if len(rows) == query.limit else {}
-    return ApiResult(document={"groups": [cycles.line(row) for row in rows]}, next=following)
+    return ApiResult(document={"groups": lines}, next=following)
 
 
 def _cycle(asked: ApiRequest) -> ApiResult:
-    return ApiResult(document=cycles.cycle(asked.service, asked.path["id"]))
+    return ApiResult(document=cycles.cycle(asked.service, asked.principal, asked.path["id"]))
 
 
 def _environments(asked: ApiRequest) -> ApiResult:
@@ -331,6 +333,7 @@ OPERATIONS: Final = (
         path="/groups",
         name="listGroupCycles",
         call=_cycles,
+        limited=True,
         query=models.CyclesQuery,
         summary="Recorded cycles of pod groups, newest first.",
     ),
@@ -339,6 +342,7 @@ OPERATIONS: Final = (
         path="/groups/{id}",
         name="getGroupCycle",
         call=_cycle,
+        limited=True,
         summary="One cycle of a pod group: members, units, passes, victims and effects.",
     ),
     ApiOperation(
@@ -487,11 +491,19 @@ EXPORT: Final = Stream(
     query=models.DecisionsQuery,
     summary="All decisions of a list as lines of JSON, newest first.",
 )
+EXPORT_CYCLES: Final = Stream(
+    path="/export/groups",
+    name="exportGroupCycles",
+    media_type="application/x-ndjson",
+    query=models.CyclesExportQuery,
+    summary="All cycles of pod groups as lines of JSON, newest first.",
+)
 EVENTS: Final = Stream(
     path="/events",
-    name="streamDecisions",
+    name="streamEvents",
     media_type="text/event-stream",
-    headers={"Last-Event-ID": "Id of the last decision that was seen; those after it follow."},
-    summary="New decisions as they are recorded (server-sent events), until the client leaves.",
+    headers={"Last-Event-ID": "Id of the last event that was seen; those after it follow."},
+    summary="New decisions (`decision`) and cycles of pod groups (`group`) as they are recorded"
+    " (server-sent events), until the client leaves.",
 )
-STREAMS: Final = (EXPORT, EVENTS)
+STREAMS: Final = (EXPORT, EXPORT_CYCLES, EVENTS)

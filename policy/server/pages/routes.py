@@ -54,8 +54,8 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/", pages.overview, unlimited=False),
         shown("/decisions", pages.decisions, unlimited=False),
         shown("/decisions/{id}", pages.decision, unlimited=False),
-        shown("/groups", pages.cycles),
-        shown("/groups/{id}", pages.cycle),
+        shown("/groups", pages.cycles, unlimited=False),
+        shown("/groups/{id}", pages.cycle, unlimited=False),
         shown("/workloads/{namespace}/{name}", pages.workload, unlimited=False),
         shown("/nodes/{name}", pages.node),
         shown("/rules", pages.rules),
@@ -213,18 +213,20 @@ class Pages:
     async def cycles(self, request: Request, principal: Principal) -> Response:
         after = request.query_params.get("after", "")
         before = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
-        rows = await in_thread(cycles.cycles, self._service, None, limit=_PAGE, after=before)
+        rows, lines = await in_thread(
+            cycles.cycles, self._service, principal, limit=_PAGE, before_id=before
+        )
         return page(
             request,
             self._access,
             principal,
             "groups.html",
-            lines=[cycles.line(row) for row in rows],
+            lines=lines,
             older=f"/groups?after={rows[-1].id}" if len(rows) == _PAGE else "",
         )
 
     async def cycle(self, request: Request, principal: Principal) -> Response:
-        told = await in_thread(cycles.cycle, self._service, request.path_params["id"])
+        told = await in_thread(cycles.cycle, self._service, principal, request.path_params["id"])
         return page(request, self._access, principal, "group.html", told=told)
 
     async def workload(self, request: Request, principal: Principal) -> Response:
@@ -299,7 +301,7 @@ class Pages:
             chosen = await in_thread(views.rule_set, self._service, rules[:253])
             rows = await in_thread(self._service.store.read.decisions, limit=200)
             ids = sorted(row.id for row in rows)
-            groups = await in_thread(cycles.cycles, self._service, None, limit=200, after=None)
+            groups, _ = await in_thread(cycles.cycles, self._service, principal, limit=200)
             numbers = [row.id for row in groups]
             judged = await in_thread(lambda: list(Comparing(chosen)(self._service.store, ids)))
             judged += await in_thread(cycles.compared, self._service, numbers, chosen)

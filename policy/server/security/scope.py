@@ -1,7 +1,7 @@
-"""What a viewer who is limited to namespaces sees of a decision: only what is named here.
+"""What a viewer who is limited to namespaces sees of a decision or cycle: only what is named here.
 
 Nothing of a pod of another namespace: no name, label, count, priority or reason. Whatever is added
-to decisions stays hidden until it is added here.
+to decisions and cycles stays hidden until it is added here.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from policy.audit.documents import document, summary
+from policy.audit.documents import document, instant, summary
 from policy.decision.model import Victim
 from policy.server.security.access import Principal
-from policy.store import DecisionRow, StoredDecision
+from policy.store import DecisionRow, SessionRow, StoredDecision, StoredSession
+from policy.store.record.groups import document_of
 
 _OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin")
 _OF_OWN: Final = ("preemptor", "priority")
@@ -56,6 +57,61 @@ def concerns(principal: Principal, stored: StoredDecision) -> bool:
     if not principal.limited or principal.sees(_namespace(stored.row.preemptor)):
         return True
     return any(principal.sees(_namespace(v.pod)) for v in stored.record.victims)
+
+
+# --- cycles of pod groups ------------------------------------------------------------------------
+
+_OF_ALL_CYCLES: Final = ("id", "now", "outcome", "rule_set", "cluster")
+_OF_OWN_GROUP: Final = ("group", "bound")
+_OF_MEMBER: Final = ("pod", "priority", "placed", "bound", "nominated_node")
+
+
+def cycle_line(principal: Principal, row: SessionRow, evicted: Sequence[str]) -> dict[str, Any]:
+    """Line of a list of cycles. evicted: pods, needed for limited viewers only."""
+    line = {
+        "id": row.id,
+        "now": instant(row.now_ms),
+        "group": row.subject,
+        "outcome": row.outcome,
+        "bound": row.bound_count,
+        "evicted": row.evicted_count,
+        "rule_set": row.rule_set,
+        "cluster": row.cluster,
+    }
+    if not principal.limited:
+        return line
+    own = principal.sees(_namespace(row.subject))
+    shown = {name: line[name] for name in _OF_ALL_CYCLES}
+    shown |= {name: line[name] if own else None for name in _OF_OWN_GROUP}
+    return {**shown, "evicted": sum(principal.sees(_namespace(pod)) for pod in evicted)}
+
+
+def cycle(principal: Principal, stored: StoredSession) -> dict[str, Any]:
+    """A cycle's document for a limited viewer: its own group's members, and its own victims."""
+    told = document_of(stored)
+    evicted = frozenset(() if stored.row.hypothetical else told["effects"]["evict"])
+    own = principal.sees(_namespace(stored.row.subject))
+    members = [{name: one[name] for name in _OF_MEMBER} for one in told["members"]]
+    victims = [
+        {
+            **victim,
+            "started": instant(victim["start_ms"]) or None,
+            "evicted": victim["pod"] in evicted,
+        }
+        for victim in told["victims"]
+        if principal.sees(_namespace(victim["pod"]))
+    ]
+    return {
+        **cycle_line(principal, stored.row, tuple(evicted)),
+        "members": members if own else [],
+        "victims": [{name: victim[name] for name in _OF_VICTIM} for victim in victims],
+    }
+
+
+def concerns_cycle(principal: Principal, stored: StoredSession) -> bool:
+    """May the viewer know that the cycle exists?"""
+    pods = [stored.row.subject, *(victim["pod"] for victim in document_of(stored)["victims"])]
+    return not principal.limited or any(principal.sees(_namespace(pod)) for pod in pods)
 
 
 def _namespace(pod: str) -> str:

@@ -29,6 +29,7 @@ class ReadFace(Face):
     rule_set = reads(queries.rule_set)
     nominations = reads(queries.nominations)
     session = reads(sessions.session)
+    evicted_in = reads(sessions.evicted_in)
     sessions = reads(sessions.sessions)
     simulations = reads(simulating.simulations)
     simulation_document = reads(simulating.simulation_document)

@@ -309,7 +309,7 @@ class _Writer:
             self._connection,
             as_group_record(decision, hypothetical=True),
             basis=basis,
-            cluster_id=head.cluster_id,
+            of_cluster=head.cluster_id,
             rules_row=self._rules_row,
             environment=self._environment,
             actor=self._actor,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, false, func, insert, or_, select
 
 from policy.cluster import canonical
 from policy.cluster.digest import Change
@@ -24,9 +25,11 @@ from policy.store.model import (
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
+from policy.store.state.loading import cluster_id
 from policy.store.state.revisions import puts_and_deletes, write_revision
 from policy.store.state.versions import lock_head
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
+from policy.store.tables.audit import STEP_EVICTED
 
 if TYPE_CHECKING:
     from policy.batch.recording import TaskStep
@@ -123,7 +126,7 @@ def record(
         connection,
         session,
         basis=basis,
-        cluster_id=head.cluster_id,
+        of_cluster=head.cluster_id,
         rules_row=used,
         environment=environment,
         actor=actor,
@@ -166,7 +169,7 @@ def write_rows(
     session: SessionRecord,
     *,
     basis: Basis,
-    cluster_id: int,
+    of_cluster: int,
     rules_row: Mapping[str, Any],
     environment: str,
     actor: str,
@@ -176,14 +179,14 @@ def write_rows(
 ) -> tuple[int, list[bytes]]:
     """Write what a session decided on the basis; its number, and the lines for its ledger entry.
 
-    rules_row: of its rule set. Raises SnapshotMismatch.
+    of_cluster: number of the cluster; rules_row: of its rule set. Raises SnapshotMismatch.
     """
     subject = f"the cycle of pod group `{session.subject}`" if session.subject else "the session"
     basis.require(
         session.snapshot_digest, now_ms=session.now_ms, history=session.history, subject=subject
     )
     row: dict[str, Any] = {
-        "cluster_id": cluster_id,
+        "cluster_id": of_cluster,
         "kind": session.kind,
         "subject": session.subject,
         "outcome": session.outcome,
@@ -229,12 +232,15 @@ def sessions(
     kind: str | None = None,
     session_id: int | None = None,
     hypothetical: bool | None = False,
+    namespaces: Collection[str] | None = None,
     limit: int | None = None,
     before_id: int | None = None,
+    after_id: int | None = None,
 ) -> list[SessionRow]:
-    """Batch sessions and cycles of pod groups, or those of one kind, newest first.
+    """Batch sessions and cycles of pod groups, or those of one kind, newest first. Raises NotFound.
 
-    hypothetical: those that were only supposed; None for all.
+    With `after_id` they walk forward from there. hypothetical: those that were only supposed; None
+    for all. namespaces: only those whose group, or any of whose victims, is of one of them.
     """
     query = (
         select(
@@ -245,22 +251,47 @@ def sessions(
         )
         .join(CLUSTERS, CLUSTERS.c.id == SESSIONS.c.cluster_id)
         .outerjoin(RULE_SETS, RULE_SETS.c.id == SESSIONS.c.rule_set_id)
-        .order_by(SESSIONS.c.id.desc())
     )
     if cluster is not None:
-        query = query.where(CLUSTERS.c.name == cluster)
+        query = query.where(SESSIONS.c.cluster_id == cluster_id(connection, cluster))
     if kind is not None:
         query = query.where(SESSIONS.c.kind == kind)
     if session_id is not None:
         query = query.where(SESSIONS.c.id == session_id)
     if hypothetical is not None:
         query = query.where(SESSIONS.c.hypothetical == hypothetical)
+    if namespaces is not None:
+        query = query.where(_in_namespaces(namespaces))
     if before_id is not None:
         query = query.where(SESSIONS.c.id < before_id)
+    if after_id is not None:
+        query = query.where(SESSIONS.c.id > after_id).order_by(SESSIONS.c.id)
+    else:
+        query = query.order_by(SESSIONS.c.id.desc())
     if limit is not None:
         query = query.limit(limit)
     found = connection.execute(query)
     return [SessionRow(**{name: row._mapping[name] for name in _ROW_FIELDS}) for row in found]
+
+
+def _in_namespaces(namespaces: Collection[str]) -> ColumnElement[bool]:
+    t = SESSION_STEPS.c
+    own, hit = (
+        or_(false(), *(func.substr(key, 1, len(name) + 1) == f"{name}/" for name in namespaces))
+        for key in (SESSIONS.c.subject, t.task)
+    )
+    victims = select(t.position).where(t.session_id == SESSIONS.c.id, t.operation == "evict", hit)
+    return or_(own, victims.exists())
+
+
+def evicted_in(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """The pods that sessions evicted, by number; sessions without any are left out."""
+    t = SESSION_STEPS.c
+    query = select(t.session_id, t.task).where(t.session_id.in_(ids), STEP_EVICTED)
+    found: dict[int, list[str]] = defaultdict(list)
+    for row in connection.execute(query.order_by(t.session_id, t.position)):
+        found[row.session_id].append(row.task)
+    return {number: tuple(pods) for number, pods in found.items()}
 
 
 def session(connection: Connection, session_id: int) -> StoredSession:

@@ -1,0 +1,225 @@
+"""Cycles of pod groups for viewers that may see some namespaces only; exports and events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import RuleSet
+from policy.cluster.snapshot import Snapshot
+from policy.groups.decide import decide_group
+from policy.scheduling.cycle import Scheduler
+from policy.server.security.tokens import Role, TokenFile
+from policy.store import HypotheticalDecision, Store
+from policy.store.journal import StoreJournal
+from tests.support import serving
+from tests.support.builders import a_node, a_pod, objects
+from tests.support.groups import a_group, of_group
+from tests.support.serving import Serving
+
+RULES = RuleSet.load("kube-1.36-groups")
+OTHERS = ("team-b", "train", "beta")
+"""What stands in names, labels and owners of namespace team-b only."""
+
+
+def decided(store: Store, group: str) -> None:
+    journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+    Scheduler(journal, RULES, clock=lambda: serving.NOW_MS, seed=0).decide_group(group)
+
+
+def fill(url: str) -> None:
+    """Three cycles: team-b's takes room from both teams, team-a's and team-b's wait for members.
+
+    And a fourth that was only supposed.
+    """
+    parts = objects(
+        a_node("n1")
+        .cpu(4)
+        .running(a_pod("web").in_namespace("team-a").priority(1).cpu(4).started(60)),
+        a_node("n2")
+        .cpu(4)
+        .running(
+            a_pod("beta")
+            .in_namespace("team-b")
+            .priority(2)
+            .cpu(4)
+            .started(60)
+            .owned_by("ReplicaSet", "beta")
+        ),
+        *(
+            of_group(a_pod(f"train-{i}").in_namespace("team-b").priority(50).cpu(4), "train")
+            for i in (0, 1)
+        ),
+        a_group("train", priority=100, least=2, namespace="team-b"),
+        of_group(a_pod("own-0").in_namespace("team-a").priority(50).cpu(4), "own"),
+        a_group("own", priority=100, least=2, namespace="team-a"),
+        of_group(a_pod("few-0").in_namespace("team-b").priority(50).cpu(4), "few-of-beta"),
+        a_group("few-of-beta", priority=100, least=2, namespace="team-b"),
+    )
+    with Store.open(url) as store:
+        store.record.import_objects("default", parts, at_ms=serving.NOW_MS, source="test")
+        store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.36")
+        for group in ("team-b/train", "team-a/own", "team-b/few-of-beta"):
+            decided(store, group)
+        state = store.state.load("default")
+        snapshot = Snapshot.from_objects(
+            state.objects, now_ms=serving.NOW_MS, state_digest=state.state_digest
+        )
+        supposed = HypotheticalDecision(decision=decide_group(snapshot, RULES, "team-a/own"))
+        store.record.hypothetical(
+            "default",
+            [supposed],
+            revision=state.revision,
+            rules=RULES,
+            actor="ann",
+            at_ms=serving.NOW_MS,
+        )
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, str]:
+    """`viewer` sees all, `limited` namespace team-a only; `file`."""
+    path = tmp_path / "tokens.json"
+    file = TokenFile(path)
+    return {
+        "viewer": file.create("viewer", Role.VIEWER, namespaces=None, now_ms=1),
+        "limited": file.create("limited", Role.VIEWER, namespaces=["team-a"], now_ms=1),
+        "file": str(path),
+    }
+
+
+@pytest.fixture
+def service(database_url: str, tmp_path: Path, tokens: dict[str, str]) -> Iterator[Serving]:
+    fill(database_url)
+    started = serving.serve(database_url, tmp_path, "--tokens", tokens["file"])
+    started.ready()
+    yield started
+    assert started.stop() == 0
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def events(service: Serving, token: str, after: str, count: int) -> list[tuple[str, str, Any]]:
+    """The first events of a stream as (id, event, data)."""
+    found: list[tuple[str, str, Any]] = []
+    headers = {**bearer(token), "Last-Event-ID": after}
+    url = f"{service.url}/api/v1/events"
+    with service.client.stream("GET", url, headers=headers) as answer:
+        assert answer.status_code == 200
+        parts: dict[str, str] = {}
+        for line in answer.iter_lines():
+            name, _, value = line.partition(": ")
+            if line:
+                parts[name] = value
+            elif "data" in parts:
+                found.append((parts["id"], parts["event"], json.loads(parts["data"])))
+                parts = {}
+            if len(found) == count:
+                break
+    return found
+
+
+OWN = {
+    "id": 2,
+    "now": "2026-09-21T14:13:20Z",
+    "outcome": "not-tried",
+    "rule_set": "kube-1.36-groups",
+    "cluster": "default",
+    "group": "team-a/own",
+    "bound": 0,
+    "evicted": 0,
+}
+HIT = {**OWN, "id": 1, "outcome": "preempting", "group": None, "bound": None, "evicted": 1}
+"""The cycle of another namespace: one of the viewer's pods is among its victims."""
+
+
+def test_a_limited_viewer_sees_its_part_of_cycles(
+    service: Serving, tokens: dict[str, str], database_url: str
+) -> None:
+    """Its own groups and its own victims; nothing of others, neither names nor counts."""
+    limited, viewer = bearer(tokens["limited"]), bearer(tokens["viewer"])
+
+    # The list, the export and the events are the same for one viewer.
+    assert service.get("/api/v1/groups", headers=limited).json() == {"groups": [OWN, HIT]}
+    assert lines(service.get("/api/v1/export/groups", headers=limited).text) == [OWN, HIT]
+    page = service.get("/api/v1/groups?limit=1&after=2", headers=limited).json()
+    assert page == {"groups": [HIT]}
+    assert events(service, tokens["limited"], "0-0", 2) == [
+        ("0-1", "group", HIT),
+        ("0-2", "group", OWN),
+    ]
+    all_of_it = service.get("/api/v1/groups", headers=viewer).json()["groups"]
+    assert [(one["id"], one["group"], one["evicted"]) for one in all_of_it] == [
+        (3, "team-b/few-of-beta", 0),
+        (2, "team-a/own", 0),
+        (1, "team-b/train", 2),
+    ]
+    assert lines(service.get("/api/v1/export/groups", headers=viewer).text) == all_of_it
+
+    # One cycle.
+    hit = service.get("/api/v1/groups/1", headers=limited).json()
+    victim = {
+        "pod": "team-a/web",
+        "node": "n1",
+        "priority": 1,
+        "priority_class": "",
+        "owner": "",
+        "started": hit["victims"][0]["started"],
+        "evicted": True,
+    }
+    assert hit == {**HIT, "members": [], "victims": [victim]}
+    own = service.get("/api/v1/groups/2", headers=limited).json()
+    assert own == {**OWN, "members": [], "victims": []}
+    assert service.get("/api/v1/groups/3", headers=limited).status_code == 404
+    assert service.get("/api/v1/groups/3", headers=viewer).status_code == 200
+    supposed = service.get("/api/v1/groups/4", headers=viewer).json()
+    assert (supposed["hypothetical"], supposed["group"]) == (True, "team-a/own")
+
+    # Not a word of the other namespace, also in pages.
+    texts = [
+        service.get(path, headers=limited).text
+        for path in (
+            *("/groups", "/groups/1", "/groups/2", "/groups/3"),
+            *("/api/v1/groups", "/api/v1/groups/1", "/api/v1/groups/3", "/api/v1/export/groups"),
+        )
+    ]
+    assert [word for text in texts for word in OTHERS if word in text] == []
+    assert ["team-a/web" in text for text in texts[:2]] == [False, True]
+    refused = {"rules": "groups-safe", "groups": [1]}
+    url = f"{service.url}/api/v1/compare"
+    assert service.client.post(url, json=refused, headers=limited).status_code == 403
+
+
+def test_new_cycles_are_events(service: Serving, tokens: dict[str, str], database_url: str) -> None:
+    """What another process records follows; ids name the newest of decisions and cycles."""
+    assert [(i, e) for i, e, _ in events(service, tokens["viewer"], "0-1", 2)] == [
+        ("0-2", "group"),
+        ("0-3", "group"),
+    ]
+    with Store.open(database_url) as store:
+        journal = StoreJournal(store, "default", actor="ann", clock=lambda: serving.NOW_MS)
+        rules = RuleSet.load("kube-1.36")
+        scheduler = Scheduler(journal, rules, clock=lambda: serving.NOW_MS, seed=0)
+        scheduler.decide("team-a/own-0")
+        decided(store, "team-a/own")
+    found = events(service, tokens["viewer"], "0-3", 2)
+    assert [(i, e) for i, e, _ in found] == [("1-3", "decision"), ("1-5", "group")]
+    assert (found[0][2]["preemptor"], found[1][2]["group"]) == ("team-a/own-0", "team-a/own")
+    again = events(service, tokens["viewer"], "1-3", 1)
+    assert again == [found[1]]
+    for wrong in ("x", "1-", "-1", "1-2-3", "9" * 19):
+        headers = {**bearer(tokens["viewer"]), "Last-Event-ID": wrong}
+        assert service.get("/api/v1/events", headers=headers).status_code == 400
+    unknown = "/api/v1/export/groups?cluster=nowhere"
+    assert service.get(unknown, headers=bearer(tokens["viewer"])).status_code == 404
