@@ -69,8 +69,8 @@ class AnyVictim(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
-    """A pod that leaves."""
+class ComparedVictim:
+    """A victim, as two rule sets are compared by it."""
 
     pod: str  #: namespace/name
     priority: int
@@ -88,7 +88,7 @@ class DecisionResult:
 
     outcome: Outcome | GroupOutcome
     node: str | None  #: None for a group, whose members have nodes of their own
-    victims: tuple[Leaving, ...]
+    victims: tuple[ComparedVictim, ...]
     decided_by: str  #: ranking criterion that left one candidate; "" with fewer than two
     message: str
 
@@ -106,7 +106,7 @@ class DecisionResult:
             outcome=outcome,
             node=node,
             victims=tuple(
-                Leaving(
+                ComparedVictim(
                     pod=victim.pod,
                     priority=victim.priority,
                     lost_seconds=0 if victim.already_terminating else victim.run_seconds,
@@ -247,7 +247,7 @@ class Losses:
         for victim in result.victims:
             self.add_victim(victim)
 
-    def add_victim(self, victim: Leaving) -> None:
+    def add_victim(self, victim: ComparedVictim) -> None:
         self.victims += 1
         self.pdb_violations += victim.pdb_violating
         self.lost_seconds += victim.lost_seconds

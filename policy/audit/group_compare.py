@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from policy.audit.compare import Comparison, DecisionResult, Leaving, change_of
+from policy.audit.compare import ComparedVictim, Comparison, DecisionResult, change_of
 from policy.audit.group_replay import GroupReplayer
 from policy.audit.inputs import Incomplete, MissingInput
 from policy.audit.recorded import Skipped
@@ -96,7 +96,7 @@ def _result(document: Mapping[str, Any]) -> GroupResult:
         outcome=GroupOutcome(document["outcome"]),
         node=None,
         victims=tuple(
-            Leaving(
+            ComparedVictim(
                 pod=victim["pod"],
                 priority=victim["priority"],
                 lost_seconds=0 if victim["already_terminating"] else victim["run_seconds"],
