@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from policy.audit.compare import (
+    ComparedVictim,
     DecisionChange,
     DecisionResult,
     Group,
-    Leaving,
     Losses,
     RecordedQuestion,
     change_of,
@@ -66,7 +66,7 @@ def a_result(
         outcome=outcome,
         node=node,
         victims=tuple(
-            Leaving(pod=v, priority=1, lost_seconds=60, pdb_violating=False) for v in victims
+            ComparedVictim(pod=v, priority=1, lost_seconds=60, pdb_violating=False) for v in victims
         ),
         decided_by="",
         message="",
