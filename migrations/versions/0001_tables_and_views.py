@@ -364,6 +364,7 @@ def create_decisions() -> None:
         json("from_request"),
         millis("arrived_ms"),
         int64("duration_us"),
+        int64("waited_us"),
         Index(None, "arrived_ms"),
     )
     table(
@@ -612,6 +613,19 @@ def create_observations() -> None:
         PrimaryKeyConstraint("cluster_id", "kind"),
         clustered=True,
     )
+    table(
+        "idempotency_keys",
+        text("principal"),
+        text("operation"),
+        text("key"),
+        text("request_digest"),
+        millis("at_ms"),
+        int64("status", nullable=True),
+        text("answer"),
+        PrimaryKeyConstraint("principal", "operation", "key"),
+        Index(None, "at_ms"),
+        clustered=True,
+    )
 
 
 def create_audit() -> None:
@@ -807,6 +821,7 @@ TABLES = (
     "observed_victims",
     "gaps",
     "follow_positions",
+    "idempotency_keys",
     "simulations",
     "ledger",
 )
@@ -1103,7 +1118,7 @@ def v_extender_calls(words: Words) -> str:
                e.failure, d.preemptor, d.preemptor_namespace, d.preemptor_priority, d.outcome,
                d.node, d.victim_count, d.pdb_violations,
                CAST(d.revision IS NOT NULL AS {words.boolean}) AS carried_out,
-               r.name AS rule_set, r.digest AS rule_set_digest, e.duration_us
+               r.name AS rule_set, r.digest AS rule_set_digest, e.duration_us, e.waited_us
         FROM extender_calls e
         CROSS JOIN decisions d
         LEFT JOIN clusters c ON c.id = d.cluster_id

@@ -95,6 +95,7 @@ class PolicyService:
                     clock=self.clock,
                     spool=self.spool,
                     poll_seconds=self.config.poll_seconds,
+                    ending=self.stopping,
                 )
                 desk.open()
             return desk

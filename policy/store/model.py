@@ -240,6 +240,7 @@ class ServedCall:
     from_request: tuple[str, ...]  #: pods whose state was taken from the request, namespace/name
     arrived_ms: int
     duration_us: int  #: from the arrival of the request until the decision could be written
+    waited_us: int = 0  #: of these, for a state that knows what the request proves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ def test_the_tables_that_have_days():
         "extender_calls",
         "follow_positions",
         "gaps",
+        "idempotency_keys",
         "ledger",
         "observations",
         "observed_victims",

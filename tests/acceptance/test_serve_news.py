@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ def desk(store: Store, folder: Path, *, poll_seconds: float) -> Iterator[Desk]:
         clock=lambda: serving.NOW_MS,
         spool=Spool(folder / "spool"),
         poll_seconds=poll_seconds,
+        ending=threading.Event(),
     )
     made.open()
     try:

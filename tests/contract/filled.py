@@ -77,6 +77,7 @@ A_CALL = ServedCall(
     from_request=("team/urgent",),
     arrived_ms=NOW + 10,
     duration_us=2500,
+    waited_us=1200,
 )
 
 

@@ -90,8 +90,9 @@ def where(table: Table, row: Any):
     return condition
 
 
-#: Where followers go on is no part of the record: docs/sql.md says so.
-RECORD = [one for one in METADATA.sorted_tables if one.name != "follow_positions"]
+#: Where followers go on, and which writes were sent, is no part of the record: docs/sql.md says so.
+_BESIDE = {"follow_positions", "idempotency_keys"}
+RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 
 
 def other_values(column, value: Any) -> list[Any]:

@@ -45,9 +45,10 @@ COVERED = {
         "engine_version"
     ),
     "follow_positions": "cluster_id kind resource_version at_ms",
+    "idempotency_keys": "principal operation key request_digest at_ms status answer",
     "extender_calls": (
         "decision_id mode form caller request_digest request_bytes answer failure from_request "
-        "arrived_ms duration_us"
+        "arrived_ms duration_us waited_us"
     ),
     "gaps": (
         "id cluster_id at_ms actor kind reason since_ms until_ms since_version until_version "

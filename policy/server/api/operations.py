@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from policy.server.api.idempotency import Answers
+from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
 from policy.server.http import Failure, body_of, in_thread, json_response
@@ -68,8 +68,6 @@ class Stream:
 
 
 def route(operation: ApiOperation, service: PolicyService, access: Access) -> Route:
-    answers = Answers()
-
     async def endpoint(request: Request) -> Response:
         principal = allowed(access, request, operation.role, unlimited=not operation.limited)
         if principal.session and operation.method != "GET":
@@ -90,7 +88,7 @@ def route(operation: ApiOperation, service: PolicyService, access: Access) -> Ro
             return await in_thread(operation.call, asked)
 
         if operation.writes and body is not None:
-            result = await answers.once(request, principal, body.model_dump(), answer)
+            result = await once(service, request, principal, body.model_dump(), answer)
         else:
             result = await answer()
         return _response(request, operation, result)

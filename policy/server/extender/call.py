@@ -41,15 +41,39 @@ class PreemptCall:
     caller: str
     arrived_ms: int  #: since 1970 UTC
     trace: Trace = UNTRACED
+    patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
     request: PreemptRequest | None = None  #: once it was read
+    taken: tuple[str, ...] = ()  #: pods that were taken over from the request when it was held
+    _held: float | None = None  #: since when it waits for a newer state
     _stage: _Stage = _Stage.WAITING
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def duration_us(self) -> int:
         return int((time.monotonic() - self.started) * 1_000_000)
+
+    @property
+    def waited_us(self) -> int:
+        """How long it has waited for a newer state, microseconds."""
+        return 0 if self._held is None else int((time.monotonic() - self._held) * 1_000_000)
+
+    @property
+    def patient(self) -> bool:
+        """Is there time left to wait?"""
+        return time.monotonic() < self.started + self.patience
+
+    def hold(self, taken: tuple[str, ...]) -> bool:
+        """Let it wait for a newer state; False where there is no time left for that.
+
+        taken: pods that were taken over from the request by now.
+        """
+        if not self.patient:
+            return False
+        self._held = time.monotonic() if self._held is None else self._held
+        self.taken = tuple(dict.fromkeys((*self.taken, *taken)))
+        return True
 
     @property
     def given_up(self) -> bool:

@@ -14,7 +14,8 @@ from typing import Final
 
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
-from policy.decision.model import Decision
+from policy.decision.model import Decision, Outcome
+from policy.preemption import messages
 from policy.preemption.decide import DecisionError, decide
 from policy.rules import RuleSet
 from policy.scheduling.effects import changes_of
@@ -47,6 +48,8 @@ class WaitingRequest:
     #: the last step before the commit, and what takes it back. `claim` raises GivenUp.
     claim: Callable[[], None] = lambda: None
     reopen: Callable[[], None] = lambda: None
+    #: may it wait for a newer state? Gets the pods taken over from the request by now
+    hold: Callable[[tuple[str, ...]], bool] = lambda taken: False
     trace: Trace = UNTRACED
 
 
@@ -65,6 +68,13 @@ class NotDecidable:
 
     question: WaitingRequest
     reason: BadRequest | DecisionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A question that proves that the state is behind: it waits, and is put again."""
+
+    question: WaitingRequest
 
 
 class Decider:
@@ -99,7 +109,7 @@ class Decider:
 
     def decide(
         self, questions: Sequence[WaitingRequest]
-    ) -> tuple[Sequence[WaitingRequest], list[Answered | NotDecidable]]:
+    ) -> tuple[Sequence[WaitingRequest], list[Answered | NotDecidable | Held]]:
         """Decide and record the first questions, as many as go together: these, and the results.
 
         Withdrawn ones have no result. Raises StoreError, Contended: then none is recorded.
@@ -145,6 +155,9 @@ class Decider:
                 decision = decide(base.snapshot, rules, request.head.key, offer=request.offer)
             except DecisionError as exc:
                 row.refused[question] = exc
+                continue
+            if _behind(decision) and question.hold(row.taken.get(question, ())):
+                row.held.append(question)
                 continue
             row.decided.append(question)
             question.trace.add(
@@ -213,6 +226,7 @@ class _Row:
         self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
         self.refused: dict[WaitingRequest, BadRequest | DecisionError] = {}
         self.decided: list[WaitingRequest] = []  #: in this attempt
+        self.held: list[WaitingRequest] = []  #: in this attempt
         self.answered: list[Answered] = []
         self._next = 0
 
@@ -240,11 +254,26 @@ class _Row:
         """Nothing was written."""
         for question in self.decided:
             question.reopen()
-        self.decided, self._next = [], 0
+        self.decided, self.held, self._next = [], [], 0
 
-    def results(self) -> list[Answered | NotDecidable]:
+    def results(self) -> list[Answered | NotDecidable | Held]:
         refused = [NotDecidable(question=q, reason=reason) for q, reason in self.refused.items()]
-        return [*self.answered, *refused]
+        return [*self.answered, *refused, *(Held(question=q) for q in self.held)]
+
+
+_UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})
+
+
+def _behind(decision: Decision) -> bool:
+    """Was the pod refused for what the scheduler, by its call, has seen change already?
+
+    It offers no candidates for a pod that waits for victims to leave, and none that it does not
+    know.
+    """
+    if decision.outcome is Outcome.PREEMPT:
+        return False
+    unknown = (not _UNKNOWN.isdisjoint(s.reasons) for s in decision.trace.dry_run_statuses.statuses)
+    return bool(decision.trace.waits_for) or any(unknown)
 
 
 def _together(questions: Sequence[WaitingRequest]) -> int:

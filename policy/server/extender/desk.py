@@ -21,7 +21,14 @@ from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.state import Contended, State
 from policy.server.extender.call import PreemptCall, Said
-from policy.server.extender.deciding import LARGEST, Answered, Decider, NotDecidable, WaitingRequest
+from policy.server.extender.deciding import (
+    LARGEST,
+    Answered,
+    Decider,
+    Held,
+    NotDecidable,
+    WaitingRequest,
+)
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
@@ -33,7 +40,7 @@ _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
 
 _SOON: Final = 0.05
-"""Seconds between two looks at what others wrote while calls keep coming."""
+"""Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
 
 class _Signal(Enum):
@@ -56,17 +63,21 @@ class Desk:
         clock: Callable[[], int],
         spool: Spool,
         poll_seconds: float,
+        ending: threading.Event,
     ) -> None:
-        """clock: milliseconds since 1970 UTC."""
+        """clock: milliseconds since 1970 UTC. ending: set when the process is to end."""
         self._store = store
         self._environment = environment
         self._clock = clock
         self._spool = spool
         self._poll = poll_seconds
+        self._ending = ending
         self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._moved = threading.Event()
         self._decider: Decider | None = None
+        self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
+        self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
@@ -114,7 +125,7 @@ class Desk:
         self._ready()
         while True:
             try:
-                taken = [self._calls.get(timeout=_SOON if self._moved.is_set() else self._poll)]
+                taken = [self._calls.get(timeout=self._pause)]
             except queue.Empty:
                 self._look_around()
                 continue
@@ -124,10 +135,15 @@ class Desk:
                 taken.append(self._calls.get())
             self._serve([call for call in taken if isinstance(call, PreemptCall)])
             if taken[-1] is _Signal.STOP:
+                self._put_again()
                 return
-            since = time.monotonic() - self._looked
-            if since > (_SOON if self._moved.is_set() else self._poll):
+            if time.monotonic() - self._looked > self._pause:
                 self._look_around()
+
+    @property
+    def _pause(self) -> float:
+        """Seconds between two looks around."""
+        return _SOON if self._moved.is_set() or self._held else self._poll
 
     def _ready(self) -> Decider | None:
         """Who decides, with the state; None, with `problem`, where it cannot be loaded."""
@@ -153,9 +169,10 @@ class Desk:
         if decider is None:
             return
         try:
-            if self._moved.is_set():
+            if self._moved.is_set() or self._held:
                 self._moved.clear()
                 decider.refresh()
+            self._put_again()
             for waiting in self._spool.waiting(self._environment):
                 self._record_late(decider, waiting)
                 if not self._calls.empty() or self._stopping.is_set():
@@ -207,11 +224,25 @@ class Desk:
             call = asked[result.question]
             if isinstance(result, NotDecidable):
                 call.said.set_exception(result.reason)
+            elif isinstance(result, Held):
+                self._held[result.question] = call
+                self._tried = decider.state.revision
             else:
                 call.said.set_result(_said(result))
         for question in row:
             if asked.pop(question).given_up:
                 log.warning("a call was given up before its decision was recorded")
+
+    def _put_again(self) -> None:
+        """Decide the calls that wait for a newer state: where there is one, or no time is left."""
+        for call in self._held.values() if self._ending.is_set() else ():
+            call.patience = 0.0
+        moved = self.state is not None and self.state.revision != self._tried
+        asked = {q: call for q, call in self._held.items() if moved or not call.patient}
+        for question in asked:
+            del self._held[question]
+        while asked:
+            self._answer(asked)
 
     # --- what could not be recorded in time ----------------------------------------------------
 
@@ -249,9 +280,10 @@ def _question(call: PreemptCall) -> WaitingRequest:
             request_bytes=len(request.body),
             answer=_answer_of(decision) if enforce else CallAnswer.OFFERED,
             failure="",
-            from_request=taken,
+            from_request=tuple(dict.fromkeys((*call.taken, *taken))),
             arrived_ms=call.arrived_ms,
             duration_us=call.duration_us,
+            waited_us=call.waited_us,
         )
 
     return WaitingRequest(
@@ -262,6 +294,7 @@ def _question(call: PreemptCall) -> WaitingRequest:
         withdrawn=lambda: call.given_up,
         claim=call.claim,
         reopen=call.reopen,
+        hold=call.hold,
         trace=call.trace,
     )
 
@@ -288,6 +321,7 @@ def _late(call: SpooledCall, request: PreemptRequest, taken: tuple[str, ...]) ->
         from_request=taken,
         arrived_ms=call.arrived_ms,
         duration_us=call.duration_us,
+        waited_us=0,
     )
 
 

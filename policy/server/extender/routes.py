@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,11 +28,13 @@ from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.server.tracing import TRACE, Trace
 from policy.store import StoreError
-from policy.store.model import CallAnswer
+from policy.store.model import CallAnswer, CallMode
 
 log = logging.getLogger("policy.server")
 
 _VERBS = ("filter", "prioritize", "preempt")
+_PATIENCE: Final = 0.75
+"""Part of the deadline that a call may wait for a newer state; the rest is to decide and record."""
 
 
 def routes(service: PolicyService, access: Access) -> list[Route]:
@@ -116,9 +119,13 @@ class ExtenderEndpoint:
     async def _preempt(
         self, environment: str, caller: Principal, body: bytes, trace: Trace
     ) -> tuple[bytes, str]:
+        config = self._service.config
+        enforce = config.mode is CallMode.ENFORCE
         call = PreemptCall(
             body=body,
-            mode=self._service.config.mode,
+            mode=config.mode,
+            # What is offered in shadow mode needs no state.
+            patience=_PATIENCE * config.deadline_ms / 1000 if enforce else 0.0,
             caller="" if self._access.open_to_all else caller.name,
             arrived_ms=self._service.clock(),
             trace=trace,

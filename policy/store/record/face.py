@@ -15,6 +15,7 @@ from policy.store.record import (
     environments,
     following,
     importing,
+    keys,
     observing,
     schedulers,
     sessions,
@@ -23,7 +24,10 @@ from policy.store.record import (
 
 
 class RecordFace(Face):
-    """Everything that is written: each call is one transaction with one entry in the ledger."""
+    """Everything that is written: each call is one transaction with one entry in the ledger.
+
+    Without an entry: keys of writes, which are no part of the record.
+    """
 
     decision = writes(decisions.record)
     decision_group = writes(decisions.record_group)
@@ -37,6 +41,9 @@ class RecordFace(Face):
     activate = writes(environments.activate)
     roll_back = writes(environments.roll_back)
     set_scheduler = writes(schedulers.set_scheduler)
+    take_key = writes(keys.take)
+    key_answered = writes(keys.answered)
+    give_key_back = writes(keys.give_back)
 
     @collector.paused()
     def import_objects(

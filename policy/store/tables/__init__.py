@@ -5,6 +5,7 @@ from __future__ import annotations
 from policy.store.tables.audit import (
     ACTIVATIONS,
     ENVIRONMENTS,
+    IDEMPOTENCY_KEYS,
     LEDGER,
     PRUNINGS,
     SCHEDULERS,
@@ -59,6 +60,7 @@ __all__ = [
     "EXTENDER_CALLS",
     "FOLLOW_POSITIONS",
     "GAPS",
+    "IDEMPOTENCY_KEYS",
     "LEDGER",
     "METADATA",
     "NOMINATIONS",

@@ -62,6 +62,20 @@ SCHEDULERS: Final = table(
     Index(None, "rule_set_id"),
 )
 
+IDEMPOTENCY_KEYS: Final = table(
+    "idempotency_keys",
+    text("principal"),
+    text("operation"),
+    text("key"),
+    text("request_digest"),
+    millis("at_ms"),
+    int64("status", nullable=True),
+    text("answer"),
+    PrimaryKeyConstraint("principal", "operation", "key"),
+    Index(None, "at_ms"),
+    clustered=True,
+)
+
 STEP_EVICTED: Final = sql("operation = 'evict' AND reason = ''")
 """Evictions among the steps that were neither refused nor taken back.
 

@@ -144,6 +144,7 @@ EXTENDER_CALLS: Final = table(
     json("from_request"),
     millis("arrived_ms"),
     int64("duration_us"),
+    int64("waited_us"),
     Index(None, "arrived_ms"),
 )
 
