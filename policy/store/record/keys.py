@@ -61,9 +61,7 @@ def take(
     ).first()
     if found is None:  # given back between the two statements
         return KnownWrite(request_digest=request_digest, status=None, answer="")
-    return KnownWrite(
-        request_digest=found.request_digest, status=found.status, answer=found.answer
-    )
+    return KnownWrite(request_digest=found.request_digest, status=found.status, answer=found.answer)
 
 
 def answered(connection: Connection, place: WriteKey, *, status: int, answer: str) -> None:
@@ -80,7 +78,5 @@ def give_back(connection: Connection, place: WriteKey) -> None:
 def _at(place: WriteKey) -> ColumnElement[bool]:
     k = IDEMPOTENCY_KEYS.c
     return (
-        (k.principal == place.principal)
-        & (k.operation == place.operation)
-        & (k.key == place.key)
+        (k.principal == place.principal) & (k.operation == place.operation) & (k.key == place.key)
     )
