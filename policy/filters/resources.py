@@ -133,9 +133,8 @@ class Resources(LinearFilter):
             bits += short[:, column] * np.int64(1 << column)
         failed: Bools = bits > 0
         # Too many pods alone is resolvable even on a node that allows none.
-        codes = np.where(
-            failed, np.where(self._hopeless.take(nodes), UNRESOLVABLE, UNSCHEDULABLE), 0
-        )
+        code = np.where(self._hopeless.take(nodes), UNRESOLVABLE, UNSCHEDULABLE)
+        codes = np.where(failed, code, 0)
         patterns, reasons = distinct(bits, below=1 << self.width)
         texts = tuple(
             tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)
