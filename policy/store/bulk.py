@@ -8,7 +8,7 @@ unchanged: text, integers, booleans, None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -27,6 +27,8 @@ Values = Sequence[Any]
 _ROWS_PER_STATEMENT: Final = 5000
 _WORTH_A_COPY: Final = 500
 """Rows below which a COPY costs more than it saves."""
+_WORTH_A_LOOK: Final = 1000
+"""Rows below which statistics are left to Postgres itself."""
 
 
 class PendingRows:
@@ -75,6 +77,19 @@ def insert_rows(
     else:
         statement = _unnesting(table, tuple(names), connection.dialect)
         _insert_columns(connection, statement, rows)
+
+
+def keep_statistics(connection: Connection, table: Table, *, added: int) -> None:
+    """Have Postgres look at the keys of a table to which a great many rows were added.
+
+    It plans by what it last saw, and looks by itself only after a while: until then it would go
+    through everything that is true now to find the one version of an object.
+    """
+    if connection.dialect.name == "postgresql" and added >= _WORTH_A_LOOK:
+        keys = ("cluster_id", "key", "valid_from", "valid_to")
+        statement = f"ANALYZE {table.name} ({', '.join(keys)})"
+        with driver(connection, statement) as cursor:
+            cursor.execute(statement)
 
 
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
@@ -153,7 +168,29 @@ def _insert_columns(connection: Connection, statement: str, rows: Iterable[Value
     with driver(connection, statement) as cursor:
         remaining = iter(rows)
         while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-            cursor.execute(statement, [list(column) for column in zip(*part, strict=True)])
+            cursor.execute(statement, [_array(column) for column in zip(*part, strict=True)])
+
+
+def _array(column: Iterable[Any]) -> str:
+    """An array as Postgres reads it: the driver's own way goes through every text by an expression.
+
+    Source: PostgreSQL documentation, "Arrays", "Array Input and Output Syntax".
+    """
+    return "{" + ",".join([_ELEMENT[type(value)](value) for value in column]) + "}"
+
+
+def _quoted(text: str) -> str:
+    if "\\" in text or '"' in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+_ELEMENT: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: _quoted,
+    int: str,
+    bool: lambda value: "t" if value else "f",
+    type(None): lambda value: "NULL",
+}
 
 
 def _in_pipeline(connection: Connection) -> bool:

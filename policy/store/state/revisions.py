@@ -286,6 +286,7 @@ class Revisions:
             self._end(table, of_kind.ended)
             names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
             bulk.insert_rows(self._connection, table, names, made, count=len(made))
+            bulk.keep_statistics(self._connection, table, added=len(made))
             of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
 
     def _end(self, table: Table, ended: Sequence[tuple[str, int, int]]) -> None:
