@@ -8,6 +8,7 @@ known to be good is checked in full.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -74,10 +75,12 @@ def _own_is_good(pod: Pod) -> bool:
         and (not spec.node_name or is_repeated_subdomain(spec.node_name))
         and (not status.nominated_node_name or is_repeated_subdomain(status.nominated_node_name))
         and (not meta.annotations or _annotations_are_good(meta.annotations))
-        and _are_times(meta.creation_timestamp, meta.deletion_timestamp, status.start_time)
+        and _is_time(meta.creation_timestamp)
+        and _is_time(meta.deletion_timestamp)
+        and (status.start_time == meta.creation_timestamp or _is_time(status.start_time))
         and (
             not status.conditions
-            or _are_times(*[condition.last_transition_time for condition in status.conditions])
+            or all(_is_time(condition.last_transition_time) for condition in status.conditions)
         )
     )
 
@@ -88,12 +91,19 @@ def _annotations_are_good(annotations: Mapping[str, str]) -> bool:
     return not found
 
 
-def _are_times(*texts: str | None) -> bool:
-    """Whether each of them is a time, or not there."""
+_USUAL: Final = re.compile(
+    r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
+).fullmatch
+"""What an API server writes, on a day that every month has."""
+
+
+def _is_time(text: str | None) -> bool:
+    """Whether it is a time, or not there."""
+    if not text or _USUAL(text):
+        return True
     try:
-        for text in texts:
-            if text:
-                times.parse(text)
+        times.parse(text)
     except times.TimeError:
         return False
     return True

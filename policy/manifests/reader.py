@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby, zip_longest
 from pathlib import Path
+from types import GenericAlias
 from typing import IO, Any, Final, TypeAlias, cast
 
 import msgspec
@@ -318,10 +321,30 @@ class _Reader:
     def _items(self, items: Items) -> None:
         self._odd, self._decoded_here = False, True
         of = _item_kind(items.kind) if items.kind else None
-        for number, value in enumerate(items.values, start=items.item):
-            self._item = number
-            self._decoded(value, of)
+        self._item = items.item
+        for (kind, api_version), run in groupby(items.values, _named_kind):
+            values = list(run)
+            objects = self._all_typed(values, kind, api_version)
+            for value, obj in zip_longest(values, objects):
+                if obj is not None:
+                    self._add(value, obj)
+                else:
+                    self._decoded(value, of)
+                self._item += 1
         self._decoded_here = False
+
+    def _all_typed(
+        self, values: list[dict[str, Any]], kind: Any, api_version: Any
+    ) -> Sequence[ClusterObject]:
+        """Values of one kind as typed objects; none where they are to be looked at one by one."""
+        if type(kind) is not str or kind not in KINDS or type(api_version) is not str:
+            return ()
+        if not kinds.used(kind, api_version) or any("object" in value for value in values):
+            return ()
+        try:
+            return msgspec.convert(values, _list_of(kinds.of(kind, api_version)))
+        except (msgspec.ValidationError, TypeError, ValueError):
+            return ()
 
     def _decoded(self, value: Any, of: str | None) -> None:
         kind = value.get("kind") if type(value) is dict else None
@@ -498,15 +521,18 @@ class _Reader:
             if obj is not None and mismatches:
                 self._collected.check(obj, nameless=self._nameless)
                 return
+        if obj is not None:
+            self._add(value, obj)
+
+    def _add(self, value: dict[str, Any], obj: ClusterObject) -> None:
         if isinstance(obj, _KEPT_WHOLE) and (self._whole or obj.rest is not None):
             # What a manifest itself holds under that name is none of ours.
             obj = replace(obj, rest=None)
             if self._whole:
                 obj = replace(obj, rest=rest_of(value, obj))
-        if obj is not None:
-            self._collected.add(
-                obj, nameless=self._nameless, version=_version(value), replaces=self._replaces
-            )
+        self._collected.add(
+            obj, nameless=self._nameless, version=_version(value), replaces=self._replaces
+        )
 
     def _is_odd(self, value: dict[str, Any]) -> bool:
         """Whether an object may hold what `odd.problems` finds; says where it is too large."""
@@ -527,6 +553,15 @@ class _Reader:
 
     def _nameless(self, kind: str) -> str:
         return f"{kind} (item {self._item})" if self._item else kind
+
+
+@cache
+def _list_of(kind: str) -> type[list[ClusterObject]]:
+    return cast("type[list[ClusterObject]]", GenericAlias(list, (KINDS[kind],)))
+
+
+def _named_kind(value: dict[str, Any]) -> tuple[Any, Any]:
+    return value.get("kind"), value.get("apiVersion")
 
 
 def _names_an_event(api_version: Any) -> bool:

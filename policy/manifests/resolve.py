@@ -211,11 +211,10 @@ def _each(
     containers: list[Container] | None, change: Callable[[Container], Container]
 ) -> list[Container] | None:
     """The changed list; the same list where nothing changed."""
-    if not containers:
-        return containers
-    changed = [change(container) for container in containers]
-    same = all(a is b for a, b in zip(changed, containers, strict=True))
-    return containers if same else changed
+    for container in containers or ():
+        if change(container) is not container:
+            return [change(one) for one in containers or ()]
+    return containers
 
 
 def _with_limits_as_requests(container: Container) -> Container:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
@@ -28,9 +30,12 @@ class Put(NamedTuple):
     manifest: bytes
     obj: ClusterObject
 
-    def columns(self) -> TableColumns:
-        """Raises StoreError for an object whose quantities or times are none."""
-        return columns_of(self.kind, self.key, self.obj)
+    def columns(self) -> tuple[Any, ...]:
+        """Typed columns in the order of the table.
+
+        Raises StoreError for an object whose quantities or times are none.
+        """
+        return _typed(self.kind)(columns_of(self.kind, self.key, self.obj))
 
 
 @dataclass(slots=True)
@@ -223,11 +228,9 @@ class Revisions:
             else:
                 begun_here[_VALID_TO] = number
             yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
-        typed = covered(table, LEDGER_FORMAT)[_BEFORE:_BEHIND]
         cluster_id, made = self.head.cluster_id, of_kind.made
         for one in new:
-            columns = one.columns()
-            values = (cluster_id, one.key, number, *[columns[name] for name in typed], one.digest)
+            values = (cluster_id, one.key, number, *one.columns(), one.digest)
             made.append([*values, None, one.manifest.decode()])
             if not last:
                 of_kind.newest[one.key] = made[-1]
@@ -310,6 +313,15 @@ class _Moves:
     at_ms: int
     decision_id: int | None
     taken_away: Collection[str]
+
+
+@cache
+def _typed(kind: str) -> Callable[[TableColumns], tuple[Any, ...]]:
+    """The values of the typed columns of a kind, in the order of its table."""
+    names = covered(VERSIONS[kind], LEDGER_FORMAT)[_BEFORE:_BEHIND]
+    if len(names) == 1:
+        return lambda columns: (columns[names[0]],)
+    return itemgetter(*names)
 
 
 _BEFORE: Final = 3

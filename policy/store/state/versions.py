@@ -49,7 +49,8 @@ def waiting_nomination(node: str, phase: str, nominated: str) -> str:
 
 def nomination_of(pod: Pod) -> str:
     status = pod.status
-    return waiting_nomination(pod.spec.node_name, status.phase, status.nominated_node_name)
+    nominated = status.nominated_node_name
+    return waiting_nomination(pod.spec.node_name, status.phase, nominated) if nominated else ""
 
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -118,6 +119,8 @@ def live_versions(
     if kind != "Pod":
         return {key: Live(valid_from, of) for key, valid_from, of in found}
     return {
-        key: Live(valid_from, of, uid, waiting_nomination(node, phase, nominated))
+        key: Live(
+            valid_from, of, uid, waiting_nomination(node, phase, nominated) if nominated else ""
+        )
         for key, valid_from, of, uid, node, phase, nominated in found
     }
