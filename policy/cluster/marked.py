@@ -43,10 +43,18 @@ class Marked:
             return self
         if not (there & ~now).any():  # mostly pods only come
             new = now & ~there
-            return replace(self, rows=np.insert(self.rows, places[new], delta.rows[new]))
+            return replace(self, rows=_inserted(self.rows, places[new], delta.rows[new]))
         came = delta.rows[now]
         stayed = self.rows[np.isin(self.rows, delta.rows, invert=True)]
         return replace(self, rows=np.union1d(stayed, came))
+
+
+def _inserted(array: Rows, places: Rows, values: Rows) -> Rows:
+    """`numpy.insert`; for one value without the work that it makes of it."""
+    if places.size != 1:
+        return np.insert(array, places, values)
+    place = int(places[0])
+    return np.concatenate([array[:place], values, array[place:]])
 
 
 def nominated(snapshot: Snapshot) -> Rows:
@@ -90,7 +98,8 @@ class NominatedByNode:
         at = [new[i] for i in came]
         places = nodes.searchsorted(at, side="right")
         return NominatedByNode(
-            rows=np.insert(rows, places, delta.rows[came]), nodes=np.insert(nodes, places, at)
+            rows=_inserted(rows, places, delta.rows[came]),
+            nodes=_inserted(nodes, places, np.array(at, dtype=np.int64)),
         )
 
     def on(self, nodes: Rows) -> Rows:

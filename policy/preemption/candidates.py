@@ -379,19 +379,19 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
     def offsets() -> list[int]:
         return cast("list[int]", listed()[1].tolist())
 
-    def in_order(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
-        return Deferred(size, lambda: cast("list[Any]", column()[ranked.order].tolist()))
+    def column_of(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
+        return Deferred(size, lambda: cast("list[Any]", column().tolist()))
 
     return Candidates(
-        nodes=in_order(lambda: names[found.nodes]),
+        nodes=column_of(lambda: names[found.nodes[ranked.order]]),
         victims=Deferred(found.victims.size, victims),
         offsets=Deferred(size + 1, offsets),
-        pdb_violations=in_order(lambda: found.pdb_violations),
+        pdb_violations=column_of(lambda: found.pdb_violations[ranked.order]),
         criteria=ranked.criteria,
         values=tuple(
             Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
-        eliminated_by=in_order(lambda: behind[ranked.eliminated_at]),
+        eliminated_by=column_of(lambda: behind[ranked.eliminated_at[ranked.order]]),
         violations=_violations(context, found, ranked),
     )
 

@@ -312,11 +312,15 @@ class PodClass:
             some = walk[:size]
             self._make_known(context, some)
             candidate = found.kind[some] == _CANDIDATE
-            number = np.cumsum(candidate)
-            clean = np.flatnonzero(candidate & (found.pdb_violations[some] == 0))[:1]
-            missing = wanted - int(number[-1])
-            if missing <= 0 and clean.size:
-                return walk[: 1 + max(int(np.searchsorted(number, wanted)), int(clean[0]))]
+            missing = wanted - int(np.count_nonzero(candidate))
+            if missing <= 0:
+                clean = candidate & (found.pdb_violations[some] == 0)
+                first = int(clean.argmax())
+                if clean[first]:
+                    last = wanted - 1  # where all of them are candidates
+                    if not candidate[:wanted].all():
+                        last = int(np.searchsorted(np.cumsum(candidate), wanted))
+                    return walk[: 1 + max(last, first)]
             if size == walk.size:
                 return walk
             size = min(walk.size, size + max(missing, size // 8, 1))

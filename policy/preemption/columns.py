@@ -103,6 +103,12 @@ class Lazy(RowByRow):
         of = None if name in self._found else functions.get(name)
         return None if of is None else of(subject, rows)
 
+    def with_source(self, source: ColumnSource) -> Lazy:
+        """These variables and those of another source; what is computed already is kept."""
+        merged = Lazy(*self._sources, source, at_rows=self._at_rows, providers=self._providers)
+        merged._found.update(self._found)
+        return merged
+
     def also(self, providers: Mapping[str, Provider]) -> Lazy:
         """These variables and others; what is computed already is kept."""
         more = {**self._providers, **providers}

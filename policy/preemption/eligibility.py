@@ -14,7 +14,6 @@ from policy.cluster.leaving import leaving_since_ms
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, PREEMPTED, PRIORITY, TERMINATING
 from policy.decision.model import LeavingPod, RuleFired
-from policy.preemption.columns import Provider, scalar
 from policy.preemption.context import DecisionContext
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import row_of
@@ -33,7 +32,9 @@ class Eligibility:
 def eligibility(context: DecisionContext, filtered: Filtered) -> Eligibility:
     """The first rule whose condition holds, or has no value and says that it holds then."""
     leaving = _leaving_sets(context)
-    variables = context.variables.also(_nominated_variables(context, filtered, leaving))
+    variables = context.variables.with_source(
+        (_NOMINATED, _Nominated(context=context, filtered=filtered, leaving=leaving))
+    )
     columns = Columns(1, variables, context.history)
     first = first_that_holds(context.rules.eligibility, columns, section="eligibility")
     return Eligibility(
@@ -144,33 +145,36 @@ def _waits_for(
     return tuple(pods)
 
 
-def _nominated_variables(
-    context: DecisionContext, filtered: Filtered, leaving: Mapping[str, Callable[[], Rows]]
-) -> dict[str, Provider]:
-    """nominated.* and cluster.failedNodeCount."""
-    name = context.incoming.pod.status.nominated_node_name
-    node = context.nominated
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Nominated:
+    """What nominated.* and cluster.failedNodeCount are computed from."""
 
-    def status() -> str:
-        found = filtered.statuses
+    context: DecisionContext
+    filtered: Filtered
+    leaving: Mapping[str, Callable[[], Rows]]
+
+    def status(self) -> str:
+        context, found = self.context, self.filtered.statuses
+        name = context.incoming.pod.status.nominated_node_name
+        node = context.nominated
         if node == NOWHERE:
             return ""
         if len(found) == len(context.names) and found.nodes[node] == name:
             return found.statuses[found.index[node]].code.label
         return found[name].code.label if name in found else ""
 
-    values: dict[str, Callable[[], str | int | bool]] = {
-        "nominated.node": lambda: name,
-        "nominated.exists": lambda: node != NOWHERE,
-        "nominated.status": status,
-        **{name: partial(_size, rows) for name, rows in leaving.items()},
-        "cluster.failedNodeCount": lambda: filtered.failed_count,
-    }
-    return {key: scalar(of) for key, of in values.items()}
+
+def _number_leaving(name: str, nominated: _Nominated) -> Scalar:
+    return Scalar(int(nominated.leaving[name]().size))
 
 
-def _size(rows: Callable[[], Rows]) -> int:
-    return int(rows().size)
+_NOMINATED: Final[Mapping[str, Callable[[_Nominated], Scalar]]] = {
+    "nominated.node": lambda n: Scalar(n.context.incoming.pod.status.nominated_node_name),
+    "nominated.exists": lambda n: Scalar(n.context.nominated != NOWHERE),
+    "nominated.status": lambda n: Scalar(n.status()),
+    **{name: partial(_number_leaving, name) for name in _NONE_LEAVING},
+    "cluster.failedNodeCount": lambda n: Scalar(n.filtered.failed_count),
+}
 
 
 def _without_value(section: str, rule: Rule, when: Expression, columns: Columns) -> RuleFired:

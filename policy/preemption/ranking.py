@@ -264,10 +264,9 @@ class Ranked:
     @cached_property
     def order(self) -> Rows:
         """Candidates, best first."""
-        order = np.arange(self._size)
         keys = [m.values[0] if m.lowest else ~m.values[0] for m in reversed(self._measures)]
-        if keys:
-            order = np.lexsort((order, *keys))
+        # Equals stay in name order: the sort is stable.
+        order = np.lexsort(keys) if keys else np.arange(self._size)
         # A seeded pick may prefer another of the equals than name order does.
         return np.concatenate([[self.best], order[order != self.best]])
 
