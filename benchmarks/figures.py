@@ -134,6 +134,12 @@ def _batch(case: str) -> Callable[[], Sequence[float]]:
     return run
 
 
+def _groups() -> Sequence[float]:
+    from benchmarks import groups
+
+    return [float(row["seconds"]) for row in groups.measure(nodes=5000, units=500, members=100)]
+
+
 def _startup() -> Sequence[float]:
     from benchmarks import startup
 
@@ -242,6 +248,15 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
         ),
         run=_batch("largest, allocate and preempt"),
         long=True,
+    ),
+    "groups": Measurement(
+        figures=(
+            Figure(
+                what="a group of 100 on 5,000 x 30, 500 units below it", unit="s", mark=10, goal=2
+            ),
+            Figure(what="the same by `groups-safe`, which searches", unit="s", mark=10, goal=2),
+        ),
+        run=_groups,
     ),
     "churn": Measurement(
         figures=(
