@@ -11,9 +11,12 @@ from policy.cli import options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from policy.audit.group_causes import Otherwise, Takers
+    from policy.audit.group_causes import Otherwise, Stuck, Takers
     from policy.scheduling.cycle import GroupStep
     from policy.store import Store, StoredSession
+
+_NAMED: Final = 5
+"""Members that a sentence names."""
 
 PREFIX: Final = "group:"
 """Before the number of a group's cycle, where decisions are named by their numbers."""
@@ -110,7 +113,9 @@ def _kept_from_quorum(document: Mapping[str, Any]) -> str:
     missing = [m["pod"] for m in members if not m["placed"]]
     if not missing or placed >= document["min_count"]:
         return ""
-    return f"{placed} of {document['min_count']} without preemption; {missing[0]} found no node"
+    named = ", ".join(missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return f"{placed} of {document['min_count']} without preemption; no node for {named}{more}"
 
 
 def _print_members(document: Mapping[str, Any]) -> None:
@@ -195,11 +200,18 @@ def _section(title: str, rows: Sequence[dict[str, Any]], *right: str) -> None:
     output.print_table(rows, columns=tuple(rows[0]), right=right)
 
 
-def print_causes(others: Sequence[Otherwise], room: Takers | None) -> None:
-    """What else would have come of it, and who may take the freed room."""
+def print_causes(
+    stuck: Sequence[Stuck], others: Sequence[Otherwise], room: Takers | None, untried: int
+) -> None:
+    """Who stands in the way, what else would have come of it, and who may take the freed room."""
+    if stuck:
+        rows = [{"member": one.pod, "message": one.message} for one in stuck]
+        _section("members without a node even where all that may leave is gone", rows)
     if others:
         rows = [asdict(one) for one in others]
         _section("with one thing changed", rows, "victims")
+    if untried:
+        output.line(f"  disruption modes of {output.number(untried, 'more group')} were not tried")
     if room is not None:
         output.line()
         if room.reserved:
@@ -209,7 +221,9 @@ def print_causes(others: Sequence[Otherwise], room: Takers | None) -> None:
         listed = ", ".join(room.pods) or "none"
         output.line(f"  waiting pods that would take it: {listed}")
         if room.tried < room.waiting:
-            output.line(f"  the first {room.tried} of {room.waiting} waiting pods were tried")
+            output.line(
+                f"  the first {room.tried} of {room.waiting} waiting pods and groups were tried"
+            )
 
 
 def cycle(store: Store, number: int) -> StoredSession:
@@ -226,7 +240,7 @@ def cycle(store: Store, number: int) -> StoredSession:
 
 def explained(db: str, number: int, form: str) -> int:
     """`policy explain group:ID`"""
-    from policy.audit.group_causes import otherwise, takers
+    from policy.audit.group_causes import MODES, beyond_eviction, groups_tried, otherwise, takers
     from policy.audit.group_replay import GroupReplayer
     from policy.audit.inputs import Incomplete
     from policy.store.record.groups import document_of
@@ -236,23 +250,28 @@ def explained(db: str, number: int, form: str) -> int:
         found = document(document_of(stored), number)
         found["hypothetical"] = stored.row.hypothetical
         others: list[Otherwise] = []
+        stuck: Sequence[Stuck] = ()
+        untried = 0
         room: Takers | None = None
         missing = ""
         replayer = GroupReplayer(store)
         try:
             snapshot, rules = replayer.situation(stored.row)
             decision = replayer.again(stored.row)
+            stuck = beyond_eviction(snapshot, rules, decision)
             others = list(otherwise(snapshot, rules, decision))
+            untried = max(0, len(groups_tried(decision)) - MODES)
             room = takers(snapshot, rules, decision)
         except Incomplete as exc:
             missing = exc.detail or ", ".join(exc.missing)
     if form == "table":
         print_decision(found)
-        print_causes(others, room)
+        print_causes(stuck, others, room, untried)
         if missing:
             output.say(f"what else would have come of it cannot be computed: {missing}")
         return Exit.OK
     causes = {
+        "beyond_eviction": [asdict(one) for one in stuck],
         "otherwise": [asdict(one) for one in others],
         "freed_room": None if room is None else asdict(room),
     }

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from policy import RuleSet
 from policy.audit.cascade import foresee
-from policy.audit.group_causes import Otherwise, otherwise, takers
+from policy.audit.group_causes import Otherwise, beyond_eviction, otherwise, takers
 from policy.audit.group_replay import GroupReplayer
 from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
@@ -162,8 +162,58 @@ def test_another_priority_would_have_started_the_group(store):
     (row,) = store.read.sessions(kind="group")
     replayer = GroupReplayer(store)
     snapshot, rules = replayer.situation(row)
-    found = list(otherwise(snapshot, rules, replayer.again(row)))
-    assert found == [Otherwise(change="priority 501", outcome="preempting", victims=2)]
+    decision = replayer.again(row)
+    assert list(otherwise(snapshot, rules, decision)) == [
+        Otherwise(change="minCount 1", outcome="unschedulable", victims=0),
+        Otherwise(change="priority 3", outcome="preempting", victims=2),
+    ]
+    assert beyond_eviction(snapshot, rules, decision) == ()  # nothing may leave
+
+
+def test_who_stands_in_the_way(store):
+    """Members that find no node whatever leaves, and what another value of each field comes to."""
+    parts = [
+        *objects(
+            a_node("n4").cpu(8).running(of_group(a_pod("u-0").priority(1).cpu(8), "unit")),
+            of_group(a_pod("huge").priority(40).cpu(64), "train"),
+        ),
+        a_group("train", priority=100, least=3),
+        a_group("unit", priority=7, mode="PodGroup"),
+        of_group(a_pod("alone").priority(90).cpu(1), "waits").pod,
+        a_group("waits", priority=90, least=2),
+    ]
+    store.record.import_objects("default", parts, at_ms=NOW_MS, source="dump.json")
+    replayer = GroupReplayer(store)
+
+    def causes(group):
+        recording = scheduler_of(store).decide_group(group).recording
+        row = store.read.session(recording.session_id).row
+        snapshot, rules = replayer.situation(row)
+        return snapshot, rules, replayer.again(row)
+
+    stuck = beyond_eviction(*causes("default/train"))
+    assert [(one.pod, one.message) for one in stuck] == [
+        ("default/huge", "0/4 nodes are available: 4 Insufficient cpu.")
+    ]
+    assert list(otherwise(*causes("default/train"))) == [
+        Otherwise(change="minCount 2", outcome="preempting", victims=2),
+        Otherwise(change="priority 501", outcome="unschedulable", victims=0),
+    ]
+    assert list(otherwise(*causes("default/waits"))) == [
+        Otherwise(change="minCount 1", outcome="preempting", victims=1)
+    ]
+    two = a_group("train", priority=100, least=2)
+    store.record.import_objects("default", [two], at_ms=NOW_MS, source="dump.json")
+    preempting = causes("default/train")
+    assert list(otherwise(*preempting)) == [
+        Otherwise(change="minCount 1", outcome="preempting", victims=1),
+        Otherwise(change="minCount 3", outcome="unschedulable", victims=0),
+        Otherwise(change="priority 2", outcome="unschedulable", victims=0),
+        Otherwise(change="disruptionMode Pod of default/unit", outcome="preempting", victims=1),
+    ]
+    room = takers(*preempting)
+    # The gang that waits for a second member takes nothing.
+    assert (room.pods, room.tried, room.waiting) == (("default/taker",), 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def lived(store: Store, gang: Snapshot, rules: RuleSet, turns: list[int], seed: 
 
 
 def happen(store: Store, cluster: str, turn: int) -> None:
-    """Something that no cycle did: victims are gone, a node comes, a group changes or is deleted."""
+    """Something that no cycle did: victims are gone, a node comes, a group changes or goes."""
     state = store.state.load(cluster)
     groups = [one for one in state.objects if isinstance(one, SchedulingPodGroup)]
     changes: list[Any] = []
