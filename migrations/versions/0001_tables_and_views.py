@@ -493,6 +493,20 @@ def create_outcomes() -> None:
         Index(None, "cluster_id", "revision"),
         clustered=True,
     )
+    table(
+        "session_outcomes",
+        int64("session_id"),
+        int64("position"),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("pod"),
+        text("outcome"),
+        text("reason"),
+        int64("revision"),
+        millis("at_ms"),
+        PrimaryKeyConstraint("session_id", "position"),
+        Index(None, "cluster_id", "revision"),
+        clustered=True,
+    )
 
 
 def create_simulations() -> None:
@@ -811,6 +825,7 @@ TABLES = (
     "candidate_violations",
     "victims",
     "decision_outcomes",
+    "session_outcomes",
     "environments",
     "activations",
     "schedulers",
@@ -869,6 +884,13 @@ def at_base(name: str, key: str) -> str:
     )
 
 
+# The evictions of sessions that no later state of the cluster contradicts.
+STEP_CARRIED_OUT = (
+    "NOT EXISTS (SELECT 1 FROM session_outcomes x WHERE x.session_id = {t}.session_id"
+    " AND x.position = {t}.position)"
+)
+
+
 def session_evictions(*, names: str) -> str:
     """The evictions of sessions; `names` is how what every row has a name of is joined."""
     return f"""
@@ -886,8 +908,8 @@ def session_preemptions(*, names: str) -> str:
     return f"""
         FROM (
             SELECT session_id, for_task, min(node) AS node, count(*) AS victims
-            FROM session_steps
-            WHERE {EVICTED}
+            FROM session_steps e
+            WHERE {EVICTED} AND {STEP_CARRIED_OUT.format(t="e")}
             GROUP BY session_id, for_task
         ) t
         JOIN sessions s ON s.id = t.session_id
@@ -990,10 +1012,11 @@ def v_victims(words: Words) -> str:
                t.for_task, p.namespace, p.priority, {instant("v.start_ms")},
                CAST({RAN} AS BIGINT), v.cpu_milli, v.memory_bytes,
                CAST(NULL AS {words.boolean}), CAST({words.no} AS {words.boolean}),
-               CAST(NOT {words.no} AS {words.boolean}), CAST('' AS TEXT),
+               CAST({STEP_CARRIED_OUT.format(t="t")} AS {words.boolean}), CAST('' AS TEXT),
                CAST('[]' AS {words.json}), s.id, t.action,
                CAST('decided' AS TEXT), CAST(NULL AS BIGINT), CAST('certain' AS TEXT),
-               CAST('' AS TEXT)
+               CAST(CASE WHEN {STEP_CARRIED_OUT.format(t="t")} THEN ''
+                    ELSE 'not-carried-out' END AS TEXT)
         {session_evictions(names="LEFT JOIN")}
         UNION ALL
         SELECT CAST(NULL AS BIGINT), v.position, c.name, v.now_ms, {instant("v.now_ms")},
@@ -1034,7 +1057,7 @@ def v_who_preempts_whom(words: Words) -> str:
                 SELECT s.cluster_id, p.namespace, v.namespace, CAST(count(*) AS BIGINT),
                        CAST(sum({RAN}) AS BIGINT), min(s.now_ms), max(s.now_ms),
                        CAST('decided' AS TEXT)
-                {session_evictions(names="JOIN")}
+                {session_evictions(names="JOIN")} AND {STEP_CARRIED_OUT.format(t="t")}
                 GROUP BY s.cluster_id, p.namespace, v.namespace
                 UNION ALL
                 SELECT o.cluster_id, o.preemptor_namespace, o.namespace,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from policy.decision.model import StatusCount
     from policy.scheduling.cycle import Step
     from policy.store import DecisionRow, StoredDecision
+    from policy.store.outcomes import OutcomeRow
 
 SUMMARY: Final = (
     "id",
@@ -92,17 +93,22 @@ def document(stored: StoredDecision) -> dict[str, Any]:
         ],
     }
     if stored.outcomes:
-        whole["not_carried_out"] = [
-            {
-                "pod": one.pod,
-                "reason": one.reason,
-                "revision": one.revision,
-                "at": instant(one.at_ms),
-            }
-            for one in stored.outcomes
-        ]
+        whole["not_carried_out"] = not_carried_out(stored.outcomes)
     plain: dict[str, Any] = to_builtins({k: v for k, v in whole.items() if k not in _IN_OTHER_FORM})
     return plain
+
+
+def not_carried_out(outcomes: Iterable[OutcomeRow]) -> list[dict[str, Any]]:
+    """What a later state of the cluster contradicts of a decision or session."""
+    return [
+        {
+            "pod": one.pod,
+            "reason": one.reason,
+            "revision": one.revision,
+            "at": instant(one.at_ms),
+        }
+        for one in outcomes
+    ]
 
 
 _IN_OTHER_FORM: Final = ("now_ms", "trace", "filter_statuses", "dry_run_statuses")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policy.cli import batch_compare, batch_why_not, env, options, output, session
+from policy.cli import batch_compare, batch_why_not, env, groups_view, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -205,9 +205,13 @@ def explain(id: int, db: str, job: str | None, node: str | None, form: str) -> i
 def explained(db: str, id: int, *, job: str | None, form: str) -> int:
     """Print a recorded session with its steps."""
     from policy.cli import batch_view
+    from policy.store.record.groups import KIND
 
     with session.open_store(db) as store:
         stored = store.read.session(id)
+    if stored.row.kind == KIND:
+        options.refuse_beside("a cycle of a pod group", id, "job")
+        return groups_view.explained(db, id, form)
     if job is not None:
         batch_why_not.require_job(stored, job)
     if form == "table":

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from policy.audit.documents import not_carried_out
 from policy.batch.explaining import choice_in_words, limit_in_words, why_waiting
 from policy.batch.figures import LIMITS
 from policy.batch.recording import NodeAnswer, Operation, StatementRecord, StepOutcome, TaskStep
-from policy.cli import output, session
+from policy.cli import output, session, view
 
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
@@ -311,6 +312,7 @@ def explanation(stored: StoredSession, job: str | None) -> dict[str, Any]:
     steps = _steps(shown, job)
     return {
         **said,
+        "not_carried_out": not_carried_out(stored.outcomes),
         "actor": stored.row.actor,
         **session.written_by(stored.row),
         "at": session.instant(stored.row.at_ms),
@@ -354,6 +356,7 @@ def print_explanation(stored: StoredSession, job: str | None) -> None:
     else:
         output.line(f"{shown.name}: job {job}, queue {shown.queues.get(job, '') or 'unknown'}")
         _lines("Still waiting", why_waiting(result, job))
+    _lines("Not carried out", view.not_carried_out(stored.outcomes))
     steps = _steps(shown, job)
     _section("Steps", [_step_row(step) for step in steps], "", "statement")
     _lines("Statements", _statements(result, {step.statement for step in steps}))

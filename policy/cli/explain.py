@@ -35,7 +35,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
       policy explain 1 --why-not node-7
       policy explain 1 --output json
     """
-    from policy.cli import batch, view
+    from policy.cli import batch, batch_why_not, view
 
     if id.startswith("observed:"):
         from policy.cli import explain_observed
@@ -53,7 +53,7 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     held = batch.session_id(id)
     if held is not None:
         if why_not is not None:
-            raise options.Misused("`--why-not` asks about decisions, not about sessions")
+            return batch_why_not.printed(db, held, job=None, node=why_not, form=form)
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:
         stored = store.read.decision(options.decision_id(id))

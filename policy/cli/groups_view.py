@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policy.cli import options, output, session
+from policy.cli import options, output, session, view
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ def cycle(store: Store, number: int) -> StoredSession:
 
 def explained(db: str, number: int, form: str) -> int:
     """`policy explain group:ID`"""
+    from policy.audit.documents import not_carried_out
     from policy.audit.group_causes import MODES, beyond_eviction, groups_tried, otherwise, takers
     from policy.audit.group_replay import GroupReplayer
     from policy.audit.inputs import Incomplete
@@ -249,6 +250,7 @@ def explained(db: str, number: int, form: str) -> int:
         stored = cycle(store, number)
         found = document(document_of(stored), number)
         found["hypothetical"] = stored.row.hypothetical
+        vain = stored.outcomes
         others: list[Otherwise] = []
         stuck: Sequence[Stuck] = ()
         untried = 0
@@ -266,6 +268,8 @@ def explained(db: str, number: int, form: str) -> int:
             missing = exc.detail or ", ".join(exc.missing)
     if form == "table":
         print_decision(found)
+        for sentence in view.not_carried_out(vain):
+            output.line(sentence)
         print_causes(stuck, others, room, untried)
         if missing:
             output.say(f"what else would have come of it cannot be computed: {missing}")
@@ -276,7 +280,7 @@ def explained(db: str, number: int, form: str) -> int:
         "freed_room": None if room is None else asdict(room),
     }
     if form in ("json", "yaml"):
-        output.document({**found, **causes}, form)
+        output.document({**found, **causes, "not_carried_out": not_carried_out(vain)}, form)
     else:
         units = (found["preemption"] or {}).get("units", [])
         columns = ("pods", "group", "priority", "violating", "reprieved", "blocked")

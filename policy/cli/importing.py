@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.manifests import ManifestSet
     from policy.store import ImportResult, StrayPods
+    from policy.store.outcomes import OutcomeRow
 
 _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
 
@@ -162,7 +163,7 @@ def command(
         contradicted = (
             store.read.outcomes_at(cluster, result.revision) if result.new_revision else []
         )
-    _print(result, form, observed, sorted({one.decision_id for one in contradicted}))
+    _print(result, form, observed, _contradicted(contradicted))
     _warn_of_strays(result.stray)
     return Exit.OK
 
@@ -200,7 +201,10 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _print(
-    result: ImportResult, form: str, observed: Sequence[int], contradicted: Sequence[int]
+    result: ImportResult,
+    form: str,
+    observed: Sequence[int],
+    contradicted: Mapping[str, Sequence[int]],
 ) -> None:
     rows = [
         {
@@ -221,7 +225,7 @@ def _print(
                 "new_revision": result.new_revision,
                 "pods_on_unknown_nodes": result.stray.count,
                 "observed": list(observed),
-                "contradicted_decisions": list(contradicted),
+                **{f"contradicted_{what}s": numbers for what, numbers in contradicted.items()},
                 "kinds": rows,
             },
             form,
@@ -233,13 +237,25 @@ def _print(
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
     _tell_observed(observed)
-    if contradicted:
-        first = ", ".join(map(str, contradicted[:_EXAMPLES]))
-        more = f" and {len(contradicted) - _EXAMPLES} more" if len(contradicted) > _EXAMPLES else ""
-        output.say(
-            f"not carried out: victims of decision {first}{more} are still there;"
-            " `policy explain` names them"
-        )
+    for what, numbers in contradicted.items():
+        if numbers:
+            first = ", ".join(map(str, numbers[:_EXAMPLES]))
+            more = f" and {len(numbers) - _EXAMPLES} more" if len(numbers) > _EXAMPLES else ""
+            output.say(
+                f"not carried out: victims of {what} {first}{more} are still there;"
+                f" `policy {_NAMING[what]}` names them"
+            )
+
+
+_NAMING: Final = {"decision": "explain", "session": "explain session:ID"}
+
+
+def _contradicted(outcomes: Sequence[OutcomeRow]) -> dict[str, list[int]]:
+    """The decisions and the sessions that the state contradicts."""
+    return {
+        "decision": sorted({n for one in outcomes if (n := one.decision_id) is not None}),
+        "session": sorted({n for one in outcomes if (n := one.session_id) is not None}),
+    }
 
 
 _EXAMPLES: Final = 3

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.audit.compare import Comparison
-from policy.audit.documents import instant
+from policy.audit.documents import instant, not_carried_out
 from policy.audit.group_compare import ComparingCycles
 from policy.audit.recorded import Skipped
 from policy.rules import RuleSet
@@ -77,6 +77,7 @@ def cycle(service: PolicyService, principal: Principal, wanted: str) -> dict[str
         "revision": row.revision,
         "hypothetical": row.hypothetical,
         "digest": row.digest,
+        "not_carried_out": not_carried_out(stored.outcomes),
     }
 
 

@@ -450,3 +450,4 @@ class StoredSession:
     row: SessionRow
     steps: tuple[SessionStep, ...]
     document: Mapping[str, Any]
+    outcomes: tuple[OutcomeRow, ...] = ()  #: evictions that were not carried out

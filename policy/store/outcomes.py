@@ -1,4 +1,4 @@
-"""What became of decisions that a later state of the cluster contradicts."""
+"""What became of decisions and sessions that a later state of the cluster contradicts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, select
 
-from policy.store.tables import CLUSTERS, DECISION_OUTCOMES
+from policy.store.tables import CLUSTERS, DECISION_OUTCOMES, SESSION_OUTCOMES
 
 WHOLE: Final = -1
 """Position of the row about a decision as a whole; others have that of their victim."""
@@ -33,10 +33,15 @@ class OutcomeReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
-    """A victim that was not evicted, or a decision none of whose victims was."""
+    """A victim that was not evicted, or a decision none of whose victims was.
 
-    decision_id: int
-    position: int  #: among the victims of the decision; -1 for the decision as a whole
+    It names a decision or a session.
+    """
+
+    decision_id: int | None = None
+    session_id: int | None = None
+    #: among the victims of the decision (-1: the decision as a whole), or the steps of the session
+    position: int
     pod: str  #: the victim; of a decision as a whole the preemptor
     outcome: str
     reason: str
@@ -56,32 +61,63 @@ def contradicted(
     return (query if until is None else query.where(x.revision <= until)).exists()
 
 
+def step_contradicted(
+    session: ColumnElement[int], position: ColumnElement[int], *, until: int | None = None
+) -> ColumnElement[bool]:
+    """Was the eviction of a session's step not carried out? until: as in `contradicted`."""
+    x = SESSION_OUTCOMES.c
+    query = select(1).where(x.session_id == session, x.position == position)
+    return (query if until is None else query.where(x.revision <= until)).exists()
+
+
 def outcomes_at(connection: Connection, cluster: str, revision: int) -> list[OutcomeRow]:
-    """What the state of a revision showed, by decision."""
-    x = DECISION_OUTCOMES.c
-    query = (
-        select(*(x[name] for name in OutcomeRow.__dataclass_fields__))
-        .join(CLUSTERS, CLUSTERS.c.id == x.cluster_id)
-        .where(CLUSTERS.c.name == cluster, x.revision == revision)
-        .order_by(x.decision_id, x.position)
-    )
-    return [OutcomeRow(**row) for row in connection.execute(query).mappings()]
+    """What the state of a revision showed, by decision, then by session."""
+    found: list[OutcomeRow] = []
+    for table, owner in _OWNERS:
+        x = table.c
+        query = (
+            select(table)
+            .join(CLUSTERS, CLUSTERS.c.id == x.cluster_id)
+            .where(CLUSTERS.c.name == cluster, x.revision == revision)
+            .order_by(x[owner], x.position)
+        )
+        found += [_row(row) for row in connection.execute(query).mappings()]
+    return found
 
 
 def outcomes_of(
     connection: Connection, decisions: Sequence[int]
 ) -> dict[int, tuple[OutcomeRow, ...]]:
     """What became of decisions, by number; those that nothing contradicts are left out."""
-    x = DECISION_OUTCOMES.c
-    names = list(OutcomeRow.__dataclass_fields__)
+    return _by_owner(connection, DECISION_OUTCOMES, "decision_id", decisions)
+
+
+def outcomes_of_sessions(
+    connection: Connection, sessions: Sequence[int]
+) -> dict[int, tuple[OutcomeRow, ...]]:
+    """What became of evictions of sessions, by number; others are left out."""
+    return _by_owner(connection, SESSION_OUTCOMES, "session_id", sessions)
+
+
+def _by_owner(
+    connection: Connection, table: Table, owner: str, numbers: Sequence[int]
+) -> dict[int, tuple[OutcomeRow, ...]]:
+    x = table.c
     found: dict[int, list[OutcomeRow]] = {}
-    ids = sorted(decisions)
+    ids = sorted(numbers)
     for start in range(0, len(ids), _IDS):
-        query = select(DECISION_OUTCOMES).where(x.decision_id.in_(ids[start : start + _IDS]))
-        for row in connection.execute(query.order_by(x.decision_id, x.position)).mappings():
-            values: dict[str, Any] = {name: row[name] for name in names}
-            found.setdefault(row["decision_id"], []).append(OutcomeRow(**values))
+        query = select(table).where(x[owner].in_(ids[start : start + _IDS]))
+        for row in connection.execute(query.order_by(x[owner], x.position)).mappings():
+            found.setdefault(row[owner], []).append(_row(row))
     return {number: tuple(of_one) for number, of_one in found.items()}
+
+
+def _row(row: RowMapping) -> OutcomeRow:
+    values: dict[str, Any] = {n: row[n] for n in OutcomeRow.__dataclass_fields__ if n in row}
+    return OutcomeRow(**values)
+
+
+_OWNERS: Final = ((DECISION_OUTCOMES, "decision_id"), (SESSION_OUTCOMES, "session_id"))
 
 
 _IDS: Final = 500

@@ -99,6 +99,7 @@ def test_the_tables_that_have_days():
         "prunings",
         "revisions",
         "schedulers",
+        "session_outcomes",
         "session_steps",
         "sessions",
         "simulations",

@@ -95,7 +95,7 @@ def covered(db, entry):
     versions = versioned(db)
     at = dict.fromkeys(versions, "valid_from") | {"revisions": "number"}
     at |= {"nominations": "made_revision", "nomination_ends": "ended_revision"}
-    at |= {"decision_outcomes": "revision"}
+    at |= {"decision_outcomes": "revision", "session_outcomes": "revision"}
     where = [entry["cluster_id"], entry["revision"]]
     for table, key in at.items():
         for row in db.execute(f"SELECT * FROM {table} WHERE cluster_id = ? AND {key} = ?", where):

@@ -26,7 +26,10 @@ from policy.scheduling.sessions import SessionScheduler
 from policy.scheduling.state import ATTEMPTS, Contended, StateMoved
 from policy.store import Cause, NotFound, SnapshotMismatch, Store
 from policy.store.journal import StoreJournal
-from policy.store.tables import PODS, RULE_SETS, SESSION_STEPS
+from policy.store.read.evictions import Range
+from policy.store.read.history import Moment
+from policy.store.read.hits import EvictionSubject
+from policy.store.tables import PODS, RULE_SETS, SESSION_OUTCOMES, SESSION_STEPS
 from tests.contract.test_ledger import tampering
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pod, objects
 
@@ -412,3 +415,137 @@ def test_views_show_no_eviction_that_was_taken_back(store):
     assert query(store, reasons) == [("discarded",)]
     assert query(store, "SELECT victim FROM v_victims") == []
     assert query(store, "SELECT preemptor FROM v_preemptions") == []
+
+
+# --- evictions that were not carried out ---------------------------------------------------------
+
+LATER = NOW_MS + 60_000
+AGAIN = "SELECT pod, reason, revision FROM session_outcomes ORDER BY session_id, position"
+COUNTING = (
+    *("v_preemptions", "v_victims WHERE evicted", "v_who_preempts_whom", "v_preemptions_hourly"),
+    "v_victims WHERE outcome = 'not-carried-out'",
+)
+
+
+def counted(store):
+    return [query(store, f"SELECT count(*) FROM {view}")[0][0] for view in COUNTING]
+
+
+def figures(store, **options):
+    needs = [
+        ("preemptedCount", 3600),
+        ("namespacePreemptedCount", 3600),
+        ("namespacePreemptions", 3600),
+        ("secondsSinceLastPreempted", None),
+    ]
+    found = store.read.history("default", needs, now_ms=LATER, **options)
+    return {name: of_one for name, of_one in found.items() if of_one}
+
+
+def test_an_eviction_that_an_import_contradicts_leaves_history_views_and_reports(store):
+    """The cluster still runs the pod that the session evicted: nothing counts it any more."""
+    scheduler_of(store).run()
+    everything = Range(cluster="default")
+    before = (counted(store), sorted(figures(store)), len(store.read.evictions(everything)))
+    as_it_was = [obj for obj in a_cluster() if isinstance(obj, Pod)]
+    store.record.import_objects("default", as_it_was, at_ms=LATER, source="dump.json")
+    assert before == (
+        [1, 1, 1, 1, 0],
+        [
+            "namespacePreemptedCount/3600",
+            "namespacePreemptions/3600",
+            "preemptedCount/3600",
+            "secondsSinceLastPreempted",
+        ],
+        1,
+    )
+    assert (
+        query(store, AGAIN),
+        counted(store),
+        figures(store),
+        store.read.evictions(everything),
+        list(store.read.past_preemptions(everything)),
+    ) == ([("lab/crunch-0", "victim-still-runs", 3)], [0, 0, 0, 0, 1], {}, [], [])
+    hit = store.read.hits("default", EvictionSubject(pod=("lab", "crunch-0")))[0]
+    assert (hit.session_id, hit.outcome, [one.reason for one in hit.contradicted_by]) == (
+        1,
+        "not-carried-out",
+        ["victim-still-runs"],
+    )
+    assert store.read.session(1).outcomes == hit.contradicted_by
+    # A decision of before knew of none of that.
+    known = figures(store, before=Moment(decision_id=9, base_revision=2 + 1))
+    assert known == {}
+    of_then = figures(store, before=Moment(decision_id=9, base_revision=2))
+    assert sorted(of_then) == before[1]
+    assert (store.ledger.verify().ok, verdicts(store)) == (True, [(1, ReplayVerdict.EQUAL)])
+
+
+def test_an_eviction_that_took_place_is_not_contradicted(store):
+    """A pod that is leaving, or was made again under its name, is no contradiction."""
+    held = scheduler_of(store).run()
+    (leaving,) = (pod for kind, key, pod in held.result.changes if key == "lab/crunch-0")
+    others = [
+        obj for obj in a_cluster() if isinstance(obj, Pod) and obj.metadata.name != "crunch-0"
+    ]
+    changed = with_fields(leaving, spec=with_fields(leaving.spec, priority=2))
+    store.record.import_objects("default", [*others, changed], at_ms=LATER, source="dump.json")
+    again = with_fields(
+        changed,
+        metadata=with_fields(changed.metadata, uid="another", deletion_timestamp=None),
+    )
+    store.record.import_objects("default", [*others, again], at_ms=LATER + 1, source="dump.json")
+    assert (query(store, AGAIN), counted(store)) == ([], [1, 1, 1, 1, 0])
+
+
+def test_what_a_watch_does_not_show_as_deleted_is_put_back(store):
+    """In half a minute nothing showed the deletion: the pod runs in the record, too."""
+    scheduler_of(store).run()
+    node = a_worker("n3").node
+    written = store.record.follow(
+        "default",
+        [[("Node", "n3", node)]],
+        at_ms=NOW_MS + 1000 + 31_000,
+        source="https://cluster",
+        actor="ann",
+    ).written
+    changed = [(kind, key) for one in written for kind, key, _ in one.changes]
+    assert (query(store, AGAIN), changed) == (
+        [("lab/crunch-0", "victim-still-there", 3)],
+        [("Node", "n3"), ("Pod", "lab/crunch-0")],
+    )
+    (pod,) = (pod for _, key, pod in written[-1].changes if key == "lab/crunch-0")
+    assert pod.metadata.deletion_timestamp is None
+    assert store.ledger.verify().ok
+
+
+def test_a_changed_outcome_of_a_session_is_found(store, database_url):
+    """The entry of the revision covers it, and a row of no revision is none."""
+    scheduler_of(store).run()
+    as_it_was = [obj for obj in a_cluster() if isinstance(obj, Pod)]
+    store.record.import_objects("default", as_it_was, at_ms=LATER, source="dump.json")
+    with tampering(database_url) as connection:
+        connection.execute(update(SESSION_OUTCOMES).values(at_ms=1))
+        connection.commit()
+        (changed,) = store.ledger.verify().findings
+        connection.execute(update(SESSION_OUTCOMES).values(revision=7))
+        connection.commit()
+        orphan = store.ledger.verify().findings[-1]
+    assert (changed.harm.value, changed.sequence, orphan.detail) == (
+        "changed",
+        3,
+        "a row of session_outcomes without revision",
+    )
+
+
+def test_outcomes_of_sessions_are_pruned_with_their_revision(store):
+    """And what stays can be verified."""
+    scheduler_of(store).run()
+    as_it_was = [obj for obj in a_cluster() if isinstance(obj, Pod)]
+    for hours in (1, 2, 3):
+        pods = [with_fields(p, spec=with_fields(p.spec, priority=hours)) for p in as_it_was]
+        at_ms = NOW_MS + hours * 3_600_000
+        store.record.import_objects("default", pods, at_ms=at_ms, source="dump.json")
+    found = query(store, AGAIN)
+    store.ledger.prune(NOW_MS + 2 * 3_600_000, actor="ann", at_ms=NOW_MS + 4 * 3_600_000)
+    assert (len(found), query(store, AGAIN), store.ledger.verify().ok) == (1, [], True)

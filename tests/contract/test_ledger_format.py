@@ -77,6 +77,7 @@ COVERED = {
         "decision_id position node pod budget disruptions_allowed allowed_before allowed_after"
     ),
     "decision_outcomes": "decision_id position cluster_id pod outcome reason revision at_ms",
+    "session_outcomes": "session_id position cluster_id pod outcome reason revision at_ms",
     "environments": (
         "id cluster_id name created_ms created_by process_uid process_user database_user"
     ),

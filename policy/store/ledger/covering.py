@@ -27,6 +27,7 @@ from policy.store.tables import (
     REVISIONS,
     RULE_SETS,
     SCHEDULERS,
+    SESSION_OUTCOMES,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -228,7 +229,7 @@ class _Reader:
                 self._add_rule_set(owner, row["rule_set_id"])
 
     def revisions(self, numbers: Sequence[int]) -> None:
-        """Revisions, versions and nominations that begin or end, and contradicted decisions."""
+        """Revisions, versions and nominations that begin or end, and what they contradict."""
         if not numbers:
             return
         low, high = min(numbers), max(numbers)
@@ -243,6 +244,7 @@ class _Reader:
             (NOMINATIONS, "made_revision"),
             (NOMINATION_ENDS, "ended_revision"),
             (DECISION_OUTCOMES, "revision"),
+            (SESSION_OUTCOMES, "revision"),
         ):
             for row in self._of_cluster(table, table.c[column].between(low, high)):
                 self._add(("revision", row[column]), table, row)

@@ -37,6 +37,7 @@ from policy.store.tables import (
     REVISIONS,
     RULE_SETS,
     SCHEDULERS,
+    SESSION_OUTCOMES,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -228,17 +229,19 @@ def _of_revisions() -> Iterator[tuple[str, Select[Any]]]:
             f"a row of {table.name} without revision",
             _without_revision(table, table.c[column], revision=table.c.made_revision),
         )
-    f = DECISION_OUTCOMES.c
-    yield (
-        "a row of decision_outcomes without revision",
-        _without_revision(DECISION_OUTCOMES, f.revision, revision=f.revision),
-    )
-    yield (
-        "a row of decision_outcomes of a time that was pruned",
-        _select(cluster=f.cluster_id, decision=f.decision_id, revision=f.revision)
-        .join_from(DECISION_OUTCOMES, _PRUNED, _PRUNED.c.cluster_id == f.cluster_id)
-        .where(f.revision <= _PRUNED.c.revision),
-    )
+    decision: dict[str, ColumnElement[Any]] = {"decision": DECISION_OUTCOMES.c.decision_id}
+    for table, named in ((DECISION_OUTCOMES, decision), (SESSION_OUTCOMES, {})):
+        f = table.c
+        yield (
+            f"a row of {table.name} without revision",
+            _without_revision(table, f.revision, revision=f.revision),
+        )
+        yield (
+            f"a row of {table.name} of a time that was pruned",
+            _select(cluster=f.cluster_id, revision=f.revision, **named)
+            .join_from(table, _PRUNED, _PRUNED.c.cluster_id == f.cluster_id)
+            .where(f.revision <= _PRUNED.c.revision),
+        )
     e = NOMINATION_ENDS.c
     yield (
         "a nomination's end of a time that was pruned",

@@ -33,6 +33,7 @@ from policy.store.tables import (
     REVISIONS,
     RULE_SETS,
     SCHEDULERS,
+    SESSION_OUTCOMES,
     SESSION_STEPS,
     SESSIONS,
     SIMULATIONS,
@@ -230,10 +231,9 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     for table in VERSIONS.values():
         connection.execute(delete(table).where(_ended_by(table, cluster_id, revision)))
     _delete_nominations(connection, cluster_id, revision)
-    f = DECISION_OUTCOMES.c
-    connection.execute(
-        delete(DECISION_OUTCOMES).where(f.cluster_id == cluster_id, f.revision <= revision)
-    )
+    for table in (DECISION_OUTCOMES, SESSION_OUTCOMES):
+        f = table.c
+        connection.execute(delete(table).where(f.cluster_id == cluster_id, f.revision <= revision))
     connection.execute(
         delete(REVISIONS).where(REVISIONS.c.cluster_id == cluster_id, REVISIONS.c.number < revision)
     )

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select
 
 from policy.cluster.objects import ClusterObject, workload_key
 from policy.observing.model import Confidence
-from policy.store.outcomes import contradicted
+from policy.store.outcomes import contradicted, step_contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.state.loading import cluster_id, decode
 from policy.store.tables import (
@@ -367,7 +367,11 @@ def _steps(connection: Connection, wanted: Range, *columns: Any) -> Iterator[Row
         .join(SESSION_STEPS, t.session_id == s.id)
         .outerjoin(_VICTIM, _true_at(_VICTIM, s.cluster_id, t.task, s.base_revision))
         .outerjoin(_CLAIMANT, _true_at(_CLAIMANT, s.cluster_id, t.for_task, s.base_revision))
-        .where(*wanted.conditions(connection, s.cluster_id, s.now_ms), STEP_EVICTED)
+        .where(
+            *wanted.conditions(connection, s.cluster_id, s.now_ms),
+            STEP_EVICTED,
+            ~step_contradicted(t.session_id, t.position),
+        )
         .order_by(s.base_revision, s.id, t.position)
         .execution_options(yield_per=_BATCH)
     )

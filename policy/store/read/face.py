@@ -24,6 +24,7 @@ class ReadFace(Face):
     frozen = reads(queries.frozen)
     victims_of = reads(queries.victims_of)
     outcomes_of = reads(outcomes.outcomes_of)
+    outcomes_of_sessions = reads(outcomes.outcomes_of_sessions)
     outcomes_at = reads(outcomes.outcomes_at)
     call_recorded = reads(queries.call_recorded)
     rule_set = reads(queries.rule_set)

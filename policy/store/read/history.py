@@ -35,7 +35,7 @@ from policy.cluster.objects import workload_key
 from policy.preemption.columns import history_key
 from policy.preemption.tally import joining
 from policy.rules.expressions.variables import LOOK_BACK_SECONDS
-from policy.store.outcomes import WHOLE, contradicted
+from policy.store.outcomes import WHOLE, contradicted, step_contradicted
 from policy.store.read.observed import not_replaced
 from policy.store.tables import (
     CLUSTERS,
@@ -225,6 +225,7 @@ def _evicting(asked: _Asked) -> Select[Any]:
             *asked.since(s.now_ms),
             *asked.earlier(s.base_revision, "base_revision"),
             STEP_EVICTED,
+            ~step_contradicted(t.session_id, t.position, until=asked.known_until),
         )
     )
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, column, or_, select
 from sqlalchemy import table as lightweight_table
 
 from policy.store.model import ActivationRow, DecisionRow
-from policy.store.outcomes import OutcomeRow, outcomes_of
+from policy.store.outcomes import OutcomeRow, outcomes_of, outcomes_of_sessions
 from policy.store.read.queries import decisions_by_id
 from policy.store.record.environments import activations
 from policy.store.state.loading import cluster_id
@@ -104,19 +104,34 @@ def hits(
     if limit is not None:
         query = query.limit(limit)
     found = [row._asdict() for row in connection.execute(query)]
-    numbers = sorted({row["decision_id"] for row in found if row["decision_id"] is not None})
+    numbers = _named(found, "decision_id")
     decided = {row.id: row for row in decisions_by_id(connection, numbers)}
     rules = _allowing(connection, numbers)
-    outcomes = outcomes_of(connection, numbers)
+    of_decisions = outcomes_of(connection, numbers)
+    of_sessions = outcomes_of_sessions(connection, _named(found, "session_id"))
     active = _Activations(connection)
-    return [_hit(row, decided.get(row["decision_id"]), rules, outcomes, active) for row in found]
+    return [
+        _hit(
+            row,
+            decided.get(row["decision_id"]),
+            rules,
+            of_decisions.get(row["decision_id"]) or of_sessions.get(row["session_id"], ()),
+            active,
+        )
+        for row in found
+    ]
+
+
+def _named(found: Sequence[Mapping[str, Any]], column: str) -> list[int]:
+    """The decisions, or the sessions, that the rows name."""
+    return sorted({row[column] for row in found if row[column] is not None})
 
 
 def _hit(
     row: Mapping[str, Any],
     decision: DecisionRow | None,
     rules: Mapping[int, tuple[str, ...]],
-    outcomes: Mapping[int, tuple[OutcomeRow, ...]],
+    outcomes: Sequence[OutcomeRow],
     active: _Activations,
 ) -> Hit:
     values = {k: v for k, v in row.items() if k in Hit.__dataclass_fields__}
@@ -124,9 +139,7 @@ def _hit(
     return Hit(
         **{**values, "pdb_violating": None if broken is None else bool(broken)},
         decision=decision,
-        contradicted_by=tuple(
-            one for one in outcomes.get(row["decision_id"], ()) if one.pod == row["victim"]
-        ),
+        contradicted_by=tuple(one for one in outcomes if one.pod == row["victim"]),
         allowed_by=rules.get(row["decision_id"], ()),
         activation=None if decision is None else active.of(decision),
     )

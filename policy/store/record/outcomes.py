@@ -1,24 +1,41 @@
-"""Decisions that a new state of the cluster contradicts.
+"""Decisions and batch sessions that a new state of the cluster contradicts.
 
-A decision of ours evicts pods in the record; whether somebody carried that out, only the cluster
-itself shows. After each state that came from outside, the evictions before it are compared with it:
-a victim that is still there was not evicted, and a decision none of whose victims left was not
-carried out.
+A decision of ours evicts pods in the record, and so does a session; whether somebody carried that
+out, only the cluster itself shows. After each state that came from outside, the evictions before it
+are compared with it: a victim that is still there was not evicted, and a decision none of whose
+victims left was not carried out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+)
 
 from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod
 from policy.store import rows
 from policy.store.model import Cause
-from policy.store.outcomes import WHOLE, OutcomeKind, OutcomeReason, contradicted
+from policy.store.outcomes import (
+    WHOLE,
+    OutcomeKind,
+    OutcomeReason,
+    contradicted,
+    step_contradicted,
+)
 from policy.store.state.loading import decode
 from policy.store.state.versions import FINISHED, Head
 from policy.store.tables import (
@@ -27,6 +44,10 @@ from policy.store.tables import (
     LEDGER,
     PODS,
     REVISIONS,
+    SESSION_OUTCOMES,
+    SESSION_STEPS,
+    SESSIONS,
+    STEP_EVICTED,
     VICTIMS,
 )
 
@@ -37,6 +58,15 @@ HORIZON_MS: Final = 3_600_000
 """How long the evictions of a decision are compared with what a watch shows."""
 
 _FROM_OUTSIDE: Final = (str(Cause.IMPORT), str(Cause.LIVE))
+
+
+class _Contradiction(NamedTuple):
+    """A victim that is still there."""
+
+    number: int  #: of the decision or session
+    position: int
+    pod: str
+    reason: OutcomeReason
 
 
 def after_import(connection: Connection, head: Head, revision: int, *, at_ms: int) -> list[bytes]:
@@ -55,11 +85,12 @@ def after_import(connection: Connection, head: Head, revision: int, *, at_ms: in
     since = connection.execute(last).scalar() or 0
     if since == head.number:
         return []
-    decided = select(e.decision_id).where(
-        e.cluster_id == head.cluster_id, e.revision > since, e.decision_id.is_not(None)
-    )
-    found = _contradictions(connection, head, VICTIMS.c.decision_id.in_(decided))
-    return _write(connection, head, found, revision=revision, at_ms=at_ms)
+    new = (e.cluster_id == head.cluster_id, e.revision > since)
+    decided = select(e.decision_id).where(*new, e.decision_id.is_not(None))
+    held = select(e.session_id).where(*new, e.session_id.is_not(None))
+    decisions = _of_decisions(head).where(VICTIMS.c.decision_id.in_(decided))
+    sessions = _of_sessions(head).where(SESSIONS.c.id.in_(held))
+    return _compare(connection, head, decisions, sessions, revision=revision, at_ms=at_ms)
 
 
 def after_watch(
@@ -72,126 +103,203 @@ def after_watch(
     """
     if before_ms is not None and before_ms // 1000 == at_ms // 1000:
         return []
-    v = VICTIMS.c
-    recent = and_(v.now_ms > at_ms - HORIZON_MS, v.now_ms <= at_ms - ALLOWANCE_MS)
-    found = _contradictions(connection, head, recent, silent_ms=at_ms - ALLOWANCE_MS)
-    return _write(connection, head, found, revision=revision, at_ms=at_ms)
+    decisions, sessions = (
+        query.where(now_ms > at_ms - HORIZON_MS, now_ms <= at_ms - ALLOWANCE_MS)
+        for query, now_ms in (
+            (_of_decisions(head), VICTIMS.c.now_ms),
+            (_of_sessions(head), SESSIONS.c.now_ms),
+        )
+    )
+    silent = at_ms - ALLOWANCE_MS
+    return _compare(
+        connection, head, decisions, sessions, revision=revision, at_ms=at_ms, silent_ms=silent
+    )
 
 
 def undone(connection: Connection, head: Head, revision: int) -> list[Change]:
-    """What leads back from decisions that the outcomes of a revision contradict.
+    """What leads back from decisions and sessions that the outcomes of a revision contradict.
 
     Pods of which nothing was shown since the decision, as they were before it: victims without
     their deletion, the preemptor without its nomination.
     """
-    o, d = DECISION_OUTCOMES.c, DECISIONS.c
-    now, before = PODS.alias("now").c, PODS.alias("before").c
-    same = and_(
-        now.cluster_id == o.cluster_id,
-        now.key == o.pod,
-        now.valid_to.is_(None),
-        now.valid_from == d.revision,
+    found: list[Change] = []
+    for table, owner, owners in (
+        (DECISION_OUTCOMES, "decision_id", DECISIONS),
+        (SESSION_OUTCOMES, "session_id", SESSIONS),
+    ):
+        o, d = table.c, owners.c
+        now, before = PODS.alias("now").c, PODS.alias("before").c
+        same = and_(
+            now.cluster_id == o.cluster_id,
+            now.key == o.pod,
+            now.valid_to.is_(None),
+            now.valid_from == d.revision,
+        )
+        last = and_(
+            before.cluster_id == o.cluster_id, before.key == o.pod, before.valid_to == d.revision
+        )
+        query = (
+            select(before.key, before.manifest)
+            .select_from(table)
+            .join(owners, d.id == o[owner])
+            .join(now.key.table, same)
+            .join(before.key.table, last)
+            .where(o.cluster_id == head.cluster_id, o.revision == revision)
+            .order_by(before.key)
+        )
+        found += [
+            ("Pod", row.key, decode("Pod", row.manifest))
+            for row in connection.execute(query).unique()
+        ]
+    return found
+
+
+def _of_decisions(head: Head) -> Select[Any]:
+    """Evictions of decisions, each with the pod as it is now, that nothing contradicts yet."""
+    v, d = VICTIMS.c, DECISIONS.c
+    return (
+        _still_there(
+            v.decision_id,
+            v.position,
+            d.revision,
+            origin=VICTIMS.join(DECISIONS, d.id == v.decision_id),
+            cluster=v.cluster_id,
+            pod=v.pod,
+            uid=v.uid,
+            start_ms=v.start_ms,
+        )
+        .where(v.cluster_id == head.cluster_id, v.evicted)
+        .where(~contradicted(v.decision_id, v.position))
     )
-    last = and_(
-        before.cluster_id == o.cluster_id, before.key == o.pod, before.valid_to == d.revision
+
+
+def _of_sessions(head: Head) -> Select[Any]:
+    """The same of batch sessions and cycles of pod groups."""
+    s, t, was = SESSIONS.c, SESSION_STEPS.c, PODS.alias("was").c
+    then = and_(
+        was.cluster_id == s.cluster_id,
+        was.key == t.task,
+        was.valid_from <= s.base_revision,
+        or_(was.valid_to.is_(None), was.valid_to > s.base_revision),
     )
-    query = (
-        select(before.key, before.manifest)
-        .select_from(DECISION_OUTCOMES)
-        .join(DECISIONS, d.id == o.decision_id)
-        .join(now.key.table, same)
-        .join(before.key.table, last)
-        .where(o.cluster_id == head.cluster_id, o.revision == revision)
-        .order_by(before.key)
+    return (
+        _still_there(
+            t.session_id,
+            t.position,
+            s.revision,
+            origin=SESSIONS.join(SESSION_STEPS, t.session_id == s.id).join(was.key.table, then),
+            cluster=s.cluster_id,
+            pod=t.task,
+            uid=was.uid,
+            start_ms=was.start_ms,
+        )
+        .where(s.cluster_id == head.cluster_id, STEP_EVICTED)
+        .where(~step_contradicted(t.session_id, t.position))
     )
-    return [
-        ("Pod", row.key, decode("Pod", row.manifest)) for row in connection.execute(query).unique()
-    ]
+
+
+def _still_there(
+    number: ColumnElement[int],
+    position: ColumnElement[int],
+    revision: ColumnElement[int],
+    *,
+    origin: FromClause,
+    cluster: ColumnElement[int],
+    pod: ColumnElement[str],
+    uid: ColumnElement[str],
+    start_ms: ColumnElement[int],
+) -> Select[Any]:
+    """Evictions whose pod the cluster has, and has not finished.
+
+    cluster, pod, uid, start_ms: of the pod as it was evicted. Without uids, a pod that started at
+    another time is another pod.
+    """
+    p = PODS.c
+    same = or_(
+        and_(p.uid == uid, uid != ""),
+        and_(uid == "", p.uid == "", func.coalesce(p.start_ms, -1) == func.coalesce(start_ms, -1)),
+    )
+    return (
+        select(
+            number.label("number"),
+            position.label("position"),
+            pod.label("pod"),
+            p.terminating,
+            p.valid_from,
+            p.manifest,
+            revision.label("revision"),
+        )
+        .select_from(origin)
+        .join(PODS, and_(p.cluster_id == cluster, p.key == pod, p.valid_to.is_(None), same))
+        .where(revision.is_not(None), p.phase.not_in(FINISHED))
+        .order_by(number, position)
+    )
 
 
 def _contradictions(
-    connection: Connection,
-    head: Head,
-    evictions: ColumnElement[bool],
-    *,
-    silent_ms: int | None = None,
-) -> list[tuple[Any, OutcomeReason]]:
+    connection: Connection, evictions: Select[Any], silent_ms: int | None
+) -> Iterator[_Contradiction]:
     """Victims that are still there.
 
     silent_ms: a pod whose grace period was over then, and of which nothing was shown since the
     decision, is there, too: a watch would have shown its deletion.
     """
-    v, d, p = VICTIMS.c, DECISIONS.c, PODS.c
-    same = or_(
-        and_(p.uid == v.uid, v.uid != ""),
-        # Without uids, a pod that started at another time is another pod.
-        and_(
-            v.uid == "", p.uid == "", func.coalesce(p.start_ms, -1) == func.coalesce(v.start_ms, -1)
-        ),
-    )
-    query = (
-        select(
-            v.decision_id, v.position, v.pod, p.terminating, p.valid_from, p.manifest, d.revision
-        )
-        .select_from(VICTIMS)
-        .join(DECISIONS, d.id == v.decision_id)
-        .join(PODS, and_(p.cluster_id == v.cluster_id, p.key == v.pod, p.valid_to.is_(None), same))
-        .where(v.cluster_id == head.cluster_id, v.evicted, evictions)
-        .where(d.revision.is_not(None), p.phase.not_in(FINISHED))
-        .where(~contradicted(v.decision_id, v.position))
-        .order_by(v.decision_id, v.position)
-    )
-    found: list[tuple[Any, OutcomeReason]] = []
-    for row in connection.execute(query):
+    for row in connection.execute(evictions):
+        reason = None
         if not row.terminating:
-            found.append((row, OutcomeReason.VICTIM_STILL_RUNS))
+            reason = OutcomeReason.VICTIM_STILL_RUNS
         elif silent_ms is not None and row.valid_from == row.revision:
             pod = decode("Pod", row.manifest)
             assert isinstance(pod, Pod)
             gone = times.parse_optional(pod.metadata.deletion_timestamp)
             if gone != times.MISSING and gone <= silent_ms:
-                found.append((row, OutcomeReason.VICTIM_STILL_THERE))
-    return found
+                reason = OutcomeReason.VICTIM_STILL_THERE
+        if reason is not None:
+            yield _Contradiction(row.number, row.position, row.pod, reason)
 
 
-def _write(
+def _compare(
     connection: Connection,
     head: Head,
-    found: Sequence[tuple[Any, OutcomeReason]],
+    decisions: Select[Any],
+    sessions: Select[Any],
     *,
     revision: int,
     at_ms: int,
+    silent_ms: int | None = None,
 ) -> list[bytes]:
-    def row(decision: int, position: int, pod: str, reason: OutcomeReason) -> dict[str, Any]:
-        return {
-            "cluster_id": head.cluster_id,
-            "decision_id": decision,
-            "position": position,
-            "pod": pod,
-            "outcome": str(OutcomeKind.NOT_CARRIED_OUT),
-            "reason": str(reason),
-            "revision": revision,
-            "at_ms": at_ms,
-        }
+    """Write what is contradicted of the evictions; the lines of it."""
 
-    if not found:
-        return []
-    victims = [row(one.decision_id, one.position, one.pod, reason) for one, reason in found]
-    connection.execute(insert(DECISION_OUTCOMES), victims)
-    whole = [
-        row(number, WHOLE, preemptor, reason)
-        for number, preemptor, reason in _in_vain(
-            connection, head, sorted({one.decision_id for one, _ in found})
-        )
-    ]
-    if whole:
-        connection.execute(insert(DECISION_OUTCOMES), whole)
-    return [rows.line(DECISION_OUTCOMES, one) for one in (*whole, *victims)]
+    def write(table: Table, owner: str, found: Sequence[_Contradiction]) -> list[bytes]:
+        written = [
+            {
+                "cluster_id": head.cluster_id,
+                owner: one.number,
+                "position": one.position,
+                "pod": one.pod,
+                "outcome": str(OutcomeKind.NOT_CARRIED_OUT),
+                "reason": str(one.reason),
+                "revision": revision,
+                "at_ms": at_ms,
+            }
+            for one in found
+        ]
+        if written:
+            connection.execute(insert(table), written)
+        return [rows.line(table, row) for row in written]
+
+    victims = list(_contradictions(connection, decisions, silent_ms))
+    lines = write(DECISION_OUTCOMES, "decision_id", victims)
+    numbers = sorted({one.number for one in victims})
+    whole = list(_in_vain(connection, head, numbers))
+    lines += write(DECISION_OUTCOMES, "decision_id", whole)
+    steps = list(_contradictions(connection, sessions, silent_ms))
+    return lines + write(SESSION_OUTCOMES, "session_id", steps)
 
 
 def _in_vain(
     connection: Connection, head: Head, decisions: Sequence[int]
-) -> Iterator[tuple[int, str, OutcomeReason]]:
+) -> Iterator[_Contradiction]:
     """Those of the decisions none of whose victims left, with what became of the preemptor."""
     v, d, p = VICTIMS.c, DECISIONS.c, PODS.c
     left = select(v.decision_id).where(
@@ -212,4 +320,4 @@ def _in_vain(
                 reason = OutcomeReason.PREEMPTOR_ELSEWHERE
             else:
                 reason = OutcomeReason.NO_VICTIM_LEFT
-            yield row.id, row.preemptor, reason
+            yield _Contradiction(row.id, WHOLE, row.preemptor, reason)

@@ -22,6 +22,7 @@ from policy.store.model import (
     SessionStep,
     StoredSession,
 )
+from policy.store.outcomes import outcomes_of_sessions
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
@@ -317,4 +318,5 @@ def session(connection: Connection, session_id: int) -> StoredSession:
             for step in steps
         ),
         document=rows.from_json(document),
+        outcomes=outcomes_of_sessions(connection, [session_id]).get(session_id, ()),
     )

@@ -139,6 +139,23 @@ SESSION_STEPS: Final = table(
     clustered=True,
 )
 
+SESSION_OUTCOMES: Final = table(
+    "session_outcomes",
+    # No foreign key, as with those of decisions: the row belongs to its revision.
+    int64("session_id"),
+    int64("position"),
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("pod"),
+    text("outcome"),
+    text("reason"),
+    int64("revision"),
+    millis("at_ms"),
+    PrimaryKeyConstraint("session_id", "position"),
+    Index(None, "cluster_id", "revision"),
+    clustered=True,
+)
+"""What became of evictions of sessions, where a later state of the cluster contradicts them."""
+
 PRUNINGS: Final = table(
     "prunings",
     identity(),
