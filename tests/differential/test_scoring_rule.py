@@ -108,11 +108,13 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 NUMBERS = ["node.cpuMilli", "node.podCount", "node.lowestPriority"]
 NUMBERS += ["preemptor.priority", "preemptor.cpuMilli"]
 NAMED = [variable(name) for name in NUMBERS]
-DIVISORS = [
-    Said(f"({one.text} - {k})", lambda node, one=one, k=k: one.value(node) - k)
-    for one in NAMED
-    for k in (0, 1, 2)
-]
+
+
+def less(one: Said, by: int) -> Said:
+    return Said(f"({one.text} - {by})", lambda node: one.value(node) - by)
+
+
+DIVISORS = [less(one, by) for one in NAMED for by in (0, 1, 2)]
 
 
 def label_is(key: str, wanted: str) -> Said:
@@ -211,7 +213,7 @@ def score(said: Said, node: Node) -> int | None:
         return None
     if isinstance(found, bool):
         return 100 if found else 0
-    return min(max(found, 0), 100)
+    return min(max(int(found), 0), 100)
 
 
 def rules_of(said: list[Said]) -> RuleSet:
