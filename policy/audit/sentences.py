@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from policy.decision.model import (
         BudgetCount,
         BudgetViolation,
+        Candidate,
         LeavingPod,
         Obstacle,
         PodCheck,
@@ -65,6 +66,32 @@ def waiting(pod: LeavingPod) -> str:
     )
 
 
+def would_leave(pods: Sequence[str], leaving: Collection[str]) -> str:
+    """`default/a would leave; default/b is leaving already`, of the victims of a candidate."""
+    fresh = [pod for pod in pods if pod not in leaving]
+    gone = [pod for pod in pods if pod in leaving]
+    parts = [f"{', '.join(fresh)} would leave"] if fresh else []
+    if gone:
+        parts.append(f"{', '.join(gone)} {'is' if len(gone) == 1 else 'are'} leaving already")
+    return "; ".join(parts) or "no pod would leave"
+
+
+def freed_already(
+    best: Sequence[Candidate], leaving: Collection[str], *, tied: bool
+) -> Iterator[str]:
+    """Candidates that wait only for pods that leave anyway, where another one was chosen.
+
+    best: the chosen one first. tied: no criterion told them apart.
+    """
+    if not best or not any(pod not in leaving for pod in best[0].victims):
+        return
+    for other in best[1:]:
+        if other.victims and all(pod in leaving for pod in other.victims):
+            text = f"{other.node} is being freed already by {', '.join(other.victims)}"
+            blind = tied and other.eliminated_by not in other.values
+            yield text + (", and no criterion of the ranking looks at that" if blind else "")
+
+
 def reprieved(check: PodCheck) -> str:
     """Why a potential victim stays."""
     if not check.ahead_of:
@@ -84,6 +111,9 @@ def obstacle(found: Obstacle, *, priority: int, reasons: Mapping[str, str] = NO_
     where = f"{found.topology_key}={found.domain}" if found.domain else f"no {found.topology_key}"
     stays = "stays" if found.pod_count == 1 else "stay"
     match found.kind:
+        case ObstacleKind.AFFINITY if found.pod_count:
+            only = "pod" if found.pod_count == 1 else "pods"
+            return f"the only {only} with {where} that its pod affinity matches would leave: {pods}"
         case ObstacleKind.AFFINITY:
             return f"no pod with {where} matches its pod affinity"
         case ObstacleKind.ANTI_AFFINITY:

@@ -6,7 +6,7 @@ was made on; the digest proves that it is the same one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -43,9 +43,11 @@ def why_not_chosen(store: Store, stored: StoredDecision, node: str) -> dict[str,
     kept = {candidate.node: candidate for candidate in stored.record.candidates.best}
     if node in kept:
         recorded = stored.record.candidates
-        return _fell_behind(kept[node], recorded.best[0], rules, recorded.violations)
+        candidate = kept[node]
+        leaving = store.read.leaving_already(row.cluster, row.base_revision, candidate.victims)
+        return _fell_behind(candidate, recorded.best[0], rules, recorded.violations, leaving)
     decision, snapshot = _again(store, stored)
-    answer, status = _from_decision(decision, node, rules)
+    answer, status = _from_decision(decision, node, rules, snapshot)
     if answer["answer"] in ("not-helped", "filtered") and status is not None:
         from policy.preemption.obstacles import failing, obstacles_on
 
@@ -127,14 +129,15 @@ def _again(store: Store, stored: StoredDecision) -> tuple[Decision, Snapshot]:
 
 
 def _from_decision(
-    decision: Decision, node: str, rules: RuleSet
+    decision: Decision, node: str, rules: RuleSet, snapshot: Snapshot
 ) -> tuple[dict[str, Any], Status | None]:
     """The answer, and the status behind it where the node failed."""
     trace = decision.trace
     found = decision.candidates
     if node in found.nodes:
         candidate = found[found.nodes.index(node)]
-        return _fell_behind(candidate, found[0], rules, found.violations), None
+        leaving = [key for key in candidate.victims if _leaving(snapshot, key)]
+        return _fell_behind(candidate, found[0], rules, found.violations, leaving), None
     if node in trace.dry_run_statuses:
         status = trace.dry_run_statuses[node]
         return _answer(node, "not-helped", f"{node}: {_not_helped(status)}", status), status
@@ -152,6 +155,11 @@ def _from_decision(
         eligible = ", which no preemption can help"
         text += eligible if trace.eligible else ", and the pod may not preempt"
     return _answer(node, "filtered", text, status), status
+
+
+def _leaving(snapshot: Snapshot, key: str) -> bool:
+    pod = snapshot.pod(key)
+    return pod is not None and bool(pod.metadata.deletion_timestamp)
 
 
 def _not_helped(status: Status) -> str:
@@ -181,13 +189,16 @@ def _said(status: Status) -> str:
 
 
 def _fell_behind(
-    candidate: Candidate, best: Candidate, rules: RuleSet, broken: Sequence[BudgetViolation]
+    candidate: Candidate,
+    best: Candidate,
+    rules: RuleSet,
+    broken: Sequence[BudgetViolation],
+    leaving: Collection[str],
 ) -> dict[str, Any]:
     name = candidate.eliminated_by
     if not name:
         return _answer(candidate.node, "best", f"{candidate.node} is the best candidate")
     criterion = next((c for c in rules.ranking if c.id == name), None)
-    victims = ", ".join(candidate.victims) or "no pod"
     if name not in candidate.values or criterion is None:
         why = f"equal to {best.node} in every criterion; `{name}` picked {best.node}"
         values = {}
@@ -199,11 +210,11 @@ def _fell_behind(
         ]
         why = f"fell behind {best.node} at `{name}`: {shown[0]} against {shown[1]}"
         values = {"value": own, "best_value": wins}
-    text = f"{candidate.node} ({victims} would leave) {why}"
+    text = f"{candidate.node} ({sentences.would_leave(candidate.victims, leaving)}) {why}"
     own_broken = [found for found in broken if found.node == candidate.node]
     text += "".join(f"; {sentences.violation(found)}" for found in own_broken)
     answer = {**_answer(candidate.node, "fell-behind", text), "criterion": name, **values}
-    return {**answer, "violations": to_builtins(own_broken)}
+    return {**answer, "violations": to_builtins(own_broken), "leaving_already": sorted(leaving)}
 
 
 def _answer(node: str, answer: str, text: str, status: Status | None = None) -> dict[str, Any]:

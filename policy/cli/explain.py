@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,7 +64,10 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
             _print_answer(answer, form)
             return Exit.OK
         if form == "table":
-            _print(stored, _rules_text(store, stored))
+            row, best = stored.row, stored.record.candidates.best
+            named = {pod for candidate in best for pod in candidate.victims}
+            leaving = store.read.leaving_already(row.cluster, row.base_revision, named)
+            _print(stored, _rules_text(store, stored), leaving)
         elif form in ("json", "yaml"):
             output.document(view.document(stored), form)
         else:
@@ -100,7 +103,7 @@ def _flat(candidate: dict[str, Any]) -> dict[str, Any]:
 # --- for people --------------------------------------------------------------------------------
 
 
-def _print(stored: StoredDecision, rules: str) -> None:
+def _print(stored: StoredDecision, rules: str, leaving: Collection[str]) -> None:
     from policy.cli import view
 
     row = stored.row
@@ -111,19 +114,19 @@ def _print(stored: StoredDecision, rules: str) -> None:
         output.line(f"  {sentence}")
     output.line()
     _print_facts(stored)
-    print_reasons(stored, rules)
+    print_reasons(stored, rules, leaving)
     _print_effects(stored)
 
 
-def print_reasons(stored: StoredDecision, rules: str) -> None:
+def print_reasons(stored: StoredDecision, rules: str, leaving: Collection[str] = ()) -> None:
     """What a decision rests on: rules, filters, candidates, victims.
 
-    rules: canonical text of its rule set.
+    rules: canonical text of its rule set. leaving: potential victims that were being deleted then.
     """
     _print_rules(stored)
     _print_filters(stored)
     _print_causes(stored)
-    _print_candidates(stored, rules)
+    _print_candidates(stored, rules, leaving)
     _print_victims(stored)
 
 
@@ -210,6 +213,8 @@ def _print_causes(stored: StoredDecision) -> None:
     from policy.audit import sentences
 
     trace = stored.record.trace
+    if trace.dry_run_statuses and not trace.obstacles:
+        output.line("`--why-not NODE` names what stands in the way on one of them")
     for title, lines in (
         ("Waits for", [sentences.waiting(pod) for pod in trace.waits_for]),
         (
@@ -224,7 +229,7 @@ def _print_causes(stored: StoredDecision) -> None:
                 output.line(f"  {line}")
 
 
-def _print_candidates(stored: StoredDecision, rules: str) -> None:
+def _print_candidates(stored: StoredDecision, rules: str, leaving: Collection[str]) -> None:
     from policy.audit import sentences
     from policy.rules.criteria import first_listed_criteria, instant_criteria
 
@@ -254,6 +259,9 @@ def _print_candidates(stored: StoredDecision, rules: str) -> None:
     _section(title, rows, "", *criteria)
     for broken in found.violations:
         output.line(f"{broken.node}: {sentences.violation(broken)}")
+    tied = row.decided_by not in found.criteria
+    for line in sentences.freed_already(found.best, leaving, tied=tied):
+        output.line(line)
     for criterion in sorted(first_listed_criteria(rules)):
         output.line(_first_listed(stored, criterion))
     sampling = stored.record.trace.sampling

@@ -422,7 +422,7 @@ class LeavingPod:
 class ObstacleKind(StrEnum):
     """What keeps a pod from a node although all potential victims would leave it. Stored."""
 
-    AFFINITY = "affinity"  # no pod in the topology matches the pod's own affinity
+    AFFINITY = "affinity"  # no pod that stays in the topology matches the pod's own affinity
     ANTI_AFFINITY = "anti-affinity"  # pods in the topology match the pod's own anti-affinity
     EXISTING_ANTI_AFFINITY = "existing-anti-affinity"  # that of pods there matches the pod
     SPREAD = "spread"  # the topology would hold too many pods of a spread constraint
@@ -440,7 +440,9 @@ class Obstacle:
 
     node: str
     kind: ObstacleKind
-    pods: tuple[str, ...]  #: namespace/name, the first of them by name (`MAX_NAMED`)
+    #: namespace/name, the first of them by name (`MAX_NAMED`); of `affinity` those that match it
+    #: and are potential victims
+    pods: tuple[str, ...]
     pod_count: int  #: how many they are in all
     rule: str = ""  #: id of the rule by which pods stay
     topology_key: str = ""

@@ -214,9 +214,9 @@ class PodAffinityFilter(TopologyFilter):
             if not topology.among(self._matches_all & here, node).size and not (
                 self._self_match and not (self._matches_all & here).any()
             ):
-                nothing = np.zeros(0, dtype=np.int64)
+                leaving = topology.among(self._matches_all & self._on_node & ~staying, node)
                 key = ",".join(topology.keys)
-                found.append(TopologyObstacle(kind="affinity", topology_key=key, pods=nothing))
+                found.append(TopologyObstacle(kind="affinity", topology_key=key, pods=leaving))
         own = zip(self._anti, self._matches_anti, strict=True)
         column = self._snapshot.column(ANTI_AFFINITY)
         others = (

@@ -22,6 +22,7 @@ class ReadFace(Face):
     decision_ids = reads(queries.decision_ids)
     decisions_by_id = reads(queries.decisions_by_id)
     frozen = reads(queries.frozen)
+    leaving_already = reads(queries.leaving_already)
     victims_of = reads(queries.victims_of)
     outcomes_of = reads(outcomes.outcomes_of)
     outcomes_of_sessions = reads(outcomes.outcomes_of_sessions)

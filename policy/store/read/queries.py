@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 
@@ -32,6 +32,7 @@ from policy.store.tables import (
     EXTENDER_CALLS,
     NOMINATION_ENDS,
     NOMINATIONS,
+    PODS,
     RULE_SETS,
     VICTIMS,
 )
@@ -271,6 +272,25 @@ def decision(connection: Connection, wanted: int | str) -> StoredDecision:
         served=next((_served(call) for call in children[EXTENDER_CALLS]), None),
         outcomes=outcomes_of(connection, [row["id"]]).get(row["id"], ()),
     )
+
+
+def leaving_already(
+    connection: Connection, cluster: str, revision: int, pods: Collection[str]
+) -> frozenset[str]:
+    """Which of the pods (namespace/name) were being deleted in the state of a revision."""
+    p = PODS.c
+    found: set[str] = set()
+    keys = sorted(pods)
+    for start in range(0, len(keys), _IDS):
+        query = select(p.key).where(
+            p.cluster_id == cluster_id(connection, cluster),
+            p.key.in_(keys[start : start + _IDS]),
+            p.terminating,
+            p.valid_from <= revision,
+            or_(p.valid_to.is_(None), p.valid_to > revision),
+        )
+        found.update(connection.execute(query).scalars())
+    return frozenset(found)
 
 
 def _served(call: Mapping[str, Any]) -> ServedCall:
