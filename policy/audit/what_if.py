@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from policy.audit.sentences import names
 from policy.audit.supposed_groups import GroupChange
 from policy.cluster.digest import Change
 from policy.cluster.members import groups_of
@@ -18,6 +19,9 @@ from policy.cluster.snapshot import Snapshot
 from policy.preemption.columns import owner_of
 from policy.scheduling.consequences import next_life
 from policy.scheduling.disruption import with_budgets
+
+_SHOWN: Final = 5
+"""Pod groups of the cluster that an error names."""
 
 _NOT_REPLACED: Final = ("DaemonSet/", "Node/")
 """Owners whose pods belong to one node: they do not come back when the node is gone."""
@@ -145,9 +149,9 @@ def _regrouped(
     for change in supposition.group_changes:
         old = found.get(change.group) or known.get(change.group)
         if old is None:
-            names = ", ".join(sorted(known)[:5]) or "none"
+            shown = names(sorted(known)[:_SHOWN], len(known)) or "none"
             raise WhatIfError(
-                f"there is no pod group `{change.group}` in the cluster", help=f"it has: {names}"
+                f"there is no pod group `{change.group}` in the cluster", help=f"it has: {shown}"
             )
         try:
             found[change.group] = change.of(old)

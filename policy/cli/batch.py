@@ -156,12 +156,12 @@ def sessions(db: str, cluster: str | None, limit: int, form: str) -> int:
     from policy.cli.batch_view import SUMMARY, SUMMARY_RIGHT, summary
 
     with session.open_store(db) as store:
-        found = store.read.sessions(cluster, kind="batch", limit=limit)
+        found = store.read.sessions(cluster, kind="batch", limit=limit + 1)
+    found, more = found[:limit], len(found) > limit
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     output.rows([summary(row) for row in found], form, columns=columns, right=SUMMARY_RIGHT)
-    if len(found) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=more)
     return Exit.OK
 
 

@@ -74,15 +74,15 @@ def command(
             rule_set=rules,
             outcome=outcome,
             origin=origin,
-            limit=limit,
+            limit=limit + 1,
         )
+    found, more = found[:limit], len(found) > limit
     # With several clusters in one list, each line says to which it belongs.
     several = len({row.cluster for row in found}) > 1
     columns = ("id", "cluster", *SUMMARY[1:]) if several else SUMMARY
     lines = [{**summary(row), **({"cluster": row.cluster} if several else {})} for row in found]
     output.rows(lines, form, columns=columns, right=SUMMARY_RIGHT)
-    if len(found) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=more)
     return Exit.OK
 
 

@@ -52,6 +52,8 @@ class TypedInstant:
 
     at: datetime  #: UTC
     zone: str  #: in which it was read, where the text names none and that matters; "" otherwise
+    #: the text names its zone, or needs none, and what it means still depends on the clock
+    relative: bool = False
 
 
 def read(text: str, *, now: datetime) -> TypedInstant:
@@ -84,12 +86,11 @@ def read(text: str, *, now: datetime) -> TypedInstant:
 def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> TypedInstant:
     plain = typed.lower()
     if plain == "now":
-        return TypedInstant(at=now.astimezone(UTC), zone="")
+        return TypedInstant(at=now.astimezone(UTC), zone="", relative=True)
     ago = _AGO.fullmatch(plain)
     if ago is not None and ago[2] in _WORDS:
-        return TypedInstant(
-            at=now.astimezone(UTC) - int(ago[1] or 1) * _UNITS[_WORDS[ago[2]]], zone=""
-        )
+        before = int(ago[1] or 1) * _UNITS[_WORDS[ago[2]]]
+        return TypedInstant(at=now.astimezone(UTC) - before, zone="", relative=True)
     found = _ON_A_DAY.fullmatch(plain)
     if found is None or not (found[1] or found[2]):
         raise NoInstant(f"`{typed}` is not a time such as {FORMS}")
@@ -100,7 +101,7 @@ def _in_words(typed: str, now: datetime, zone: tzinfo, name: str) -> TypedInstan
     at = datetime.combine(day, _clock(found[2]), tzinfo=zone)
     if not found[1] and at > here:
         at -= timedelta(days=1)
-    return TypedInstant(at=at.astimezone(UTC), zone=name)
+    return TypedInstant(at=at.astimezone(UTC), zone=name, relative=not name)
 
 
 def _day(word: str, here: datetime) -> date:

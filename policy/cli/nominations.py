@@ -88,7 +88,7 @@ def command(
             pod=pod,
             node=node,
             standing=True if standing or stale else None,
-            limit=None if stale else limit,
+            limit=None if stale else limit + 1,
         )
         rows = _rows(store, found, older_than=older_than)
     if stale:
@@ -97,8 +97,7 @@ def command(
     several = len({row["cluster"] for row in shown}) > 1
     columns = ("cluster", *_COLUMNS) if several else _COLUMNS
     output.rows(shown, form, columns=columns, right=("priority", "made_by", "kept"))
-    if len(shown) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=len(rows) > limit)
     return Exit.OK
 
 

@@ -135,11 +135,14 @@ def command(
             pod=pod,
             verdict=verdict,
             confidence=confidence,
-            limit=limit,
+            limit=limit + 1,
         )
+        found, more = found[:limit], len(found) > limit
         if compare:
             others = other_rules(store, {row.cluster for row in found}, rules)
-            return _compare(store, found, others, form)
+            status = _compare(store, found, others, form)
+            output.say_newest(limit, more=more)
+            return status
         if rules is not None:
             raise options.Misused("`--rules` goes with `--compare`")
     if form in ("json", "yaml"):
@@ -150,8 +153,7 @@ def command(
         several = len({row.cluster for row in found}) > 1
         columns = ("id", "cluster", *_COLUMNS[1:]) if several else _COLUMNS
         output.rows([_line(row) for row in found], form, columns=columns, right=("id", "victims"))
-    if len(found) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=more)
     return Exit.OK
 
 

@@ -248,8 +248,10 @@ def instant(_: click.Context, param: click.Parameter, text: str | None) -> datet
         found = instants.read(text, now=clock())
     except instants.NoInstant as exc:
         raise click.BadParameter(str(exc), param=param) from None
+    read = times.to_text(times.from_datetime(found.at))
+    if found.relative:
+        output.say(f"`{text}` is read as {read} (UTC, by the clock)")
     if found.zone:
-        read = times.to_text(times.from_datetime(found.at))
         output.say(
             f"`{text}` is read as {read} (in {found.zone};"
             f" {instants.ZONE_VARIABLE} names another zone)"

@@ -46,6 +46,12 @@ def say(text: str, *, help: str = "") -> None:
         _write(f"  help: {printable(help)}", err=True)
 
 
+def say_newest(limit: int, *, more: bool) -> None:
+    """Say that a list was cut; more: one row more than `--limit N` was found."""
+    if more:
+        say(f"the newest {limit}; --limit shows more")
+
+
 def block(text: str, *, err: bool = False) -> None:
     """Several lines of an object whose own text form has escaped what is not ours."""
     _write(text, err=err)

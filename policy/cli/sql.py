@@ -18,6 +18,7 @@ from policy.cli.exits import Exit
 
 _FORMS: Final = (*options.FORMATS, "parquet")
 _TIMEOUT_SECONDS: Final = 60
+_MOST_ROWS: Final = 1_000_000_000
 """That of `policy.store.read.sql`, which is not imported before it is needed."""
 
 
@@ -79,7 +80,12 @@ def _parameters(
     help="Parameter `cluster`; all by default.",
 )
 @click.option("--namespace", metavar="NAME", help="Parameter `namespace`; all by default.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="Parameter `limit`: 50.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, _MOST_ROWS),
+    help="Parameter `limit` of a saved query, its most rows: 50.",
+)
 @click.option(
     "-p",
     "--param",
@@ -139,6 +145,10 @@ def command(
     for name in own.keys() & more.keys():
         raise options.Misused(f"`{name}` is given twice", help=f"leave out `-p {name}=...`")
     sql, parameters, saved = _resolved(query, own | more)
+    most: int | None = None
+    if saved:
+        most = _most(parameters["limit"])
+        parameters["limit"] = most + 1  # the row that says that there are more
     options.refuse_beside("`--text`", text, "form", "db")
     if text:
         output.data(f"{sql.strip()}\n")
@@ -152,20 +162,43 @@ def command(
         ) as found,
     ):
         columns = _unique(found.columns)
+        kept = _Kept(found, most)
         if form == "parquet":
             from policy.audit.tables_out import write_result
 
             made = io.BytesIO()
-            write_result(made, columns, found)
+            write_result(made, columns, kept)
             output.out().write_bytes(made.getvalue())
-            return Exit.OK
-        lines = (dict(zip(columns, row, strict=True)) for row in found)
-        if form in ("csv", "jsonl"):
-            _stream(lines, form, columns)
+        elif form in ("csv", "jsonl"):
+            _stream((dict(zip(columns, row, strict=True)) for row in kept), form, columns)
         else:
-            rows = list(lines)
+            rows = [dict(zip(columns, row, strict=True)) for row in kept]
             output.rows(rows, form, columns=columns, right=_numbers(rows, columns))
+    if kept.more:
+        output.say(f"the first {most} rows; --limit shows more")
     return Exit.OK
+
+
+def _most(limit: int | str) -> int:
+    """The most rows of a saved query, which `-p limit=...` may have given. Raises Misused."""
+    if isinstance(limit, str) or not 1 <= limit <= _MOST_ROWS:
+        raise options.Misused(f"`limit` is a number from 1 to {_MOST_ROWS}")
+    return limit
+
+
+class _Kept:
+    """The first rows of a result, and whether there are more."""
+
+    def __init__(self, found: Iterable[Sequence[Any]], most: int | None) -> None:
+        self._found, self._most = found, most
+        self.more = False
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        for number, row in enumerate(self._found):
+            if number == self._most:
+                self.more = True
+                return
+            yield row
 
 
 def _list(form: str) -> int:

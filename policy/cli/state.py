@@ -339,7 +339,8 @@ def revisions(db: str, cluster: str, limit: int, form: str) -> int:
       policy state revisions --limit 5 --output json
     """
     with session.open_store(db) as store:
-        found = store.state.revisions(cluster, limit=limit)
+        found = store.state.revisions(cluster, limit=limit + 1)
+    found, more = found[:limit], len(found) > limit
     lines = [
         {
             "revision": row.number,
@@ -354,6 +355,5 @@ def revisions(db: str, cluster: str, limit: int, form: str) -> int:
     ]
     columns = ("revision", "at", "cause", "source", "put", "deleted", "digest")
     output.rows(lines, form, columns=columns, right=("revision", "put", "deleted"))
-    if len(found) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=more)
     return Exit.OK

@@ -72,8 +72,9 @@ def command(
         until = None
     with session.open_store(db) as store:
         meaning, found = _found(
-            store, name, cluster, options.millis(since), options.millis(until), limit
+            store, name, cluster, options.millis(since), options.millis(until), limit + 1
         )
+    found, more = found[:limit], len(found) > limit
     lines = [_line(hit) for hit in found]
     if form != "table":
         output.rows(lines, form, columns=COLUMNS)
@@ -89,8 +90,7 @@ def command(
         f"{output.number(len(found) - in_vain, 'eviction')} of {meaning}"
         + (f", and {in_vain} not carried out" if in_vain else "")
     )
-    if len(found) == limit:
-        output.say(f"the newest {limit}; --limit shows more")
+    output.say_newest(limit, more=more)
     first = next((hit for hit in found if hit.decision_id is not None), None)
     if first is not None:
         output.say(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from policy.cli.instants import NoInstant, TypedInstant, read
+from policy.cli.instants import NoInstant, read
 
 NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)  # a Sunday
 
@@ -37,7 +37,25 @@ NOW = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)  # a Sunday
 )
 def test_a_time_is_read(text: str, at: str, zone: str) -> None:
     """A time of day is the last one that has been; a weekday the last one before today."""
-    assert read(text, now=NOW) == TypedInstant(at=datetime.fromisoformat(f"{at}Z"), zone=zone)
+    found = read(text, now=NOW)
+    assert (found.at, found.zone) == (datetime.fromisoformat(f"{at}Z"), zone)
+
+
+@pytest.mark.parametrize(
+    ("text", "relative"),
+    [
+        ("2026-11-20T10:00:00Z", False),
+        ("2026-11-20 10:00", False),
+        ("yesterday 14:02", False),  # its zone is said, and with it the instant
+        ("yesterday 14:02 UTC", True),
+        ("now", True),
+        ("7d", True),
+        ("an hour ago", True),
+    ],
+)
+def test_what_the_clock_decides_is_told_apart(text: str, relative: bool) -> None:
+    """The command line says which instant such a text was read as."""
+    assert read(text, now=NOW).relative is relative
 
 
 def test_the_zone_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
