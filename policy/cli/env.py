@@ -295,6 +295,7 @@ def activate(
         return Exit.ERROR
     if not tested:
         output.say(f"warning: there are no cases beside `{rules}`: what it decides is not tested")
+    options.need("--require-proof", bool(required), "timeout")
     with session.open_store(db, write=True) as store:
         before = store.read.environment(name).active
         if before is not None and before.rule_set_digest == rule_set.digest:

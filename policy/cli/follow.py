@@ -28,7 +28,9 @@ def place_options(function: _Function) -> _Function:
         metavar="FILE",
         help="The kubeconfig; that of $KUBECONFIG or ~/.kube/config, where left out.",
     )
-    context = click.option("--context", metavar="NAME", help="One of its contexts.")
+    context = click.option(
+        "--context", metavar="NAME", help="One of its contexts; the current one, where left out."
+    )
     in_cluster = click.option(
         "--in-cluster", is_flag=True, help="The cluster of the pod that this runs in."
     )
@@ -70,7 +72,12 @@ def place_options(function: _Function) -> _Function:
     show_default=True,
     help="The time that `--hits` looks back.",
 )
-@click.option("--environment", metavar="NAME", help="Whose active rules say who is protected.")
+@click.option(
+    "--environment",
+    metavar="NAME",
+    help="Alert of evictions that the active rules of this environment protect from; without it"
+    " no alert is about rules.",
+)
 def command(
     kubeconfig: str | None,
     context: str | None,
@@ -101,6 +108,7 @@ def command(
     from policy.live.connection import Connection, place
     from policy.live.following import Follower
 
+    options.need("--on-event", target, "hits", "within", "environment")
     address = _address(listen)
     at = place(kubeconfig=kubeconfig, context=context, in_cluster=in_cluster)
     name = cluster or at.name

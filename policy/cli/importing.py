@@ -120,12 +120,16 @@ def command(
     from policy.cli import import_observed
     from policy.manifests import Limits, read
 
+    options.need("--audit-log", audit_logs, "users")
     limits = Limits(object_bytes=max_object_size, input_bytes=max_input_size, objects=max_objects)
     live = in_cluster or kubeconfig is not None or context is not None
     if live and paths:
         raise options.Misused("either files are imported, or a cluster is listed")
     if not (live or paths or audit_logs):
         raise options.Misused("nothing is named that is to be imported: give files")
+    if not (live or paths):
+        alone = "audit logs alone, which change no state"
+        options.refuse_beside(alone, True, "prune", "as_is", "of", "whole")
     kinds: frozenset[str] | None = None
     with output.progress("reading") as progress:
         if live:

@@ -104,12 +104,12 @@ def command(
         output.document(view.document(stored), form)
     else:
         output.rows([view.summary(stored.row)], form, columns=view.SUMMARY)
+    by = f"decided by rule set {stored.row.rule_set}"
     if step.recording is None:
-        output.say("nothing was recorded (--dry-run)")
+        output.say(f"{by}; nothing was recorded (--dry-run)")
     else:
-        output.say(
-            f"recorded as decision {stored.row.id}; `policy explain {stored.row.id}` says why"
-        )
+        number = stored.row.id
+        output.say(f"{by}, recorded as decision {number}; `policy explain {number}` says why")
     return Exit.OK
 
 

@@ -14,6 +14,7 @@ from policy.cli import env, options, output, session
 from policy.cli.exits import Exit
 
 if TYPE_CHECKING:
+    from policy.cluster.snapshot import Snapshot
     from policy.scheduling.cycle import GroupStep, Step
     from policy.scheduling.settle import Settled
 
@@ -156,6 +157,7 @@ def command(
                 extenders=HttpExtenders(),
                 paranoid=paranoid,
             )
+            _say_left_out(cycle.state.snapshot, scheduler)
             settler = Settler(cycle, rule_set, virtual, name=scheduler, max_cycles=max_cycles)
             _print(_counted(settler, outcomes), form)
             output.say(_settled(settler.result, since_ms=start))
@@ -170,11 +172,22 @@ def command(
                 paranoid=paranoid,
             )
             session.tell_of_projections(rule_set, cycle.state.snapshot)
+            _say_left_out(cycle.state.snapshot, scheduler)
             _print(_counted(cycle.run(scheduler=scheduler), outcomes), form)
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(outcomes.items()))
     done = "decided, nothing recorded (--dry-run)" if dry_run else "decided and recorded"
     output.say(f"{output.number(outcomes.total(), 'pod')} {done}" + (f": {told}" if told else ""))
     return Exit.UNDECIDED if outcomes["error"] else Exit.OK
+
+
+def _say_left_out(snapshot: Snapshot, scheduler: str) -> None:
+    from policy.scheduling.order import left_out
+
+    found = left_out(snapshot, scheduler=scheduler)
+    if found:
+        told = ", ".join(f"{n} {why}" for why, n in sorted(found.items()))
+        pods = output.number(found.total(), "pending pod")
+        output.say(f"{pods} not in the queue of {scheduler}: {told}")
 
 
 def _settled(result: Settled, *, since_ms: int) -> str:

@@ -22,7 +22,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default="",
     show_envvar=True,
     shell_complete=options.proposing("environments"),
-    help="Whose active rules answer where the path names no environment.",
+    help="Whose active rules answer where the path names no environment; without it such a call is"
+    " an error.",
 )
 @click.option(
     "--reader-url",

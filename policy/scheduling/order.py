@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,6 +38,23 @@ def waiting(pod: Pod, *, scheduler: str) -> bool:
         and not pod.spec.scheduling_gates
         and (pod.spec.scheduler_name or DEFAULT_SCHEDULER) == scheduler
     )
+
+
+def left_out(snapshot: Snapshot, *, scheduler: str) -> Counter[str]:
+    """How many pods without a node are not in this scheduler's queue, by the reason for people."""
+    found: Counter[str] = Counter()
+    for row in np.flatnonzero(snapshot.node < 0).tolist():
+        pod = snapshot.pods[row]
+        if pod is None or pod.spec.node_name or pod.status.phase in {"Succeeded", "Failed"}:
+            continue
+        own = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+        if own != scheduler:
+            found[f"of scheduler {own}"] += 1
+        elif pod.spec.scheduling_gates:
+            found["with scheduling gates"] += 1
+        elif pod.metadata.deletion_timestamp:
+            found["leaving already"] += 1
+    return found
 
 
 def arrival_ms(pod: Pod, *, now_ms: int, order: QueueOrder = QueueOrder.ARRIVAL) -> int:

@@ -280,7 +280,8 @@ def test_explain_and_replay_know_sessions(policy: Policy, held: str) -> None:
     assert [(r["id"], r["verdict"]) for r in json.loads(again.out)] == [(1, "equal")]
     assert policy("replay", "1", "session:1", "--db", held).status == 2
     assert policy("explain", "session:x", "--db", held).status == 2
-    assert policy("explain", "session:1", "--why-not", "n1", "--db", held).status == 2
+    why_not = ("--why-not", "n1", "--db", held)
+    assert policy("explain", "session:1", *why_not) == policy("batch", "explain", "1", *why_not)
 
 
 def test_a_forged_session_differs(policy: Policy, held: str) -> None:

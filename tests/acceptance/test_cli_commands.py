@@ -29,7 +29,9 @@ def test_preempt_decides_and_records(policy: Policy, dump: Path, database_url: s
     assert done.status == 0
     assert done.out.splitlines()[0] == "shop/high (priority 100) preempts 1 pod on n1"
     assert "shop/b" in done.out
-    assert done.err == "recorded as decision 1; `policy explain 1` says why\n"
+    assert done.err == (
+        "decided by rule set kube-1.36, recorded as decision 1; `policy explain 1` says why\n"
+    )
     query = (
         "SELECT d.preemptor, d.outcome, d.node, v.pod, v.evicted"
         " FROM decisions d JOIN victims v ON v.decision_id = d.id"
@@ -46,7 +48,7 @@ def test_a_dry_run_changes_nothing(policy: Policy, dump: Path, database_url: str
     policy("import", dump, "--db", database_url)
     arguments = ("preempt", "shop/high", "--now", NOW, "--db", database_url, "-o", "json")
     dry = policy(*arguments, "--dry-run")
-    assert dry.err == "nothing was recorded (--dry-run)\n"
+    assert dry.err == "decided by rule set kube-1.36; nothing was recorded (--dry-run)\n"
     assert policy("decisions", "--db", database_url).err == "nothing found\n"
     real = json.loads(policy(*arguments).out)
     before = json.loads(dry.out)
