@@ -6,7 +6,7 @@ a task is sent to its node only where the cache, too, finds room for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -83,6 +83,7 @@ def load(snapshot: Snapshot, naming: Naming, *, promise_idle: bool = False) -> W
     tasks, jobs = _tasks_and_jobs(snapshot, naming, shapes, notes)
     _groups(snapshot, naming, jobs)
     queues = _queues(snapshot)
+    notes.extend(_unread_fields(queues))
     _budgets(snapshot, naming, jobs, notes)
     inside, outside = _of_session(snapshot, naming, jobs, queues, notes)
     nodes = _nodes(snapshot, tasks, shapes, notes)
@@ -221,6 +222,20 @@ def _budgets(snapshot: Snapshot, naming: Naming, jobs: dict[str, Job], notes: li
         job.created_ms = times.parse_optional(budget.metadata.creation_timestamp)
         job.queue = naming.default_queue
         job.budget = budget
+
+
+_UNREAD: Final = ("capability", "deserved", "guarantee", "priority", "parent", "affinity")
+
+
+def _unread_fields(queues: Mapping[str, BatchQueue]) -> Iterator[Note]:
+    """Fields of Volcano's queues: kube-batch reads a queue's weight, and nothing else."""
+    for name, one in queues.items():
+        spec = one.queue.spec
+        unread = [of_queue for of_queue in _UNREAD if getattr(spec, of_queue)]
+        unread += ["reclaimable"] if spec.reclaimable is False else []
+        unread += ["state"] if one.queue.status.state not in ("", "Open") else []
+        for of_queue in unread:
+            yield Note(oddity=Oddity.QUEUE_FIELD_IGNORED, subject=name, detail=of_queue)
 
 
 def _queues(snapshot: Snapshot) -> dict[str, BatchQueue]:

@@ -167,6 +167,7 @@ def what_if(
     from policy.audit.session_compare import with_objects
     from policy.audit.what_if import Supposition, suppose
     from policy.batch.run import run_session
+    from policy.cli.what_if_view import say_lost
     from policy.manifests import read
 
     if not files and not nodes:
@@ -179,12 +180,18 @@ def what_if(
         require_division(found, anyway=anyway)
         state = store.state.load(chosen.cluster)
     snapshot = _snapshot_of(state, session.clock_ms() if now_ms is None else now_ms)
-    supposed = suppose(snapshot, Supposition(removed_nodes=nodes)).snapshot
+    without_nodes = suppose(snapshot, Supposition(removed_nodes=nodes))
+    supposed = without_nodes.snapshot
     if files:
         supposed = with_objects(supposed, read(files, stdin=session.standard_input()).objects)
     before, after = run_session(snapshot, found), run_session(supposed, found)
     say_left_out(supposed, found)
     _shown(before, after, "as it is", "supposed", form)
+    say_lost(without_nodes.lost)
+    output.say(
+        f"both sessions by rule set {found.name}, on revision {state.revision}"
+        f" of cluster {chosen.cluster}"
+    )
     return Exit.OK
 
 

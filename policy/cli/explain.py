@@ -53,6 +53,8 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
     held = batch.session_id(id)
     if held is not None:
         if why_not is not None:
+            if form == "csv":
+                raise options.Misused("what a session had against a node is no table: not as CSV")
             return batch_why_not.printed(db, held, job=None, node=why_not, form=form)
         return batch.explained(db, held, job=None, form=form)
     with session.open_store(db) as store:

@@ -147,7 +147,7 @@ def command(
     """
     from policy.audit.cascade import foresee, with_members
     from policy.audit.what_if import Supposition, suppose
-    from policy.cli.what_if_view import show, sum_up
+    from policy.cli.what_if_view import say_lost, show, sum_up
 
     with session.open_store(db, write=record) as store:
         made = made_at(store, at)
@@ -180,12 +180,7 @@ def command(
         if record:
             ids = _record(store, cluster, revision, rule_set, steps, supposed.changes)
     show(steps, ids, form)
-    if supposed.lost:
-        lost = output.number(len(supposed.lost), "pod")
-        output.say(
-            f"{lost} of removed nodes left for good, such as {supposed.lost[0]}: leaving already,"
-            " or without an owner that makes another one elsewhere"
-        )
+    say_lost(supposed.lost)
     sum_up(steps, ids)
     return Exit.OK
 

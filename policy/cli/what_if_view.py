@@ -27,6 +27,15 @@ def show(steps: Sequence[CascadeStep], ids: Mapping[int, int | str], form: str) 
         output.rows(lines, form, columns=_COLUMNS, right=_RIGHT)
 
 
+def say_lost(pods: Sequence[str]) -> None:
+    """Say which pods do not come back when their nodes are removed."""
+    if pods:
+        output.say(
+            f"{output.number(len(pods), 'pod')} of removed nodes left for good, such as {pods[0]}:"
+            " leaving already, or without an owner that makes another one elsewhere"
+        )
+
+
 def sum_up(steps: Sequence[CascadeStep], ids: Mapping[int, int | str]) -> None:
     """What came of it, on standard error."""
     from policy.decision.groups import GroupOutcome

@@ -138,7 +138,7 @@ def best_of(
     """Rank the candidates, of which there is one at least, and tell the best one in full."""
     ranked = rank(
         criteria=context.rules.ranking,
-        field=Field.of(found, context.breaking),
+        field=Field.of(found, context.staying_violations),
         incoming=context.incoming,
         failed_nodes=filtered.failed_count,
         seed=context.seed,

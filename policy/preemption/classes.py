@@ -409,7 +409,7 @@ class PodClass:
         if not new.nodes.size:
             return
         found = self._findings
-        field = Field.of(new, context.breaking)
+        field = Field.of(new, context.staying_violations)
         values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
         for row, of_criterion in zip(found.values, values, strict=True):
             row[new.nodes] = of_criterion

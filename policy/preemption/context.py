@@ -20,6 +20,7 @@ from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline
 from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
 from policy.preemption.importance import Importance
+from policy.preemption.segments import segment_sums
 from policy.preemption.victims import (
     Allowed,
     DryRun,
@@ -195,12 +196,18 @@ class DecisionContext:
         inputs = (nodes, self.order, allowed, violating, rules.reprieve)
         return self.snapshot.remembered("potential-victims", inputs, build)
 
-    def breaking(self, nodes: Rows) -> Ints:
-        """Pods that may be evicted from each of the nodes and would break a budget; (nodes,)."""
+    def staying_violations(self, nodes: Rows, victims: Rows, counts: Rows) -> Ints:
+        """Pods of each node that may be evicted, would break a budget, and stay; (nodes,).
+
+        victims: rows of the pods that leave, node by node; counts: (nodes,) how many of each.
+        """
         ascending, place = np.unique(nodes, return_inverse=True)
         potential = self.potential_victims(ascending)
-        counts = np.bincount(potential.group[potential.violating], minlength=ascending.size)
-        return counts[place].astype(np.int64)
+        breaking = np.bincount(potential.group[potential.violating], minlength=ascending.size)
+        violating = np.zeros(len(self.snapshot.pods), dtype=np.bool_)
+        violating[potential.rows[potential.violating]] = True
+        leaving = segment_sums(violating[victims], counts)
+        return np.asarray(breaking[place].astype(np.int64) - leaving)
 
     def judge_every_node(self) -> Judged:
         """Status of every node with all its pods in place."""

@@ -69,20 +69,21 @@ class Field:
     victims: Rows  #: rows of pods
     offsets: Rows  #: (candidates + 1,)
     pdb_violations: Ints  #: (candidates,)
-    #: (nodes,) -> (nodes,) pods that may be evicted there and would break a budget
-    breaking: Callable[[Rows], Ints]
+    #: nodes, victims, (nodes,) victims of each -> (nodes,) pods there that may be evicted, would
+    #: break a budget, and are not among the victims
+    staying_violations: Callable[[Rows, Rows, Rows], Ints]
     #: (candidates,) sort keys by criterion, of those that are known (`lasting_values`)
     values: Mapping[str, Ints] = field(default_factory=dict)
 
     @staticmethod
-    def of(found: DryRun, breaking: Callable[[Rows], Ints]) -> Field:
+    def of(found: DryRun, staying_violations: Callable[[Rows, Rows, Rows], Ints]) -> Field:
         """The candidates that a dry run found."""
         return Field(
             nodes=found.nodes,
             victims=found.victims,
             offsets=found.offsets,
             pdb_violations=found.pdb_violations,
-            breaking=breaking,
+            staying_violations=staying_violations,
             values=found.values,
         )
 
@@ -94,7 +95,7 @@ class Field:
             victims=self.victims[flat],
             offsets=offsets,
             pdb_violations=self.pdb_violations[candidates],
-            breaking=self.breaking,
+            staying_violations=self.staying_violations,
         )
 
 
@@ -162,9 +163,10 @@ class _Victims:
         )
 
     def reprieved_violations(self) -> IntColumn:
-        # A scheduler or an extender that offers victims may know of other budgets.
-        breaking = self.field.breaking(self.field.nodes)
-        return IntColumn(np.maximum(0, breaking - self.field.pdb_violations))
+        # Counted pod by pod: a scheduler or an extender that offers victims may know of other
+        # budgets, so that its number of violations says nothing of them.
+        field = self.field
+        return IntColumn(field.staying_violations(field.nodes, field.victims, self.counts))
 
     def node_names(self) -> InternedColumn:
         return InternedColumn(self.field.nodes.astype(np.intp), self.snapshot.nodes.names)
@@ -440,7 +442,7 @@ def rank_recorded(
         victims=np.array(victims, dtype=np.int64),
         offsets=offsets,
         pdb_violations=np.array([candidates[n][1] for n in ordered], dtype=np.int64),
-        breaking=context.breaking,
+        staying_violations=context.staying_violations,
     )
     ranked = rank(
         criteria=rules.ranking,

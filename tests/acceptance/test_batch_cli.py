@@ -301,3 +301,30 @@ def test_a_forged_session_differs(policy: Policy, held: str) -> None:
     assert done.status == 5
     assert (line["first_difference"], line["recorded"]) == ("steps[0].node", "n9")
     assert policy("audit", "verify", "--db", held).status == 6
+
+
+def test_fields_that_kube_batch_does_not_read_are_noted(policy: Policy, tmp_path: Path) -> None:
+    """Limits of Volcano's queues have no effect there: the session says it."""
+    file, database = tmp_path / "queues.yaml", tmp_path / "policy.db"
+    file.write_text(
+        "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: gold}\n"
+        "spec: {weight: 1, capability: {cpu: 6}, reclaimable: false}\nstatus: {state: Closed}\n"
+        "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
+        "status: {allocatable: {cpu: 4, memory: 8Gi, pods: 10}}\n"
+    )
+    policy("import", file, "--db", database)
+    done = policy("batch", "run", "--rules", "kube-batch-sample", "--db", database, "-o", "json")
+    assert json.loads(done.out)[0]["notes"] == [
+        {"note": "queue-field-ignored", "subject": "gold", "detail": field}
+        for field in ("capability", "reclaimable", "state")
+    ]
+
+
+def test_what_if_names_its_rules_and_the_pods_that_are_gone(policy: Policy, held: str) -> None:
+    """A default rule set that is not named could be taken for another one."""
+    done = policy("batch", "what-if", "--remove-node", "n1", "--db", held)
+    assert done.err.splitlines()[-2:] == [
+        "2 pods of removed nodes left for good, such as lab/crunch-0: leaving already, or without"
+        " an owner that makes another one elsewhere",
+        "both sessions by rule set kube-batch, on revision 2 of cluster default",
+    ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from policy.decision.model import Decision, OfferedNode
 from policy.preemption.decide import decide
+from policy.rules import RuleSet
 from tests.support.builders import Builder, a_node, a_pdb, a_pod, rule_set, snapshot
 
 HIGH = a_pod("high").priority(100).cpu(2)
@@ -170,3 +173,45 @@ def test_the_offer_is_part_of_the_decision() -> None:
     offer = {"n1": ["on-n1"], "n2": ["on-n2"]}
     digests = {offered(*nodes, HIGH, offer=offer, violations={"n1": n}).digest for n in (1, 1, 2)}
     assert len(digests) == 2
+
+
+KEPT = RuleSet.load(
+    "kube-1.36",
+    overrides={
+        "ranking": {
+            "insert": [
+                {
+                    "at": "start",
+                    "rule": {"id": "kept", "maximize": "candidate.reprievedViolations"},
+                }
+            ]
+        }
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("victims", "violations", "kept"),
+    [
+        ("c", 0, {"n1": 0, "n2": 1}),  # the pod of the budget stays
+        ("c", 1, {"n1": 0, "n2": 1}),  # the scheduler knows another budget, of c
+        ("db", 1, {"n1": 0, "n2": 0}),  # the pod of the budget goes
+        ("db", 0, {"n1": 0, "n2": 0}),  # it goes, and the scheduler knows nothing of its budget
+    ],
+)
+def test_reprieved_violations_are_those_of_pods_that_are_not_offered(
+    victims: str, violations: int, kept: dict[str, int]
+) -> None:
+    """Whatever number of violations the scheduler sends with its victims."""
+    cluster = snapshot(
+        a_node("n1").cpu(4).running(a_pod("a").cpu(2), a_pod("b").cpu(2)),
+        a_node("n2").cpu(4).running(a_pod("c").cpu(2), a_pod("db").labelled(app="db").cpu(2)),
+        a_pdb("tight").selecting(app="db").allowing(0),
+        a_pod("high").priority(10).cpu(2),
+    )
+    offer = [
+        OfferedNode(node="n1", victims=("default/a",), pdb_violations=0),
+        OfferedNode(node="n2", victims=(f"default/{victims}",), pdb_violations=violations),
+    ]
+    made = decide(cluster, KEPT, "default/high", seed=0, offer=offer)
+    assert {one.node: one.values["kept"] for one in made.candidates} == kept
