@@ -24,6 +24,7 @@ from policy.cluster.objects import (
     ClusterObject,
     Container,
     CSINode,
+    DisruptionMode,
     LabelSelector,
     LabelSelectorRequirement,
     Namespace,
@@ -36,6 +37,7 @@ from policy.cluster.objects import (
     PriorityClass,
     ReplicaSet,
     ReplicationController,
+    SchedulingPodGroup,
     Service,
     StatefulSet,
     Toleration,
@@ -441,6 +443,32 @@ def _service(service: Service | ReplicationController, found: _Found) -> None:
         _labels(service.spec.selector, "spec.selector", found)
 
 
+def _scheduling_pod_group(group: SchedulingPodGroup, found: _Found) -> None:
+    """Source: `pkg/apis/scheduling/validation`. Any other word as a disruption mode means `Pod`."""
+    spec = group.spec
+    policy, mode = spec.scheduling_policy, spec.disruption_mode
+    parts = {"gang": policy.gang, "basic": policy.basic}
+    _exactly_one(parts, "spec.schedulingPolicy", found)
+    if policy.gang is not None and policy.gang.min_count < 1:
+        message = f"`{policy.gang.min_count}` is less than 1"
+        found.append(Mismatch("spec.schedulingPolicy.gang.minCount", message))
+    if (spec.priority or 0) > HIGHEST_USER_PRIORITY:
+        message = f"`{spec.priority}` is more than {HIGHEST_USER_PRIORITY}"
+        found.append(Mismatch("spec.priority", message))
+    if isinstance(mode, DisruptionMode):
+        _exactly_one({"single": mode.single, "all": mode.all}, "spec.disruptionMode", found)
+    if spec.preemption_policy is not None:
+        _preemption_policy(spec.preemption_policy, "spec.preemptionPolicy", found)
+
+
+def _exactly_one(parts: Mapping[str, object], path: str, found: _Found) -> None:
+    given = [name for name, value in parts.items() if value is not None]
+    if len(given) != 1:
+        said = " and ".join(f"`{name}`" for name in parts)
+        message = f"both {said}" if given else f"none of {said}"
+        found.append(Mismatch(path, message, "give exactly one of them"))
+
+
 _CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     Pod: _pod,
     Node: _node,
@@ -452,4 +480,5 @@ _CHECKS: Final[dict[type[ClusterObject], Callable[[Any, _Found], None]]] = {
     StatefulSet: _workload,
     ReplicationController: _service,
     Service: _service,
+    SchedulingPodGroup: _scheduling_pod_group,
 }

@@ -134,6 +134,48 @@ def test_an_unknown_class_is_named_with_the_group() -> None:
     assert (problem.object, problem.field) == ("PodGroup ml/train", "spec.priorityClassName")
 
 
+@pytest.mark.parametrize(
+    ("version", "spec", "field", "said"),
+    [
+        ("v1alpha2", {"schedulingPolicy": {}}, "schedulingPolicy", "none of `gang` and `basic`"),
+        (
+            "v1alpha2",
+            {"schedulingPolicy": {"gang": {"minCount": 1}, "basic": {}}},
+            "schedulingPolicy",
+            "both `gang` and `basic`",
+        ),
+        (
+            "v1alpha2",
+            {"schedulingPolicy": {"gang": {"minCount": 0}}},
+            "schedulingPolicy.gang.minCount",
+            "`0` is less than 1",
+        ),
+        ("v1alpha2", {"priority": 10**9 + 1}, "priority", "`1000000001` is more than 1000000000"),
+        (
+            "v1alpha3",
+            {"disruptionMode": {"single": {}, "all": {}}},
+            "disruptionMode",
+            "both `single` and `all`",
+        ),
+        (
+            "v1alpha3",
+            {"preemptionPolicy": "Sometimes"},
+            "preemptionPolicy",
+            "`Sometimes` is not a preemption policy",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_an_api_server_refuses(
+    version: str, spec: dict[str, Any], field: str, said: str
+) -> None:
+    """File, object and field are named; nothing is guessed."""
+    with pytest.raises(ManifestError) as caught:
+        read(group(version, **spec))
+    (problem,) = caught.value.problems
+    assert (problem.field, said in problem.message) == (f"spec.{field}", True), problem
+
+
 def test_a_deleted_group_of_a_watch_is_forgotten() -> None:
     events = [{"type": "ADDED", "object": group()}, {"type": "DELETED", "object": group()}]
     assert read(*events) == []
