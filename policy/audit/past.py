@@ -13,8 +13,10 @@ from policy.store.state.past import RevisionStep
 _AHEAD: Final = 200
 """Revisions read at once, where the later ones will be needed too."""
 
-_FAR: Final = 2000
-"""A state further ahead than that is loaded whole."""
+_FAR: Final = 200
+_PODS_PER_REVISION: Final = 60
+"""A state that is further ahead than `_FAR` revisions, and one more for so many pods, is loaded
+whole: that takes as long as the steps would."""
 
 
 class Damaged(Exception):  # what happened to a record, told in the words of its message
@@ -49,7 +51,7 @@ class Past:
         are not those that were written.
         """
         behind = revision - self._revision
-        if self._snapshot is None or behind < 0 or behind > _FAR:
+        if self._snapshot is None or behind < 0 or self._is_far(behind, self._snapshot):
             self._load(revision)
         while self._revision < revision:
             self._step()
@@ -59,6 +61,10 @@ class Past:
         # Kept as it is handed out: what a decision derives from it serves the next one.
         self._snapshot = self._snapshot.at(now_ms, history=history)
         return self._snapshot
+
+    @staticmethod
+    def _is_far(behind: int, snapshot: Snapshot) -> bool:
+        return behind > _FAR + len(snapshot.pods) // _PODS_PER_REVISION
 
     def check(self, revision: int) -> None:
         """Compute everything that leads to a revision again. Raises NotFound, Damaged."""

@@ -87,6 +87,11 @@ TEXTS = {
     "looks like the end of an item": with_one(
         json.dumps(a_pod(40, x=[{"apiVersion": "v1"}, {"apiVersion": "v1"}], y='}, {"kind":'))
     ),
+    "another kind": with_one(json.dumps({"kind": "Node", "metadata": {"name": "n-40"}})),
+    "no API version": with_one(CHANGED.replace('"apiVersion": "v1", ', "")),
+    "a number where a text belongs": with_one(json.dumps(a_pod(40, spec__nodeName=7))),
+    "no name": with_one(json.dumps(a_pod(40, metadata__name=""))),
+    "a field of our own": with_one(json.dumps(a_pod(40, rest={"x": 1}))),
     "nested deeply": with_one("[" * 2000 + "]" * 2000),
     "two lists": GOOD + GOOD,
 }
