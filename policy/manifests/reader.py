@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, zip_longest
+from itertools import count, groupby, zip_longest
 from pathlib import Path
 from types import GenericAlias
 from typing import IO, Any, Final, TypeAlias, cast
@@ -321,16 +321,16 @@ class _Reader:
     def _items(self, items: Items) -> None:
         self._odd, self._decoded_here = False, True
         of = _item_kind(items.kind) if items.kind else None
-        self._item = items.item
+        numbers = count(items.item)
         for (kind, api_version), run in groupby(items.values, _named_kind):
             values = list(run)
             objects = self._all_typed(values, kind, api_version)
             for value, obj in zip_longest(values, objects):
+                self._item = next(numbers)
                 if obj is not None:
                     self._add(value, obj)
                 else:
                     self._decoded(value, of)
-                self._item += 1
         self._decoded_here = False
 
     def _all_typed(

@@ -43,8 +43,10 @@ def text_of(pods: list[dict[str, Any]], indent: int | None = None) -> str:
 
 def outcome(file: Path) -> object:
     """All that reading gives: objects, places and counts, or every problem."""
+    # Less than the whole, so that it is read item by item, and more than the middle is away.
+    limits = Limits(object_bytes=max(SMALL.object_bytes, file.stat().st_size * 9 // 10))
     try:
-        found = read([file], limits=SMALL)
+        found = read([file], limits=limits)
     except ManifestError as error:
         return error.problems
     return found.objects, found.places, found.skipped, found.repeated
@@ -91,6 +93,11 @@ TEXTS = {
     "no API version": with_one(CHANGED.replace('"apiVersion": "v1", ', "")),
     "a number where a text belongs": with_one(json.dumps(a_pod(40, spec__nodeName=7))),
     "no name": with_one(json.dumps(a_pod(40, metadata__name=""))),
+    "no name, twice, behind a list": with_one(
+        json.dumps({"kind": "PodList", "items": [a_pod(101), a_pod(102)]})
+    )
+    .replace('"web-43"', '""')
+    .replace('"web-44"', '""'),
     "a field of our own": with_one(json.dumps(a_pod(40, rest={"x": 1}))),
     "nested deeply": with_one("[" * 2000 + "]" * 2000),
     "two lists": GOOD + GOOD,
