@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster import canonical, times
-from policy.cluster.objects import Node, Pod, PodAffinityTerm
+from policy.cluster.objects import Node, Pod, PodAffinityTerm, PodSpec, PodStatus
 from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
 from policy.cluster.time_columns import parse_many
 
@@ -198,7 +199,7 @@ def _node_name(pod: Pod, pools: Pools) -> int:
 
 
 _SPEC: Final = frozenset({"spec"})
-_PLACE: Final = frozenset({"spec", "phase"})
+_PLACE: Final = frozenset({"place", "phase"})
 
 NODE_NAME: Final = PodColumn(
     "node_name",
@@ -303,15 +304,18 @@ def values_of(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> li
 def changed_parts(before: Iterable[Pod | None], after: Iterable[Pod | None]) -> frozenset[str]:
     """What of some pods is another, in the words of `Column.reads`.
 
-    Whatever is the same object is the same; what is another object may still be equal. `labels`
-    stands for the namespace, too.
+    Whatever is the same object is the same; what is another object may still be equal. `place` is
+    the spec's node, `spec` is all else of it; `labels` stands for the namespace, too.
     """
     parts: set[str] = set()
     for one, other in zip(before, after, strict=True):
         if one is None or other is None:
             return _EVERY
         if one.spec is not other.spec:
-            parts.add("spec")
+            parts.add("place")
+            # Pods that get their node are the most of them, and all else of the spec stays.
+            if _REST_OF_SPEC(one.spec) != _REST_OF_SPEC(other.spec):
+                parts.add("spec")
         was, now = one.metadata, other.metadata
         if was is not now:
             if was.labels is not now.labels or was.namespace != now.namespace:
@@ -328,12 +332,29 @@ def changed_parts(before: Iterable[Pod | None], after: Iterable[Pod | None]) -> 
                 parts.add("conditions")
             if status.nominated_node_name != later.nominated_node_name:
                 parts.add("nomination")
+            if _sizes(status) != _sizes(later):
+                parts.add("sizes")
     return frozenset(parts)
 
 
 _EVERY: Final = frozenset(
-    {"spec", "labels", "deletion", "phase", "start", "conditions", "nomination"}
+    {"spec", "place", "labels", "deletion", "phase", "start", "conditions", "nomination", "sizes"}
 )
+_REST_OF_SPEC: Final = attrgetter(
+    *(field.name for field in msgspec.structs.fields(PodSpec) if field.name != "node_name")
+)
+
+
+def _sizes(status: PodStatus) -> tuple[object, ...] | None:
+    """What a status says about the pod's size; None where it says nothing."""
+    told = (
+        status.resources,
+        status.allocated_resources,
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resize,
+    )
+    return (*told, status.conditions) if any(told) else None
 
 
 def plain_requests(pod: Pod) -> bool:

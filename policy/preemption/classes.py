@@ -11,9 +11,13 @@ are made for every pod anew.
 When it is used. Only who follows a cluster decision by decision asks for it (`by_class`); replay
 and `--paranoid` never do. A pod goes the full path where findings would depend on more than the
 node and the class (`_shared`, `_shared_victims`): a filter that looks beyond the node (topology
-spread, pod affinity, volumes), extenders, a nomination of the pod itself; and the dry run does
-where there are rules of `victims.forbid`, conditions or keys without a value, an order of
-importance that depends on the instant, groups that leave as one from several nodes.
+spread, pod affinity, volumes), extenders; and the dry run does where there are rules of
+`victims.forbid`, conditions or keys without a value, an order of importance that depends on the
+instant, groups that leave as one from several nodes. Scores are kept of the scorers that look at
+the node and the class alone (`Scope.NODE`).
+
+A pod that is nominated itself reads the findings of its class for all nodes but its own, on which
+the others of the class count it and it does not (`PodClass.beside`).
 
 Why it is right. A finding is computed from: the node, its pods, the pods nominated to it, the
 pod's spec, the rule set, and which pods are allowed and would violate a budget. Spec and rule set
@@ -30,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -39,13 +44,16 @@ from numpy.typing import NDArray
 
 from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
-from policy.cluster.tables import Bools, Ints, taken
+from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Judged
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.known_statuses import KnownStatuses
+from policy.preemption.placing import NodeScores, value
 from policy.preemption.ranking import Field, lasting_criteria, lasting_values
 from policy.preemption.victims import Allowed, DryRun, dry_run
+from policy.scoring.base import Scope
+from policy.scoring.registry import SCORERS
 
 _KEPT: Final = 32
 """Classes that are remembered: as many kinds of pods may take turns."""
@@ -108,7 +116,7 @@ def class_of(context: DecisionContext) -> PodClass | None:
     classes.by_key[key] = found
     while len(classes.by_key) > _KEPT:
         del classes.by_key[next(iter(classes.by_key))]
-    return found
+    return found if context.nominated == NOWHERE else found.beside(context)
 
 
 def _shared(context: DecisionContext) -> bool:
@@ -116,7 +124,6 @@ def _shared(context: DecisionContext) -> bool:
     pod = context.incoming.pod
     return (
         not context.rules.extenders
-        and not pod.status.nominated_node_name
         and all(volume == Volume(name=volume.name) for volume in pod.spec.volumes or ())
         and context.pipeline.local
     )
@@ -159,6 +166,9 @@ class _Findings:
 
     judged: Bools
     status: _Small  #: number in `_statuses`
+    scored: Bools
+    scores: _Small  #: (scorers, nodes) values by the scorers whose place is in `_scorers`
+    score: Ints  #: their sum by weight
     ran: Bools
     once: Bools  #: it ran on this state or one before
     kind: NDArray[np.int8]
@@ -174,10 +184,13 @@ class _Findings:
 
     def copy(self) -> _Findings:
         # What is known before the values: in between another thread may add nodes.
-        judged, ran = self.judged.copy(), self.ran.copy()
+        judged, scored, ran = self.judged.copy(), self.scored.copy(), self.ran.copy()
         return _Findings(
             judged=judged,
             status=self.status.copy(),
+            scored=scored,
+            scores=self.scores.copy(),
+            score=self.score.copy(),
             ran=ran,
             once=self.once.copy(),
             kind=self.kind.copy(),
@@ -204,6 +217,7 @@ class PodClass:
     _statuses: KnownStatuses
     _failures: KnownStatuses
     _criteria: tuple[str, ...]
+    _scorers: tuple[int, ...]  #: places in the rule file
 
     @staticmethod
     def empty(context: DecisionContext, *, deltas: int) -> PodClass:
@@ -213,9 +227,14 @@ class PodClass:
             return np.zeros(shape, dtype=np.int32)
 
         criteria = lasting_criteria(context.rules.ranking)
+        scoring = context.rules.scoring
+        scorers = [i for i, use in enumerate(scoring) if SCORERS[use.name].scope is Scope.NODE]
         findings = _Findings(
             judged=np.zeros(nodes, dtype=np.bool_),
             status=small(nodes),
+            scored=np.zeros(nodes, dtype=np.bool_),
+            scores=small(len(scorers), nodes),
+            score=np.zeros(nodes, dtype=np.int64),
             ran=np.zeros(nodes, dtype=np.bool_),
             once=np.zeros(nodes, dtype=np.bool_),
             kind=np.zeros(nodes, dtype=np.int8),
@@ -237,6 +256,7 @@ class PodClass:
             _statuses=KnownStatuses(),
             _failures=KnownStatuses(),
             _criteria=criteria,
+            _scorers=tuple(scorers),
         )
 
     def serves(self, context: DecisionContext) -> bool:
@@ -249,7 +269,7 @@ class PodClass:
             return self
         findings = self._findings.copy()
         nodes = np.concatenate(touched)
-        findings.judged[nodes] = findings.ran[nodes] = False
+        findings.judged[nodes] = findings.scored[nodes] = findings.ran[nodes] = False
         return PodClass(
             _filters=self._filters,
             _findings=findings,
@@ -258,6 +278,7 @@ class PodClass:
             _statuses=self._statuses,
             _failures=self._failures,
             _criteria=self._criteria,
+            _scorers=self._scorers,
         )
 
     def with_victims(self, context: DecisionContext) -> PodClass | None:
@@ -281,22 +302,61 @@ class PodClass:
         nodes = context.snapshot.node[np.flatnonzero(before[:size] != now[:size])]
         self._findings.ran[nodes[nodes >= 0]] = False
 
+    def beside(self, context: DecisionContext) -> PodClass:
+        """The class for a pod that is nominated to a node itself: there it is not in its own way.
+
+        What is found of the other nodes is the same for every pod of the class, and kept for it.
+        """
+        own = context.nominated
+        unknown = np.flatnonzero(~self._findings.judged)
+        self._judge(context, unknown[unknown != own])
+        findings = self._findings.copy()
+        findings.judged[own] = findings.ran[own] = False
+        return replace_fields(self, _findings=findings)
+
     # --- the filters -----------------------------------------------------------------------------
 
     def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
         found, pipeline = self._findings, context.pipeline
+        self._judge(context, np.flatnonzero(~found.judged))
 
         def judge(nodes: Rows) -> Judged:
             return pipeline.judge(taken(pipeline.base, nodes), nodes)
 
-        unknown = np.flatnonzero(~found.judged)
-        if unknown.size:
-            found.status[unknown] = self._statuses.ids_of(judge(unknown))
-            found.judged[unknown] = True
         every = np.arange(found.status.size)
         return self._statuses.ordered(
             found.status, every, judge, nominated=pipeline.with_nominated()
+        )
+
+    def _judge(self, context: DecisionContext, nodes: Rows) -> None:
+        if nodes.size:
+            found, pipeline = self._findings, context.pipeline
+            judged = pipeline.judge(taken(pipeline.base, nodes), nodes)
+            found.status[nodes] = self._statuses.ids_of(judged)
+            found.judged[nodes] = True
+
+    # --- the scorers -----------------------------------------------------------------------------
+
+    def scores(self, context: DecisionContext) -> NodeScores:
+        """What those scorers say of every node that look at nothing but the node and the class."""
+        found, scoring = self._findings, context.rules.scoring
+        unknown = np.flatnonzero(~found.scored)
+        nothing = set()  # what a scorer has nothing to go by depends on the class alone
+        for row, i in zip(found.scores, self._scorers, strict=True):
+            # Of a few nodes where all are known: whether there is anything to say.
+            values = value(context.incoming, scoring[i], unknown)
+            if values is None:
+                nothing.add(i)
+            else:
+                row[unknown] = values
+        weights = np.array([[scoring[i].weight] for i in self._scorers], dtype=np.int64)
+        found.score[unknown] = (found.scores[:, unknown] * weights).sum(axis=0)
+        found.scored[unknown] = True
+        values_of = zip(self._scorers, found.scores, strict=True)
+        return NodeScores(
+            values={i: None if i in nothing else row for i, row in values_of},
+            total=found.score,
         )
 
     # --- the dry run -----------------------------------------------------------------------------

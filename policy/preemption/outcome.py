@@ -78,7 +78,9 @@ def place_pod(context: DecisionContext, passing: Rows) -> Placement:
     if context.nominated in passing:
         return Placement(node=context.nominated, scores=())
     if context.consultation is None or passing.size == 1:
-        return place(context.incoming, context.rules.scoring, passing)
+        shared = None if passing.size == 1 else context.shared
+        known = None if shared is None else shared.scores(context)
+        return place(context.incoming, context.rules.scoring, passing, known=known)
     asked = context.consultation.prioritize(passing)
     placement = place(context.incoming, context.rules.scoring, passing, added=asked.added)
     at = int(np.searchsorted(passing, placement.node))

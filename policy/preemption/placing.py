@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,34 +86,51 @@ def _columns(incoming: Incoming, nodes: Nodes) -> Columns:
     return Columns(nodes.size, variables, FrozenHistory({}))
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeScores:
+    """What the scorers of `Scope.NODE` say of every node for a pod."""
+
+    values: Mapping[int, Ints | None]  #: by the scorer's place in the rule file; (all nodes,)
+    total: Ints  #: (all nodes,) their sum by weight
+
+
 def place(
     incoming: Incoming,
     scoring: Sequence[ScorerUse],
     nodes: Nodes,
     *,
     added: Ints | None = None,
+    known: NodeScores | None = None,
 ) -> Placement:
     """The best of the nodes; the first by name of several.
 
     nodes: (n,) indexes of the nodes on which the pod fits, ascending, at least one. added: (n,)
-    what extenders add to each total. A single node is not scored, as in kube-scheduler.
+    what extenders add to each total. known: values that need not be computed again. A single node
+    is not scored, as in kube-scheduler.
     """
     if nodes.size == 1:
         return Placement(node=int(nodes[0]), scores=())
-    found = values(incoming, scoring, nodes)
-    totals = np.zeros(nodes.size, dtype=np.int64) if added is None else added.copy()
-    for use, of_scorer in zip(scoring, found, strict=True):
-        if of_scorer is not None:
-            totals += use.weight * of_scorer
+    totals = np.zeros(nodes.size, dtype=np.int64) if known is None else known.total[nodes]
+    if added is not None:
+        totals += added
+    own = {} if known is None else known.values
+    found: dict[int, Ints | None] = {}
+    for i, use in enumerate(scoring):
+        if i not in own:
+            found[i] = of_scorer = value(incoming, use, nodes)
+            if of_scorer is not None:
+                totals += use.weight * of_scorer
     # Nodes stand in name order, and the first of equal ones is taken.
     best = int(np.argmax(totals))
+    node = int(nodes[best])
+    scores = []
+    for i, use in enumerate(scoring):
+        here, at = (own[i], node) if i in own else (found[i], best)
+        if here is not None:
+            scores.append((use.name, use.weight, int(here[at])))
     return Placement(
-        node=int(nodes[best]),
-        scores=tuple(
-            (use.name, use.weight, int(of_scorer[best]))
-            for use, of_scorer in zip(scoring, found, strict=True)
-            if of_scorer is not None
-        ),
+        node=node,
+        scores=tuple(scores),
         without_value=tuple(without_value(incoming, scoring, nodes)),
     )
 

@@ -63,12 +63,14 @@ class QueueFeed:
         self._in_cycle: tuple[str, ...] = ()
         self._tried_elsewhere = False
         self._tried: set[str] = set()  # since anything happened that may help
+        self._choosy: set[str] = set()  # waiting pods that a placed one may help
 
     def fill(self, snapshot: Snapshot) -> None:
         """Queue every pod that waits, also those that failed before."""
         for key in pending(snapshot, scheduler=self._scheduler, order=self._order):
             pod = snapshot.pod(key)
             assert pod is not None
+            self._note(key, pod)
             self._add(key, pod)
 
     def pop(self) -> str | None:
@@ -159,12 +161,7 @@ class QueueFeed:
         self._tried.add(key)
         pod = snapshot.pod(key)
         assert pod is not None
-        self.queue.failed(
-            key,
-            priority=pod.spec.priority or 0,
-            now_ms=self._clock(),
-            nominated=self.queue.nominator.node_of(key),
-        )
+        self.queue.failed_again(key, priority=pod.spec.priority or 0, now_ms=self._clock())
 
     def dropped(self, snapshot: Snapshot) -> None:
         """The popped pods were not decided: others placed, removed, or tried them in vain."""
@@ -193,7 +190,9 @@ class QueueFeed:
             freed |= _frees(before, after)
             if after is not None and _fills(before, after):
                 placed.append((before, after))
-            if after is not None and waiting(after, scheduler=self._scheduler):
+            waits = after is not None and waiting(after, scheduler=self._scheduler)
+            self._note(key, after if waits else None)
+            if after is not None and waits:
                 if key not in self._in_cycle:
                     if key not in self.queue or before is None or _another(before, after):
                         arrived.append(key)
@@ -282,16 +281,27 @@ class QueueFeed:
             for before, after in placed
         ]
         found = set()
-        for key in self.queue.unschedulable():
-            pod = snapshot.pod(key)
+        waiting_now = self.queue.unschedulable()
+        for key in self._choosy:
+            pod = snapshot.pod(key) if key in waiting_now else None
             if pod is None:
                 continue
-            member = self._groups is not None and group_key(pod)
-            if not (member or pod.spec.affinity or pod.spec.topology_spread_constraints):
-                continue
-            if member or any(_meets(pod, *one, snapshot) for one in sets):
+            if self._member(pod) or any(_meets(pod, *one, snapshot) for one in sets):
                 found.add(key)
         return found
+
+    def _member(self, pod: Pod) -> bool:
+        """Is the pod scheduled with others of its group?"""
+        return self._groups is not None and bool(group_key(pod))
+
+    def _note(self, key: str, pod: Pod | None) -> None:
+        """Remember of a waiting pod whether a placed one may help it; None: it does not wait."""
+        if pod is not None and (
+            pod.spec.affinity or pod.spec.topology_spread_constraints or self._member(pod)
+        ):
+            self._choosy.add(key)
+        else:
+            self._choosy.discard(key)
 
 
 def _in_queue_order(keys: list[str], snapshot: Snapshot, order: QueueOrder) -> list[str]:

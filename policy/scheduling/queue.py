@@ -49,10 +49,12 @@ class _Timed:
     def discard(self, pod: str) -> None:
         self._entries.pop(pod, None)
 
+    def idle(self, now_ms: int) -> bool:
+        """Has nobody's instant come?"""
+        return not self._heap or self._heap[0][0] > now_ms
+
     def due(self, now_ms: int) -> list[_Entry]:
         """Those whose instant has come, no longer kept here; in the order in which they came."""
-        if not self._heap or self._heap[0][0] > now_ms:
-            return []
         found = []
         while (at := self.next()) is not None and at <= now_ms:
             _, came, entry = heapq.heappop(self._heap)
@@ -200,11 +202,15 @@ class SchedulingQueue:
         (after its backoff, where there is one). A nomination survives the return.
         """
         self.nominator.add(pod, node=nominated)
+        self.failed_again(pod, priority=priority, now_ms=now_ms)
+
+    def failed_again(self, pod: str, *, priority: int, now_ms: int) -> None:
+        """`failed` where the nomination stays what it was."""
         entry = _Entry(
             pod=pod,
             priority=priority,
             queued_ms=now_ms,
-            attempts=self.attempts(pod),
+            attempts=self._attempts.get(pod, 0),
             failed_ms=now_ms,
         )
         if self._rules.kind is QueueKind.FIFO:
@@ -253,9 +259,11 @@ class SchedulingQueue:
 
     def flush(self, *, now_ms: int) -> None:
         """Timers: backoffs that are over, and pods that have been unschedulable for too long."""
-        for entry in self._backoff.due(now_ms):
-            self._activate(entry)
-        self._move(self._unschedulable.due(now_ms), now_ms)
+        if not self._backoff.idle(now_ms):
+            for entry in self._backoff.due(now_ms):
+                self._activate(entry)
+        if not self._unschedulable.idle(now_ms):
+            self._move(self._unschedulable.due(now_ms), now_ms)
 
     def next_timer(self, *, unschedulable: bool = True) -> int | None:
         """The next instant at which `flush` moves a pod; None without any.

@@ -89,7 +89,7 @@ def _column(name: str) -> PodColumn:
                 return 0
         return assumed(pod, name, on_node=True)
 
-    return PodColumn(f"assumed {name}", np.int64, of, gone=0)
+    return PodColumn(f"assumed {name}", np.int64, of, gone=0, reads=frozenset({"spec", "sizes"}))
 
 
 _ASSUMED_COLUMNS: Final = {name: _column(name) for name in ASSUMED}
@@ -114,10 +114,14 @@ class _AssumedSums:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None
         column = _ASSUMED_COLUMNS[self.name]
-        sums = self.sums.copy()
         left, came = delta.old_node >= 0, delta.new_node >= 0
-        np.subtract.at(sums, delta.old_node[left], before.column(column)[delta.rows[left]])
-        np.add.at(sums, delta.new_node[came], after.column(column)[delta.rows[came]])
+        less = before.column(column)[delta.rows[left]]
+        more = after.column(column)[delta.rows[came]]
+        if not less.any() and not more.any():
+            return self
+        sums = self.sums.copy()
+        np.subtract.at(sums, delta.old_node[left], less)
+        np.add.at(sums, delta.new_node[came], more)
         return _AssumedSums(name=self.name, sums=sums)
 
 
@@ -173,7 +177,9 @@ def further(
     incoming: Incoming, entries: Sequence[Any], nodes: Nodes
 ) -> dict[str, tuple[ResourceUse, int]]:
     """Use and weight of listed resources, of devices and the like where the pod asks for them."""
-    found = {}
+    found: dict[str, tuple[ResourceUse, int]] = {}
+    if not entries:
+        return found
     for entry in msgspec.convert(entries, list[ResourceWeight]):
         use = use_of(incoming, entry.name, nodes, assume=False)
         if use.asked or entry.name == EPHEMERAL:

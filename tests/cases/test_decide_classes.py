@@ -108,7 +108,7 @@ SPREAD = TopologySpreadConstraint(
             id="another pod's anti-affinity",
         ),
         pytest.param(
-            lambda: cluster(high=waiting("high").nominated_to("n1")), False, id="own nomination"
+            lambda: cluster(high=waiting("high").nominated_to("n1")), True, id="own nomination"
         ),
         pytest.param(
             lambda: cluster(high=with_volume(Volume(name="v", persistent_volume_claim=CLAIM))),

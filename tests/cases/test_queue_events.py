@@ -63,10 +63,8 @@ def put(pod: PodBuilder) -> Change:
 def moved_by(*changes: Change, cluster: Snapshot = CLUSTER) -> set[str]:
     """Which of the pods that failed are tried again after these changes."""
     feed = QueueFeed(AT_ONCE, scheduler=NAME, clock=lambda: NOW_MS)
-    for pod in FAILED:
-        key = f"default/{pod.pod.metadata.name}"
-        feed.queue.add(key, priority=0, now_ms=NOW_MS)
-        assert feed.pop() == key
+    feed.fill(CLUSTER)
+    while (key := feed.pop()) is not None:
         feed.queue.failed(key, priority=0, now_ms=NOW_MS)
     feed.queue.delete("default/promised")
     after = cluster.apply(changes)
