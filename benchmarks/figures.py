@@ -171,6 +171,34 @@ def _history() -> Sequence[float]:
     return [max(saved) / 1000, sorted(saved)[len(saved) // 2] / 1000]
 
 
+def _simulated(name: str) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import simulate
+
+        found = simulate.named(name)
+        return found["cpu_seconds"], found["peak_mib"]
+
+    return run
+
+
+def _generated(days: float) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import simulate
+
+        found = simulate.of_days(days)
+        return found["cpu_seconds"], found["cpu_ms_a_pod"], found["peak_mib"]
+
+    return run
+
+
+def _generated_figures(what: str, mark: float, goal: float) -> tuple[Figure, ...]:
+    return (
+        Figure(what=f"simulated: {what}, CPU", unit="s", mark=mark, goal=goal),
+        Figure(what=f"for each pod: {what}", unit="ms", mark=3.6, goal=1.5),
+        Figure(what=f"peak memory: {what}", unit="MiB"),
+    )
+
+
 MEASUREMENTS: Final[dict[str, Measurement]] = {
     "decide-500": Measurement(figures=_decide_figures(500, (1, 0.6)), run=_decide(500)),
     "decide-5000": Measurement(figures=_decide_figures(5000, (3, 2), (1, 0.5)), run=_decide(5000)),
@@ -273,6 +301,32 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="median saved query", unit="s"),
         ),
         run=_history,
+        long=True,
+    ),
+    "simulate-google2011": Measurement(
+        figures=(
+            Figure(what="simulated: google2011, CPU", unit="s", mark=30, goal=20),
+            Figure(what="peak memory: google2011", unit="MiB", mark=1024, goal=400),
+        ),
+        run=_simulated("google2011"),
+        long=True,
+    ),
+    "simulate-openb2023": Measurement(
+        figures=(
+            Figure(what="simulated: openb2023, CPU", unit="s", mark=60, goal=20),
+            Figure(what="peak memory: openb2023", unit="MiB", mark=1024, goal=200),
+        ),
+        run=_simulated("openb2023"),
+        long=True,
+    ),
+    "simulate-day": Measurement(
+        figures=_generated_figures("a generated day, 5,000 nodes, 143,000 pods", 514, 214),
+        run=_generated(1),
+        long=True,
+    ),
+    "simulate-week": Measurement(
+        figures=_generated_figures("the generated week, a million pods", 3600, 1500),
+        run=_generated(7),
         long=True,
     ),
 }
