@@ -16,6 +16,7 @@ from policy.store.journal import StoreJournal
 from policy.store.read.tables import has_days, tables
 from tests.contract.filled import fill
 from tests.support.builders import NOW_MS, a_node, a_pod, objects, rule_set
+from tests.support.groups import a_group, of_group
 
 DAY_MS = 86_400_000
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
@@ -31,12 +32,18 @@ def two_days(database_url):
             cluster = objects(
                 a_node("n1").cpu(4).running(a_pod("low").priority(1).cpu(4)),
                 a_pod("urgent").priority(9).cpu(4),
+                of_group(a_pod("train-0").priority(5).cpu(1), "train"),
             )
+            cluster = (*cluster, a_group("train", priority=100, least=1))
             name = f"c{number}"
             store.record.import_objects(name, cluster, at_ms=at_ms, source="dump.json")
             journal = StoreJournal(store, name, actor="ann", clock=lambda at=at_ms: at)
             rules = rule_set("kube-1.36")
             list(Scheduler(journal, rules, clock=lambda at=at_ms: at, seed=0).run())
+            groups = rule_set("kube-1.36-groups")
+            Scheduler(journal, groups, clock=lambda at=at_ms: at, seed=0).decide_group(
+                "default/train"
+            )
     return database_url
 
 
@@ -53,7 +60,9 @@ def test_every_row_is_in_the_file_of_its_day(two_days, tmp_path):
         for name in tables()
     }
     day_of = {row["id"]: day(row["now_ms"]) for row in whole["decisions"]}
-    assert len(set(day_of.values())) > 1
+    held = {row["id"]: row for row in whole["sessions"]}
+    cycles = {day(row["now_ms"]) for row in held.values() if row["kind"] == "group"}
+    assert (len(set(day_of.values())) > 1, len(cycles)) == (True, 2)
     for name in tables():
         if not has_days(name):
             file = tmp_path / "days" / f"{name}.parquet"
@@ -69,6 +78,8 @@ def test_every_row_is_in_the_file_of_its_day(two_days, tmp_path):
                     assert of == day(at)
                 elif "decision_id" in row:
                     assert of == day_of[row["decision_id"]]
+                elif "session_id" in row:
+                    assert of == day(held[row["session_id"]]["now_ms"])
             found += rows
         assert sorted(map(repr, found)) == sorted(map(repr, whole[name]))
 
