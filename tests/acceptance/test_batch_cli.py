@@ -328,3 +328,34 @@ def test_what_if_names_its_rules_and_the_pods_that_are_gone(policy: Policy, held
         " an owner that makes another one elsewhere",
         "both sessions by rule set kube-batch, on revision 2 of cluster default",
     ]
+
+
+def test_an_eviction_that_an_import_contradicts_is_named(
+    policy: Policy, held: str, tmp_path: Path
+) -> None:
+    """`import`, `who` and `explain` say that the pod still runs; the history counts it no more."""
+    shown = policy("state", "show", "pod", "lab/crunch-0", "--db", held, "-o", "json")
+    pod = json.loads(shown.out)
+    del pod["metadata"]["deletionTimestamp"]
+    dump = tmp_path / "again.json"
+    dump.write_text(json.dumps(pod))
+    imported = policy("import", dump, "--db", held)
+    assert (
+        "not carried out: victims of session 1 are still there;"
+        " `policy explain session:ID` names them\n"
+    ) in imported.err
+    assert "  not carried out: lab/crunch-0 still ran at revision 3" in (
+        policy("who", "lab/crunch-0", "--db", held).out
+    )
+    assert "Not carried out\n  not carried out: lab/crunch-0 still ran at revision 3" in (
+        policy("explain", "session:1", "--db", held).out
+    )
+    (line,) = json.loads(policy("explain", "session:1", "--db", held, "-o", "json").out)[
+        "not_carried_out"
+    ]
+    assert (line["pod"], line["reason"], line["revision"]) == (
+        "lab/crunch-0",
+        "victim-still-runs",
+        3,
+    )
+    assert policy("audit", "verify", "--db", held).status == 0
