@@ -18,7 +18,7 @@ class Figure:
     """One line of the page."""
 
     what: str
-    unit: str  #: `ms`, `s`, `MiB`, `/s` or `times`; of the last but one less is better
+    unit: str  #: `ms`, `s`, `MiB`, `bytes`, `times` or `/s`; of all but the last less is better
     mark: float | None = None
     goal: float | None = None
 
@@ -162,6 +162,44 @@ def _churn() -> Sequence[float]:
     ]
 
 
+def _follow(nodes: int, seconds: int, paced: int) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import follow
+
+        found = follow.measure(nodes=nodes, seconds=seconds, paced=paced)
+        names = (
+            "list_s",
+            "list_cpu_s",
+            "change_ms",
+            "change_bytes",
+            "preemption_ms",
+            "preemption_bytes",
+            "lag_s",
+            "grown",
+            "peak_mib",
+        )
+        return [found[name] for name in names]
+
+    return run
+
+
+def _follow_figures(
+    pods: str, day: str, *, first_list: tuple[float, float] | None, mib: tuple[float, float]
+) -> tuple[Figure, ...]:
+    mark, goal = first_list or (None, None)
+    return (
+        Figure(what=f"first list of {pods} pods followed", unit="s", mark=mark, goal=goal),
+        Figure(what="CPU of it", unit="s"),
+        Figure(what=f"{day}: CPU of a change", unit="ms", mark=2, goal=1),
+        Figure(what="database growth of a change", unit="bytes"),
+        Figure(what="CPU of an observed preemption, decided again", unit="ms"),
+        Figure(what="database growth of an observed preemption", unit="bytes"),
+        Figure(what="longest lag, 200 changes/s, 20 preemptions/min", unit="s", mark=1, goal=0.5),
+        Figure(what="memory at its end to that after a tenth", unit="times", mark=1.2, goal=1.1),
+        Figure(what="peak memory of all", unit="MiB", mark=mib[0], goal=mib[1]),
+    )
+
+
 def _history() -> Sequence[float]:
     from benchmarks import history
 
@@ -293,6 +331,17 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="memory then against the first tenth", unit="times"),
         ),
         run=_churn,
+        long=True,
+    ),
+    "follow-1000": Measurement(
+        figures=_follow_figures("30,000", "one minute of it", first_list=None, mib=(600, 300)),
+        run=_follow(1000, 60, 20),
+    ),
+    "follow": Measurement(
+        figures=_follow_figures(
+            "150,000", "ten minutes of it", first_list=(60, 30), mib=(1536, 1000)
+        ),
+        run=_follow(5000, 600, 60),
         long=True,
     ),
     "history": Measurement(

@@ -640,6 +640,15 @@ def create_observations() -> None:
         Index(None, "at_ms"),
         clustered=True,
     )
+    table(
+        "cluster_identities",
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("uid"),
+        text("server"),
+        millis("at_ms"),
+        PrimaryKeyConstraint("cluster_id"),
+        clustered=True,
+    )
 
 
 def create_audit() -> None:
@@ -837,6 +846,7 @@ TABLES = (
     "gaps",
     "follow_positions",
     "idempotency_keys",
+    "cluster_identities",
     "simulations",
     "ledger",
 )

@@ -23,6 +23,7 @@ from policy.manifests.not_modelled import not_modelled
 from policy.manifests.problems import shown
 from policy.observing.model import Preemption
 from policy.store import ImportResult, NotFound, PruneScope, Store
+from policy.store.observed import ClusterIdentity
 
 _LONGEST_SOURCE: Final = 200
 _NAMED: Final = 3
@@ -36,11 +37,12 @@ def store(
     prune: PruneScope | None,
     of_ms: int | None,
     as_is: bool,
+    identity: ClusterIdentity | None = None,
 ) -> tuple[ImportResult, list[int]]:
     """Import what was read; with it the numbers of the preemptions that were observed.
 
     of_ms: the time of which the listed objects are; the clock's where it is None. as_is: nothing
-    that an API server would have filled in is filled in.
+    that an API server would have filled in is filled in. identity: which real cluster was listed.
     """
     known = _known_classes(store, cluster, found.objects)
     read = found.listed if found.changes else found.objects
@@ -77,6 +79,7 @@ def store(
             prune=prune,
             progress=lambda done: progress(done, len(listed)),
             segments=observed.segments,
+            identity=identity,
         )
     return result, record(store, cluster, observed.preemptions, source)
 

@@ -15,6 +15,7 @@ from policy.cli.exits import Exit
 if TYPE_CHECKING:
     from policy.manifests import ManifestSet
     from policy.store import ImportResult, StrayPods
+    from policy.store.observed import ClusterIdentity
     from policy.store.outcomes import OutcomeRow
 
 _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
@@ -131,13 +132,16 @@ def command(
         alone = "audit logs alone, which change no state"
         options.refuse_beside(alone, True, "prune", "as_is", "of", "whole")
     kinds: frozenset[str] | None = None
+    identity: ClusterIdentity | None = None
     with output.progress("reading") as progress:
         if live:
             from policy.live.connection import Connection, place
             from policy.live.listing import listed
 
             at = place(kubeconfig=kubeconfig, context=context, in_cluster=in_cluster)
-            found, kinds = listed(Connection(at), limits=limits, progress=progress, whole=whole)
+            cluster_now = listed(Connection(at), limits=limits, progress=progress, whole=whole)
+            found, kinds = cluster_now.read, cluster_now.kinds
+            identity = cluster_now.identity
         elif paths:
             found = read(
                 paths,
@@ -154,6 +158,8 @@ def command(
                 _tell_observed(import_audit_log.take(store, cluster, file, users))
         if not (live or paths):
             return Exit.OK
+    if live and identity is None:
+        output.say(f"{at.server} has no namespace kube-system: which cluster it is is not recorded")
     _tell(found)
     if not found.objects and not found.changes and not found.claims:
         output.say("nothing to import: no object of a kind that decides anything")
@@ -162,7 +168,13 @@ def command(
     with session.open_store(db, write=True, create=True) as store:
         scope = import_observed.scope_of(store, cluster, found, kinds=kinds, prune=prune)
         result, observed = import_observed.store(
-            store, cluster, found, prune=scope, of_ms=options.millis(of), as_is=as_is
+            store,
+            cluster,
+            found,
+            prune=scope,
+            of_ms=options.millis(of),
+            as_is=as_is,
+            identity=identity,
         )
         contradicted = (
             store.read.outcomes_at(cluster, result.revision) if result.new_revision else []

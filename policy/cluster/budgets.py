@@ -47,7 +47,15 @@ class BudgetIndex:
         return index
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> BudgetIndex | None:
-        return None if delta.other_kinds & _KINDS else self
+        if not delta.other_kinds & _KINDS:
+            return self
+        # Most changes of budgets are of their status: who is selected stays.
+        changed = _build(after)
+        if [(b.key, b.selector) for b in changed.budgets] == [
+            (b.key, b.selector) for b in self.budgets
+        ]:
+            changed.offsets, changed.selecting = self.offsets, self.selecting
+        return changed
 
     def _extend(self, sets: list[LabelSet]) -> None:
         done = self.offsets.size - 1

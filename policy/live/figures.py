@@ -24,7 +24,7 @@ class FollowerFigures:
     troubles: int = 0
     last_trouble: str = ""
     last_news_ms: int = 0  #: when the API server was heard last
-    lag_ms: int = 0  #: between the arrival of the newest written change and its writing
+    lag_ms: int = 0  #: from the arrival of the oldest change of the newest write to its writing
     writing: bool = True  #: False while the database is away
     revision: int = 0
     kinds: dict[str, int] = field(default_factory=dict)  #: resourceVersion by kind

@@ -15,18 +15,19 @@ from typing import Final
 
 from policy.cluster.digest import Change
 from policy.live.backoff import Backoff
-from policy.live.connection import Connection
+from policy.live.connection import Connection, Interrupted
 from policy.live.figures import FollowerFigures, Occasion
 from policy.live.mirror import Mirror
 from policy.live.patience import Patience
 from policy.live.positions import Positions
 from policy.live.preemptions import Preemptions
-from policy.live.reaching import Server, reach
+from policy.live.reaching import Server, cluster_uid, reach
 from policy.live.resources import ApiResource, watched
 from policy.live.watching import Changed, KindWatcher, Listed, News, Trouble
 from policy.observing.cutting import SeenChange, segments
 from policy.observing.observer import PATIENCE_MS, SETTLE_MS, Observer
-from policy.store import NotFound, Store
+from policy.store import NotFound, OtherCluster, Store
+from policy.store.observed import ClusterIdentity
 from policy.store.record.following import Gap
 
 WINDOW_MS: Final = 300
@@ -74,6 +75,7 @@ class Follower:
         self._pending: list[Changed] = []  # not yet written
         self._unsynced = {one.kind for one in self._resources}
         self._first_lists: dict[str, Listed] = {}
+        self._identity: ClusterIdentity | None = None  # until it is kept
         self._positions = Positions()
         self._mirror = Mirror()
         self._patience = Patience(self.figures, tell, stop=self._stop, backoff=backoff)
@@ -137,6 +139,7 @@ class Follower:
 
     def _load(self, server: Server) -> None:
         """What is known from before: the state, how far it was read, evidence that waits."""
+        self._recognize(server.uid)
         stored = self._store.read.follow_positions(self._cluster)
         self._positions.begin(stored, newest=server.newest)
         self.figures.kinds = dict(self._positions.read)
@@ -152,6 +155,36 @@ class Follower:
         if self._positions.read:
             self._preemptions.left_over()
 
+    def _recognize(self, uid: str) -> None:
+        """Raises OtherCluster where another one was followed under the name."""
+        if not uid:
+            said = "the server does not show the uid of the namespace kube-system:"
+            said += " that it is the cluster of before cannot be checked"
+            self._trouble(Trouble(kind="Namespace", message=said))
+            return
+        found = ClusterIdentity(uid=uid, server=self._connection.source)
+        known = self._store.read.cluster_identity(self._cluster)
+        if known is None:
+            self._identity = found
+        elif known.uid != uid:
+            raise OtherCluster(name=self._cluster, known=known, found=found)
+
+    def _still_the_same(self) -> bool:
+        """Whether what is listed again may be taken; False where it was stopped meanwhile.
+
+        Raises OtherCluster where another cluster answers at the address now.
+        """
+        while True:
+            try:
+                uid = cluster_uid(self._connection)
+                break
+            except Interrupted as exc:
+                if not self._busy(str(exc)):
+                    return False
+        if uid:
+            self._patience.call(lambda: self._recognize(uid))
+        return True
+
     def _put(self, news: News) -> None:
         while not self._stop.is_set():
             try:
@@ -163,6 +196,8 @@ class Follower:
     # --- news -------------------------------------------------------------------------------------
 
     def _wait_seconds(self) -> float:
+        if self._preemptions.settled:
+            return 0.0
         if self._pending:
             due = self._pending[0].received_ms + self._window_ms - self._clock()
             return max(0.0, due / 1000)
@@ -219,6 +254,8 @@ class Follower:
             ]
             self._write_first_lists()
             return
+        if not self._still_the_same():
+            return
         since_version = self._positions.read.get(news.kind, 0)
         gap = self._positions.gap(news, news.reason or "listed again", since_version)
         self._flush(everything=True)
@@ -269,6 +306,8 @@ class Follower:
         if final and self._positions.unkept:
             self._commit([], ())
         self._conclude(now_ms)
+        while final and self._preemptions.settled:
+            self._conclude(now_ms)
 
     def _write_news(self, ready: Sequence[Changed]) -> None:
         changes = self._mirror.changes(ready)
@@ -278,7 +317,7 @@ class Follower:
         for news in ready:
             self._positions.reached(news.kind, news.version)
         self._write(changes)
-        self.figures.lag_ms = self._clock() - max(one.received_ms for one in ready)
+        self.figures.lag_ms = self._clock() - min(one.received_ms for one in ready)
 
     def _write(
         self, changes: Sequence[SeenChange], *, gaps: Sequence[Gap] = (), first: bool = False
@@ -304,8 +343,10 @@ class Follower:
                 actor=self._actor,
                 positions=positions,
                 gaps=gaps,
+                identity=self._identity,
             )
         )
+        self._identity = None
         self._positions.kept(self._clock())
         self.figures.kinds = positions
         self.figures.revision = done.revision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,10 @@ import msgspec
 from policy.live.backoff import Backoff
 from policy.live.connection import Connection, LiveError, NotServed
 from policy.live.paging import pages
+from policy.live.reaching import SYSTEM
 from policy.live.resources import ApiResource, watched
 from policy.manifests import Limits, ManifestSet, read_dicts
+from policy.store.observed import ClusterIdentity
 
 _API_VERSIONS = {"Event": "events.k8s.io/v1"}
 _KINDS = {"SchedulingPodGroup": "PodGroup"}
@@ -22,14 +24,23 @@ _TRIES: Final = 5
 """So often a request of a list may fail."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCluster:
+    """What a cluster holds."""
+
+    read: ManifestSet
+    kinds: frozenset[str]  #: those that its server has
+    identity: ClusterIdentity | None  #: None where it has no namespace kube-system
+
+
 def listed(
     connection: Connection,
     *,
     limits: Limits,
     progress: Callable[[int, int], None],
     whole: bool,
-) -> tuple[ManifestSet, frozenset[str]]:
-    """Everything that the engine uses of a cluster, and the kinds that its server has.
+) -> ListedCluster:
+    """Everything that the engine uses of a cluster.
 
     whole: keep pods and nodes whole. Raises LiveError, ManifestError.
     """
@@ -44,7 +55,19 @@ def listed(
         items += found
         progress(len(items), 0)
     read = read_dicts(items, limits=limits, whole=whole)
-    return replace(read, sources=(connection.source,)), frozenset(served)
+    return ListedCluster(
+        read=replace(read, sources=(connection.source,)),
+        kinds=frozenset(served),
+        identity=_identity(items, connection.source),
+    )
+
+
+def _identity(items: list[dict[str, Any]], server: str) -> ClusterIdentity | None:
+    for item in items:
+        meta = item["metadata"]
+        if item["kind"] == "Namespace" and meta.get("name") == SYSTEM and meta.get("uid"):
+            return ClusterIdentity(uid=meta["uid"], server=server)
+    return None
 
 
 def _items(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from policy.live.backoff import Backoff
 from policy.live.figures import FollowerFigures, Occasion
-from policy.store import StoreError
+from policy.store import OtherCluster, StoreError
 
 _T = TypeVar("_T")
 
@@ -32,12 +32,14 @@ class Patience:
     def call(self, call: Callable[[], _T]) -> _T:
         """What a call of the store returns; while the database is away it is made again.
 
-        Raises StoreError where the follower was stopped meanwhile.
+        Raises StoreError where the follower was stopped meanwhile, OtherCluster at once.
         """
         backoff = self._backoff()
         while True:
             try:
                 found = call()
+            except OtherCluster:
+                raise
             except StoreError as exc:
                 if not self._waited_out(exc, backoff):
                     raise

@@ -48,6 +48,7 @@ class Preemptions:
         self._source = source
         self._actor = actor
         self._clock = clock
+        self._settled: list[Preemption] = []  # and not recorded yet
         self._rules: ServerRules | None = None
         self._scheduler_rules = SchedulerRules(store, cluster, self._server_rules)
         self._moments = Moments(store, cluster)
@@ -72,12 +73,20 @@ class Preemptions:
     @property
     def waiting(self) -> bool:
         """Whether there is evidence that no observation has taken yet."""
-        return self._observer.waiting
+        return bool(self._settled) or self._observer.waiting
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is one to record now."""
+        return bool(self._settled)
 
     @property
     def oldest_event(self) -> int | None:
         """The lowest resourceVersion among events that no observation has taken yet."""
-        return self._observer.oldest_event()
+        victims = (victim for one in self._settled for victim in one.victims)
+        versions = [victim.event_version for victim in victims if victim.event_version]
+        oldest = self._observer.oldest_event()
+        return min(versions if oldest is None else [oldest, *versions], default=None)
 
     @property
     def marks(self) -> bool:
@@ -130,9 +139,17 @@ class Preemptions:
     # --- what follows from it ---------------------------------------------------------------------
 
     def conclude(self, now_ms: int) -> list[ObservationRow] | None:
-        """Record what is settled; the new observations, None where nothing is settled."""
-        found = self._observer.conclude(now_ms)
-        return self._patience.call(lambda: self._record(found)) if found else None
+        """Record the first of what is settled; the new observation, None where nothing is settled.
+
+        One at a time, for deciding again takes a while and news wait for it.
+        """
+        self._settled += self._observer.conclude(now_ms)
+        if not self._settled:
+            return None
+        found = self._settled[:1]
+        rows = self._patience.call(lambda: self._record(found))
+        del self._settled[0]
+        return rows
 
     def _record(self, found: Sequence[Preemption]) -> list[ObservationRow]:
         numbers = record_observed(

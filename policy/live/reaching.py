@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from policy.live.connection import (
     AccessRefused,
@@ -16,6 +19,22 @@ from policy.live.connection import (
 from policy.live.paging import newest_version
 from policy.live.resources import ApiResource
 
+SYSTEM: Final = "kube-system"
+"""The namespace whose uid says which cluster it is: it lives as long as the cluster."""
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+
+
+class _Namespace(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Namespaces(msgspec.Struct):
+    items: list[_Namespace] | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
@@ -23,6 +42,8 @@ class Server:
 
     version: str  #: as `v1.35.6`; "" where it does not say it
     newest: int  #: the resourceVersion at which it is
+    #: uid of its namespace kube-system; "" where it has none, or this user may not read it
+    uid: str
     #: kinds that this user may not list, and that are not needed, with the server's words
     closed: dict[str, str]
 
@@ -62,7 +83,24 @@ def _look(connection: Connection, resources: Sequence[ApiResource]) -> Server:
                 closed[resource.kind] = str(exc)
     if refused:
         raise AccessRefused("; ".join(map(str, refused)), help=refused[0].help)
-    return Server(version=_version(connection), newest=newest, closed=closed)
+    return Server(
+        version=_version(connection), newest=newest, uid=cluster_uid(connection), closed=closed
+    )
+
+
+def cluster_uid(connection: Connection) -> str:
+    """The uid of the namespace kube-system, which says which cluster it is.
+
+    "" where there is none, or where it may not be read. Raises Interrupted, LiveError.
+    """
+    wanted = {"fieldSelector": f"metadata.name={SYSTEM}"}
+    try:
+        body = msgspec.json.decode(connection.get("/api/v1/namespaces", wanted), type=_Namespaces)
+    except (NotServed, AccessRefused):
+        return ""
+    except msgspec.MsgspecError as exc:
+        raise Interrupted(f"/api/v1/namespaces: no list: {exc}") from exc
+    return next((one.metadata.uid for one in body.items or () if one.metadata.name == SYSTEM), "")
 
 
 def _version(connection: Connection) -> str:

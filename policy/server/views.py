@@ -16,6 +16,7 @@ from policy.cases.finding import beside
 from policy.cases.running import run_suite
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod
+from policy.decision.model import document_of
 from policy.rules import RuleSet
 from policy.rules.diff import compare
 from policy.rules.explain import effective_rules
@@ -33,6 +34,7 @@ from policy.store import (
     SessionRow,
     StoredDecision,
 )
+from policy.store.observed import ObservationRow
 from policy.text.words import number
 
 _PAGE: Final = 1000
@@ -98,6 +100,47 @@ def why_not(service: PolicyService, stored: StoredDecision, node: str) -> dict[s
         return why_not_chosen(service.store, stored, node)
     except WhyNotError as exc:
         raise Failure(404, "not-found", str(exc), help=exc.help) from exc
+
+
+# --- observed preemptions --------------------------------------------------------------
+
+
+def observations(
+    service: PolicyService, principal: Principal, wanted: Mapping[str, Any], *, limit: int
+) -> tuple[list[ObservationRow], list[dict[str, Any]]]:
+    """Rows and documents, newest first; `wanted` as `store.read.observations` takes it."""
+    named = [wanted.get(name) for name in ("preemptor", "victim", "pod")]
+    spaces = [wanted.get("namespace"), *(pod and pod.partition("/")[0] for pod in named)]
+    if any(space and not principal.sees(space) for space in spaces):
+        return [], []
+    rows = service.store.read.observations(
+        **{**wanted, "namespaces": principal.namespaces}, limit=limit
+    )
+    return rows, [scope.observation(principal, row) for row in rows]
+
+
+def observation(service: PolicyService, principal: Principal, number: int) -> dict[str, Any]:
+    """One of them, with the decision made again for those who see all of it.
+
+    Raises NotFound, also where the viewer may not know of it.
+    """
+    row = service.store.read.observation(number)
+    told = scope.observation(principal, row)
+    if not principal.limited:
+        return {**told, **_decided_again(service, row)}
+    if told["preemptor"] is None and not told["victims"]:
+        raise NotFound(f"there is no observed preemption {number}")
+    return told
+
+
+def _decided_again(service: PolicyService, row: ObservationRow) -> dict[str, Any]:
+    from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
+
+    try:
+        decision, _ = AgainDecider(service.store).decide(row, as_observed(service.store, row))
+    except CannotDecide as exc:
+        return {"decided_again": None, "undecided": str(exc)}
+    return {"decided_again": document_of(decision), "undecided": ""}
 
 
 # --- rules and environments ------------------------------------------------------------

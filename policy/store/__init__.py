@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from policy.decision.record import Keep
-    from policy.store.errors import ImportConflict, NotFound, StaleRevision, StoreError
+    from policy.store.errors import (
+        ImportConflict,
+        NotFound,
+        OtherCluster,
+        StaleRevision,
+        StoreError,
+    )
     from policy.store.ledger.entries import LedgerHead
     from policy.store.ledger.findings import Finding, Pruning, TamperKind, VerifyResult
     from policy.store.ledger.pruning import PrunedCluster, PrunePlan
@@ -81,6 +87,7 @@ __all__ = [
     "NominationRow",
     "NotFound",
     "Origin",
+    "OtherCluster",
     "Progress",
     "Proofs",
     "ProvedClaim",
@@ -140,6 +147,7 @@ _HOMES = {
     "NominationRow": "policy.store.model",
     "Origin": "policy.store.model",
     "NotFound": "policy.store.errors",
+    "OtherCluster": "policy.store.errors",
     "Progress": "policy.store.record.importing",
     "PrunePlan": "policy.store.ledger.pruning",
     "Proofs": "policy.store.model",

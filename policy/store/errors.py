@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+if TYPE_CHECKING:
+    from policy.store.observed import ClusterIdentity
 
 
 class StoreError(Exception):
@@ -46,6 +49,18 @@ class ImportConflict(StoreError):
         self.key = key
         self.first = first
         self.second = second
+
+
+class OtherCluster(StoreError):
+    """What is to be written comes from another cluster than what is there under the name."""
+
+    def __init__(self, *, name: str, known: ClusterIdentity, found: ClusterIdentity) -> None:
+        super().__init__(
+            f"cluster `{name}` of the database is the one at {known.server}, and {found.server} is"
+            f" another one: the uids of their namespaces kube-system are {known.uid} and"
+            f" {found.uid}",
+            help="keep the other one apart, under a name of its own: `--cluster NAME`",
+        )
 
 
 class NotFound(StoreError):

@@ -65,6 +65,14 @@ class NewObservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterIdentity:
+    """Which real cluster it is, whatever it is called."""
+
+    uid: str  #: of its namespace kube-system, which lives as long as the cluster
+    server: str  #: URL of its API server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRevision:
     """A revision that was written, and what it changed."""
 

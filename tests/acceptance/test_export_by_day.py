@@ -94,6 +94,7 @@ def test_the_tables_that_have_days():
         "activations",
         "candidate_violations",
         "candidates",
+        "cluster_identities",
         "cycles",
         "decision_filters",
         "decision_outcomes",

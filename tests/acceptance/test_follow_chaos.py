@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from policy.cluster.objects import ClusterObject
-from policy.manifests import from_dicts
 from policy.store import Store
 from tests.support import killed
 from tests.support.api_server import kubeconfig, serving
@@ -20,7 +18,6 @@ from tests.support.live import (
     CLUSTER,
     EXPECTED,
     Identity,
-    Line,
     final,
     following,
     identity,
@@ -28,6 +25,7 @@ from tests.support.live import (
     lines,
     play,
     settled,
+    stretches,
     told,
     until,
 )
@@ -47,22 +45,6 @@ def record(url: str) -> tuple[list[Any], Identity, bool]:
 
 def expected(name: str) -> tuple[list[Any], Identity, bool]:
     return [(*one[:2], one[3]) for one in EXPECTED[name]], final(name), True
-
-
-def stretches(name: str) -> list[list[Line]]:
-    """A recording, cut after each line that changes what is kept of an object."""
-    known: dict[tuple[str, str], ClusterObject | None] = dict(identity(from_dicts(initial(name))))
-    found: list[list[Line]] = [[]]
-    for what, item in lines(name):
-        found[-1].append((what, item))
-        if item["kind"] == "Event":
-            continue
-        ((at, obj),) = identity(from_dicts([item])).items()
-        after = None if what == "DELETED" else obj
-        if known.get(at) != after:
-            known[at] = after
-            found.append([])
-    return found
 
 
 def test_killed_before_and_after_every_commit(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -29,9 +28,9 @@ from tests.support.live import (
     following,
     identity,
     initial,
-    lines,
     play,
     settled,
+    stretches,
     told,
     until,
 )
@@ -39,6 +38,7 @@ from tests.support.tried import Kind
 
 NAME = "wave-kubelet"
 KILLS = 12
+PODS = "/api/v1/pods watch"
 
 
 @contextmanager
@@ -68,27 +68,52 @@ def pairs(url: str) -> tuple[list[Any], object, bool]:
         return observed, state, store.ledger.verify().ok
 
 
+def revision(url: str) -> int:
+    with Store.open(url, read_only=True) as store:
+        return store.state.load(CLUSTER).revision
+
+
+def more(server: ApiServer, watches: int) -> None:
+    until(lambda: server.requests[PODS] > watches, what="the watch")
+
+
+def grown(url: str, before: int) -> None:
+    until(lambda: revision(url) > before, what="a revision")
+
+
+@pytest.mark.parametrize("after", ["after the news", "after a revision"])
 def test_killed_at_any_moment(
-    database_url: str, tmp_path: Path, tried: Callable[[Kind, int], None]
+    after: str, database_url: str, tmp_path: Path, tried: Callable[[Kind, int], None]
 ) -> None:
-    """Nothing is lost, and nothing is there twice; the whole record verifies."""
-    tried(Kind.KILL, KILLS)
-    dice = random.Random(20261122)
+    """Nothing is lost, and nothing is there twice; the whole record verifies.
+
+    A process dies as soon as a part of the recording was published, or as soon as the first
+    revision of it is there; `test_killed_before_and_after_every_commit` is the same in small.
+    """
+    parts = stretches(NAME)
+    parts, rest = parts[:-1], parts[-1]
+    share = -(-len(parts) // KILLS)
+    kills = 0
     with serving(initial(NAME)) as server:
         config = kubeconfig(tmp_path, server.url)
         with Store.open(database_url):
             pass
-        pending = lines(NAME)
-        share = -(-len(pending) // KILLS)
-        for start in range(0, len(pending), share):
+        for start in range(0, len(parts), share):
+            watches = server.requests[PODS]
             with process(database_url, config) as running:
-                until(lambda: bool(position(database_url)), what="the first lists")
-                for what, item in pending[start : start + share]:
+                more(server, watches)
+                before = revision(database_url)
+                for what, item in chain.from_iterable(parts[start : start + share]):
                     server.publish(what, item)
-                time.sleep(dice.uniform(0.5, 2.5))
+                if after == "after a revision":
+                    grown(database_url, before)
                 running.kill()
+                kills += 1
+        for what, item in rest:
+            server.publish(what, item)
         with process(database_url, config):
             until(lambda: settled(database_url, NAME), what="the end of the recording")
+    tried(Kind.KILL, kills)
     expected = [(*one[:2], one[3]) for one in EXPECTED[NAME]]
     assert pairs(database_url) == (expected, final(NAME), True)
 

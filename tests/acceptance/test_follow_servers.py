@@ -97,9 +97,9 @@ def test_a_cluster_is_listed_in_small_pages(
     monkeypatch.setattr(paging, "PAGE", 7)
     with serving(initial(NAME), expire(pages)) as server:
         connection = Connection(place(kubeconfig=kubeconfig(tmp_path, server.url)))
-        read, _ = listed(connection, limits=Limits(), progress=lambda *_: None, whole=False)
+        found = listed(connection, limits=Limits(), progress=lambda *_: None, whole=False)
         connection.close()
-    assert identity(read.objects).keys() == set(map(key, initial(NAME)))
+    assert identity(found.read.objects).keys() == set(map(key, initial(NAME)))
 
 
 def test_rights_that_are_missing(database_url: str, tmp_path: Path) -> None:

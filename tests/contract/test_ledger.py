@@ -18,7 +18,6 @@ from policy.store.tables import (
     CYCLES,
     DECISION_CHILDREN,
     DECISIONS,
-    FOLLOW_POSITIONS,
     LEDGER,
     METADATA,
     REVISIONS,
@@ -35,8 +34,10 @@ from tests.contract.builders import (
 from tests.contract.filled import fill, fill_more
 from tests.support.tried import Kind
 
-# How far a watch was read is where it goes on: bookkeeping, which changes, and no record.
-RECORD = [table for table in METADATA.sorted_tables if table is not FOLLOW_POSITIONS]
+# Where followers go on, of which cluster, and which writes were sent is no part of the record:
+# docs/sql.md says so.
+_BESIDE = {"follow_positions", "cluster_identities", "idempotency_keys"}
+RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
 
@@ -88,11 +89,6 @@ def where(table: Table, row: Any):
     for one in conditions[1:]:
         condition &= one
     return condition
-
-
-#: Where followers go on, and which writes were sent, is no part of the record: docs/sql.md says so.
-_BESIDE = {"follow_positions", "idempotency_keys"}
-RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 
 
 def other_values(column, value: Any) -> list[Any]:

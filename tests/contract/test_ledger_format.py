@@ -44,6 +44,7 @@ COVERED = {
         "snapshot_digest base_revision revision seed evaluate_all origin hypothetical "
         "engine_version"
     ),
+    "cluster_identities": "cluster_id uid server at_ms",
     "follow_positions": "cluster_id kind resource_version at_ms",
     "idempotency_keys": "principal operation key request_digest at_ms status answer",
     "extender_calls": (

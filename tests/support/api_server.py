@@ -220,6 +220,13 @@ class ApiServer:
             ]
             return 200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": meta, "items": bare}
 
+    def named(self, kind: str, name: str) -> Object:
+        """The list of what has this name."""
+        with self._changed:
+            items = [i for i in self._objects[kind].values() if i["metadata"]["name"] == name]
+            meta = {"resourceVersion": str(self.resource_version)}
+            return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": meta, "items": items}
+
     def _sorted(self, kind: str) -> list[Object]:
         """In the order of their names; sorted once as long as nothing happens."""
         version, items = self._in_order.get(kind, (-1, []))
@@ -311,6 +318,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "watch" in wanted:
             self._watch(kind, wanted)
+            return
+        if wanted.get("fieldSelector", "").startswith("metadata.name="):
+            self._json(200, api.named(kind, wanted["fieldSelector"].partition("=")[2]))
             return
         code, body = api.page(kind, int(wanted.get("limit", 1 << 30)), wanted.get("continue", ""))
         self._json(code, body)

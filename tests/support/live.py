@@ -89,6 +89,22 @@ def final(name: str) -> Identity:
     return identity(from_dicts(found.values()))
 
 
+def stretches(name: str) -> list[list[Line]]:
+    """A recording, cut after each line that changes what is kept of an object."""
+    known: dict[tuple[str, str], ClusterObject | None] = dict(identity(from_dicts(initial(name))))
+    found: list[list[Line]] = [[]]
+    for what, item in lines(name):
+        found[-1].append((what, item))
+        if item["kind"] == "Event":
+            continue
+        ((at, obj),) = identity(from_dicts([item])).items()
+        after = None if what == "DELETED" else obj
+        if known.get(at) != after:
+            known[at] = after
+            found.append([])
+    return found
+
+
 def identity(objects: Any) -> Identity:
     return {(kind_of(one), key_of(one)): one for one in objects}
 

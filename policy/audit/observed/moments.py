@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from policy.audit.observed.views import LAG_REVISIONS, StateAt
 from policy.audit.past import Past
+from policy.cluster.budgets import BudgetIndex
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.cluster.snapshot import Snapshot
-from policy.store import Store
+from policy.store import NotFound, Store
 from policy.store.observed import FollowedRevision
 
 _KEPT: Final = 4 * LAG_REVISIONS
@@ -35,7 +37,7 @@ class Moments:
 
     def begin(self, objects: Iterable[ClusterObject], *, revision: int, state_digest: str) -> None:
         """The state at a revision, as whoever wrote it has it in memory."""
-        self._held = _Held(tuple(objects), revision=revision, state_digest=state_digest)
+        self._held = _Held(objects, revision=revision, state_digest=state_digest)
 
     def advance(self, written: Iterable[FollowedRevision]) -> None:
         """What was written next."""
@@ -64,6 +66,9 @@ class Moments:
             for number in range(max(first, held.first), revision + 1):
                 self._keep(number, lambda at: held.at(at, after=self._kept.get(at - 1)))
             return self._kept[revision]
+        if held is not None and revision > held.last:
+            # What another program wrote since is known with the next revision.
+            raise NotFound(f"there is no revision {revision} yet")
         if first <= self._newest < revision:
             first = self._newest + 1
         for number in range(first, revision + 1):
@@ -83,13 +88,14 @@ class _Held:
     """A state in memory, and the revisions after it."""
 
     def __init__(
-        self, objects: tuple[ClusterObject, ...], *, revision: int, state_digest: str
+        self, objects: Iterable[ClusterObject], *, revision: int, state_digest: str
     ) -> None:
-        self._objects = objects  # until the first look at it
-        self._digest = state_digest
-        self._snapshot: Snapshot | None = None
+        self._snapshot = _prepared(
+            Snapshot.from_objects(objects, now_ms=0, state_digest=state_digest)
+        )
         self._steps: deque[FollowedRevision] = deque()
         self._changes = 0
+        self._packing: _Packing | None = None
         self.first = revision
 
     @property
@@ -100,6 +106,7 @@ class _Held:
         """Whether it is the revision after the last one; it is taken then."""
         if step.revision != self.last + 1:
             return False
+        self._pack()
         self._steps.append(step)
         self._changes += len(step.changes)
         if self._changes > _MOST_CHANGES:
@@ -110,24 +117,16 @@ class _Held:
         """The state at a revision; after: that at the one before, where it is known."""
         number = revision - self.first
         if number == 0:
-            return self._begun()
+            return self._snapshot
         if after is not None:
             step = self._steps[number - 1]
-            return after.apply(step.changes, state_digest=step.state_digest).packed()
+            return after.apply(step.changes, state_digest=step.state_digest)
         return self._applied(number)
-
-    def _begun(self) -> Snapshot:
-        if self._snapshot is None:
-            self._snapshot = Snapshot.from_objects(
-                self._objects, now_ms=0, state_digest=self._digest
-            )
-            self._objects = ()
-        return self._snapshot
 
     def _applied(self, number: int) -> Snapshot:
         steps = [self._steps[place] for place in range(number)]
         changes: list[Change] = [change for step in steps for change in step.changes]
-        return self._begun().apply(changes, state_digest=steps[-1].state_digest).packed()
+        return self._snapshot.apply(changes, state_digest=steps[-1].state_digest)
 
     def _fold(self) -> None:
         number, changes = 0, 0
@@ -138,3 +137,27 @@ class _Held:
         for _ in range(number):
             self._changes -= len(self._steps.popleft().changes)
         self.first += number
+        self._packing = _Packing(self._snapshot)
+
+    def _pack(self) -> None:
+        """Take the packed state, once it is there."""
+        if self._packing is not None and not self._packing.is_alive():
+            self._snapshot, self._packing = self._packing.snapshot, None
+
+
+class _Packing(threading.Thread):
+    """A state packed beside the work, which takes seconds where it is large."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(name="packing", daemon=True)
+        self.snapshot = snapshot
+        self.start()
+
+    def run(self) -> None:
+        self.snapshot = _prepared(self.snapshot.packed())
+
+
+def _prepared(snapshot: Snapshot) -> Snapshot:
+    """With what all states after it share, and what is slow to find of each of them anew."""
+    BudgetIndex.of(snapshot)
+    return snapshot

@@ -19,6 +19,7 @@ from policy.audit.past import Damaged
 from policy.cluster.digest import Change
 from policy.cluster.objects import Pod, key_of
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import START
 from policy.observing.model import nominated_to
 from policy.store import NotFound, StoreError
 
@@ -198,12 +199,20 @@ def _starting(revision: int, states: StateAt) -> tuple[str, ...]:
     if now is None or before is None:
         return ()
     found = []
-    for key, pod in zip(now.keys, now.pods, strict=True):
-        if pod is not None and pod.status.start_time:
-            then = before.pod(key)
-            if then is None or not then.status.start_time:
-                found.append(key)
+    for row in _started(now, before):
+        pod, then = now.pods[row], before.pod(now.keys[row])
+        if pod is not None and pod.status.start_time and not (then and then.status.start_time):
+            found.append(now.keys[row])
     return tuple(sorted(found))
+
+
+def _started(now: Snapshot, before: Snapshot) -> list[int]:
+    """Rows of pods that may have another start than before."""
+    known = before.keys.size
+    if known > now.keys.size or not np.array_equal(now.keys[:known], before.keys):
+        return list(range(now.keys.size))  # numbered anew in between
+    changed = np.flatnonzero(now.column(START)[:known] != before.column(START))
+    return [*changed.tolist(), *range(known, now.keys.size)]
 
 
 def _difference(snapshot: Snapshot, other: Snapshot) -> list[Change]:

@@ -6,11 +6,8 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.audit.documents import instant
-from policy.audit.observed import documents as observed
-from policy.audit.observed.again import AgainDecider, CannotDecide, as_observed
 from policy.audit.recorded import Comparing
 from policy.cluster.objects import Pod
-from policy.decision.model import document_of
 from policy.server import cycles, supposing, views
 from policy.server.api import models
 from policy.server.api.operations import ApiOperation, ApiRequest, Stream
@@ -64,37 +61,29 @@ def _why_not(asked: ApiRequest) -> ApiResult:
 
 def _observations(asked: ApiRequest) -> ApiResult:
     query = asked.query
-    rows = asked.service.store.read.observations(
-        query.cluster,
-        limit=query.limit,
-        since_ms=views.millis(query.since, "since"),
-        until_ms=views.millis(query.until, "until"),
-        namespace=query.namespace,
-        node=query.node,
-        preemptor=query.preemptor,
-        victim=query.victim,
-        pod=query.pod,
-        verdict=query.verdict,
-        confidence=query.confidence,
-        before_id=query.after,
-    )
+    wanted = {
+        "cluster": query.cluster,
+        "since_ms": views.millis(query.since, "since"),
+        "until_ms": views.millis(query.until, "until"),
+        "namespace": query.namespace,
+        "node": query.node,
+        "preemptor": query.preemptor,
+        "victim": query.victim,
+        "pod": query.pod,
+        "verdict": query.verdict,
+        "confidence": query.confidence,
+        "before_id": query.after,
+    }
+    rows, lines = views.observations(asked.service, asked.principal, wanted, limit=query.limit)
     following = {"after": rows[-1].id} if len(rows) == query.limit else {}
-    return ApiResult(document={"observations": [*map(observed.document, rows)]}, next=following)
+    return ApiResult(document={"observations": lines}, next=following)
 
 
 def _observation(asked: ApiRequest) -> ApiResult:
-    store, number = asked.service.store, asked.path["id"]
+    number = asked.path["id"]
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         raise Failure(400, "invalid", "the id of an observation is a number")
-    row = store.read.observation(int(number))
-    again, why = None, ""
-    try:
-        decision, _ = AgainDecider(store).decide(row, as_observed(store, row))
-        again = document_of(decision)
-    except CannotDecide as exc:
-        why = str(exc)
-    told = {**observed.document(row), "decided_again": again, "undecided": why}
-    return ApiResult(document=told)
+    return ApiResult(document=views.observation(asked.service, asked.principal, int(number)))
 
 
 def _cycles(asked: ApiRequest) -> ApiResult:
@@ -318,6 +307,7 @@ OPERATIONS: Final = (
         path="/observations",
         name="listObservations",
         call=_observations,
+        limited=True,
         query=models.ObservationsQuery,
         summary="Preemptions by clusters' own schedulers, newest first.",
     ),
@@ -326,6 +316,7 @@ OPERATIONS: Final = (
         path="/observations/{id}",
         name="getObservation",
         call=_observation,
+        limited=True,
         summary="One of them with its evidence, its verdict, and the decision made again for it.",
     ),
     ApiOperation(

@@ -7,6 +7,7 @@ from typing import Any, Final
 from policy.audit.documents import instant
 from policy.server import views
 from policy.server.http import Failure
+from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store.observed import ObservationRow, VerdictClass
 
@@ -14,15 +15,21 @@ MOST: Final = 200
 """How many the page looks at, the newest."""
 
 
-def observed(service: PolicyService, *, verdict: str, rules: str) -> dict[str, Any]:
-    """The newest ones; rules: what they are set against, "" for nothing. Raises Failure."""
+def observed(
+    service: PolicyService, principal: Principal, *, verdict: str, rules: str
+) -> dict[str, Any]:
+    """The newest ones; rules: what they are set against, "" for nothing. Raises Failure.
+
+    Who is limited to namespaces sees their part of each, and neither sums nor gaps.
+    """
     verdicts = [one.value for one in VerdictClass]
     if verdict and verdict not in verdicts:
         raise Failure(400, "invalid", f"`verdict` is none of {', '.join(verdicts)}")
-    rows = service.store.read.observations(verdict=verdict or None, limit=MOST)
-    gaps = service.store.read.gaps()
+    wanted = {"verdict": verdict or None}
+    rows, documents = views.observations(service, principal, wanted, limit=MOST)
+    gaps = [] if principal.limited else service.store.read.gaps()
     values: dict[str, Any] = {
-        "lines": [_line(row) for row in rows],
+        "lines": [_line(one) for one in documents],
         "verdict": verdict,
         "verdicts": verdicts,
         "most": MOST,
@@ -40,22 +47,18 @@ def observed(service: PolicyService, *, verdict: str, rules: str) -> dict[str, A
         "rules": rules,
         "against": None,
     }
-    if rules:
+    if rules and not principal.limited:
         values["against"] = _against(service, rows, rules)
     return values
 
 
-def _line(row: ObservationRow) -> dict[str, Any]:
+def _line(told: dict[str, Any]) -> dict[str, Any]:
+    names = ("id", "cluster", "preemptor", "node", "confidence", "verdict")
     return {
-        "id": row.id,
-        "cluster": row.cluster,
-        "at": instant(row.now_ms),
-        "preemptor": row.preemptor,
-        "node": row.node,
-        "victims": [victim.victim for victim in row.victims],
-        "confidence": row.confidence,
-        "verdict": row.verdict,
-        "reason": row.reason,
+        **{name: told[name] for name in names},
+        "at": told["now"],
+        "victims": [victim["victim"] for victim in told["victims"]],
+        "reason": told.get("reason", ""),
     }
 
 

@@ -50,7 +50,7 @@ def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
             }
             for i in range(24)
         ],
-        "observed": [] if limited else _observed(service),
+        "observed": _observed(service, principal),
         "outcomes": Counter(row.outcome for row in rows).most_common(),
         "namespaces": namespaces.most_common(8),
         "hit": hit.most_common(8),
@@ -67,9 +67,9 @@ def overview(service: PolicyService, principal: Principal) -> dict[str, Any]:
     }
 
 
-def _observed(service: PolicyService) -> list[tuple[str, int]]:
+def _observed(service: PolicyService, principal: Principal) -> list[tuple[str, int]]:
     """The newest preemptions by the clusters' own schedulers: how many of each verdict."""
-    rows = service.store.read.observations(limit=_LOOKED_AT)
+    rows = service.store.read.observations(limit=_LOOKED_AT, namespaces=principal.namespaces)
     return Counter(row.verdict for row in rows).most_common()
 
 

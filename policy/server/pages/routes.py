@@ -61,7 +61,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         shown("/rules", pages.rules),
         shown("/rules/{name}", pages.rule_set),
         shown("/compare", pages.compare),
-        shown("/observed", pages.observed),
+        shown("/observed", pages.observed, unlimited=False),
         shown("/environments", pages.environments),
         shown("/environments/{name}", pages.environment),
         changed("/environments/{name}/activate", pages.activate, Role.OPERATOR),
@@ -324,9 +324,17 @@ class Pages:
     async def observed(self, request: Request, principal: Principal) -> Response:
         given = request.query_params
         verdict, rules = given.get("verdict", "")[:20], given.get("rules", "")[:253]
-        found = await in_thread(observed, self._service, verdict=verdict, rules=rules)
+        found = await in_thread(observed, self._service, principal, verdict=verdict, rules=rules)
         names = [one["name"] for one in views.rule_sets(self._service) if one["shipped"]]
-        return page(request, self._access, principal, "observed.html", names=names, **found)
+        return page(
+            request,
+            self._access,
+            principal,
+            "observed.html",
+            names=names,
+            limited=principal.limited,
+            **found,
+        )
 
     async def environments(self, request: Request, principal: Principal) -> Response:
         rows = await in_thread(self._service.store.read.environments)

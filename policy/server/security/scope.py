@@ -10,13 +10,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from policy.audit.documents import document, instant, summary
+from policy.audit.observed import documents as observed
 from policy.decision.model import Victim
 from policy.server.security.access import Principal
 from policy.store import DecisionRow, SessionRow, StoredDecision, StoredSession
+from policy.store.observed import ObservationRow
 from policy.store.record.groups import document_of
 
 _OF_ALL: Final = ("id", "now", "outcome", "node", "rule_set", "origin")
 _OF_OWN: Final = ("preemptor", "priority")
+_OBSERVED_OF_ALL: Final = ("id", "cluster", "now", "node", "confidence", "verdict", "rule_set")
+_OBSERVED_OF_OWN: Final = ("preemptor", "preemptor_uid", "preemptor_kind", "preemptor_priority")
+_OBSERVED_OF_VICTIM: Final = (
+    "victim",
+    "namespace",
+    "uid",
+    "node",
+    "priority",
+    "priority_class",
+    "owner",
+    "run_seconds",
+    "evidence",
+)
 _OF_VICTIM: Final = ("pod", "node", "priority", "priority_class", "owner", "started", "evicted")
 
 
@@ -112,6 +127,25 @@ def concerns_cycle(principal: Principal, stored: StoredSession) -> bool:
     """May the viewer know that the cycle exists?"""
     pods = [stored.row.subject, *(victim["pod"] for victim in document_of(stored)["victims"])]
     return not principal.limited or any(principal.sees(_namespace(pod)) for pod in pods)
+
+
+# --- observed preemptions ------------------------------------------------------------------------
+
+
+def observation(principal: Principal, row: ObservationRow) -> dict[str, Any]:
+    """An observed preemption's document."""
+    told = observed.document(row)
+    if not principal.limited:
+        return told
+    own = principal.sees(_namespace(row.preemptor))
+    shown = {name: told[name] for name in _OBSERVED_OF_ALL}
+    shown |= {name: told[name] if own else None for name in _OBSERVED_OF_OWN}
+    victims = [
+        {name: victim[name] for name in _OBSERVED_OF_VICTIM}
+        for victim in told["victims"]
+        if principal.sees(victim["namespace"])
+    ]
+    return {**shown, "victims": victims}
 
 
 def _namespace(pod: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from policy.store import cluster_identity as identities
 from policy.store import outcomes
 from policy.store.faces import Face, reads, streams
 from policy.store.read import evictions, hits, observed, queries, reports, tables
@@ -57,6 +58,7 @@ class ReadFace(Face):
     known_victims = reads(observed.known_victims)
     situation = reads(observed.situation)
     follow_positions = reads(observed.follow_positions)
+    cluster_identity = reads(identities.known)
     gaps = reads(observed.gaps)
 
     def history(

@@ -13,7 +13,12 @@ from policy.observing.model import Evidence, Preemption, SeenVictim, marked_at, 
 from policy.store import rows
 from policy.store.errors import NotFound
 from policy.store.model import Cause
-from policy.store.observed import GapRow, ObservationRow, ObservedSituation, ObservedVictimRow
+from policy.store.observed import (
+    GapRow,
+    ObservationRow,
+    ObservedSituation,
+    ObservedVictimRow,
+)
 from policy.store.state.loading import cluster_id, decode
 from policy.store.state.versions import chunks, find_head
 from policy.store.tables import (
@@ -35,6 +40,7 @@ class ObservationFilter(TypedDict, total=False):
     since_ms: int | None  #: by `now_ms`, from this instant on
     until_ms: int | None  #: by `now_ms`, before this instant
     namespace: str | None  #: of the preemptor or of any victim
+    namespaces: Collection[str] | None  #: the same, of one of these
     node: str | None
     preemptor: str | None
     victim: str | None
@@ -72,9 +78,11 @@ def observations(
         query = query.where(o.now_ms >= since_ms)
     if (until_ms := wanted.get("until_ms")) is not None:
         query = query.where(o.now_ms < until_ms)
-    if (namespace := wanted.get("namespace")) is not None:
-        hit = select(v.observation_id).where(v.namespace == namespace)
-        query = query.where(or_(o.preemptor_namespace == namespace, o.id.in_(hit)))
+    namespace = wanted.get("namespace")
+    for among in (None if namespace is None else [namespace], wanted.get("namespaces")):
+        if among is not None:
+            hit = select(v.observation_id).where(v.namespace.in_(list(among)))
+            query = query.where(or_(o.preemptor_namespace.in_(list(among)), o.id.in_(hit)))
     if (victim := wanted.get("victim")) is not None:
         query = query.where(o.id.in_(select(v.observation_id).where(v.victim == victim)))
     if (pod := wanted.get("pod")) is not None:

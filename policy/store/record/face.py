@@ -9,6 +9,7 @@ from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.store.faces import Face, writes
 from policy.store.model import ImportResult, PruneScope
+from policy.store.observed import ClusterIdentity
 from policy.store.record import (
     changing,
     decisions,
@@ -58,13 +59,16 @@ class RecordFace(Face):
         prune: PruneScope | None = None,
         progress: importing.Progress | None = None,
         segments: Sequence[Sequence[Change]] = (),
+        identity: ClusterIdentity | None = None,
     ) -> ImportResult:
         """Make the stored objects equal to the given ones: all of it or nothing of it.
 
         of_ms: the time of which they are, `at_ms` by default; never before the newest revision.
         Objects that are not in the import stay, unless `prune` covers them. segments: what recorded
-        watches change of that, each a revision of its own. Raises ImportConflict where it holds
-        two different objects under one key, StoreError for values that are none.
+        watches change of that, each a revision of its own. identity: of the real cluster, where it
+        is known. Raises ImportConflict where it holds two different objects under one key,
+        OtherCluster where the cluster of that name is another one, StoreError for values that are
+        none.
         """
         incoming = importing.read(objects, progress)  # before the database is locked
         with self._transactions.writing() as connection:
@@ -78,9 +82,15 @@ class RecordFace(Face):
                 actor=actor,
                 scope=prune,
             )
-            if not segments:
+            if not segments and identity is None:
                 return result
             followed = following.follow(
-                connection, cluster, segments, at_ms=at_ms, source=source, actor=actor
+                connection,
+                cluster,
+                segments,
+                at_ms=at_ms,
+                source=source,
+                actor=actor,
+                identity=identity,
             )
             return importing.followed_by(result, followed)

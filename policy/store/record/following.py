@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert
 
 from policy.cluster.digest import Change
-from policy.store import identity, rows
+from policy.store import cluster_identity, rows
+from policy.store import identity as process
 from policy.store.ledger import entries
 from policy.store.model import Cause
-from policy.store.observed import Followed, FollowedRevision
+from policy.store.observed import ClusterIdentity, Followed, FollowedRevision
 from policy.store.record import outcomes
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision
 from policy.store.state.versions import Head, Live, live_versions, lock_head
@@ -42,13 +43,18 @@ def follow(
     cause: Cause = Cause.LIVE,
     positions: Mapping[str, int] | None = None,
     gaps: Sequence[Gap] = (),
+    identity: ClusterIdentity | None = None,
 ) -> Followed:
     """Write each segment as one revision, where it changes anything.
 
     What is there already in the same form, and the removal of what is not there, change nothing:
     the same changes may come again. positions: resourceVersions up to which each kind was read.
+    identity: which real cluster it is, where that is known. Raises OtherCluster where the cluster
+    of that name is another one.
     """
     head = lock_head(connection, cluster)
+    if identity is not None:
+        cluster_identity.keep(connection, head, identity, at_ms=at_ms)
     written: list[FollowedRevision] = []
     waiting = deque(segments)
     while waiting:
@@ -119,7 +125,7 @@ def _gap(connection: Connection, head: Head, gap: Gap, *, at_ms: int, actor: str
         "since_version": gap.since_version,
         "until_version": gap.until_version,
         "revision": head.number,
-        **identity.columns(connection),
+        **process.columns(connection),
     }
     row["id"] = connection.execute(insert(GAPS).returning(GAPS.c.id), row).scalar_one()
     entries.append(

@@ -30,6 +30,7 @@ from policy.store.tables.decisions import (
     VICTIMS,
 )
 from policy.store.tables.observing import (
+    CLUSTER_IDENTITIES,
     FOLLOW_POSITIONS,
     GAPS,
     OBSERVATIONS,
@@ -50,6 +51,7 @@ __all__ = [
     "CANDIDATES",
     "CANDIDATE_VIOLATIONS",
     "CLUSTERS",
+    "CLUSTER_IDENTITIES",
     "CYCLES",
     "DECISIONS",
     "DECISION_CHILDREN",

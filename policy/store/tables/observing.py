@@ -112,3 +112,13 @@ FOLLOW_POSITIONS: Final = table(
     PrimaryKeyConstraint("cluster_id", "kind"),
     clustered=True,
 )
+
+CLUSTER_IDENTITIES: Final = table(
+    "cluster_identities",
+    int64("cluster_id", ForeignKey("clusters.id")),
+    text("uid"),
+    text("server"),
+    millis("at_ms"),
+    PrimaryKeyConstraint("cluster_id"),
+    clustered=True,
+)
