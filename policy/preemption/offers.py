@@ -107,7 +107,10 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
             known.append((node, one))
     # Offered nodes are reported in name order, as the snapshot has them.
     known.sort(key=itemgetter(0))
-    uids = [tuple(dict.fromkeys(one.victims)) for _, one in known]
+    uids = [
+        one.victims if len(one.victims) == 1 else tuple(dict.fromkeys(one.victims))
+        for _, one in known
+    ]
     nodes = np.array([node for node, _ in known], dtype=np.int64)
     counts = np.array([len(some) for some in uids], dtype=np.int64)
     rows = _rows_of(snapshot, np.repeat(nodes, counts), [uid for some in uids for uid in some])

@@ -95,7 +95,7 @@ class Decider:
             origin=Origin.EXTENDER,
             cause=Cause.EXTENDER,
         )
-        self._journal.active_rules()
+        self._rules: RuleSet | None = self._journal.active_rules()
         self._tracker = StateTracker(self._journal, clock=clock)
 
     @property
@@ -144,7 +144,10 @@ class Decider:
     def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
         """The decision of the next question of the row; None behind the last one."""
         if not row.decided:
-            row.rules = self._journal.active_rules()
+            # What is recorded is checked against the active rules in its own transaction: only
+            # where these are others by now they are read again.
+            self._rules = self._rules or self._journal.active_rules()
+            row.rules = self._rules
         rules = row.rules
         assert rules is not None  # an environment of a desk has active rules
         while (question := row.following()) is not None:
@@ -198,6 +201,8 @@ class Decider:
                 last=row.claim,
             )
         except (StaleRevision, RuleSetChanged, GivenUp) as exc:
+            if isinstance(exc, RuleSetChanged):
+                self._rules = None
             row.restart()
             raise StateMoved(str(exc)) from exc
         except BaseException:

@@ -205,14 +205,17 @@ def _incomplete(found: _Preempt) -> bool:
         return True
     if found.NodeNameToVictims is None and found.NodeNameToMetaVictims is None:
         return True
-    offered: list[_FullVictims | _MetaVictims | None] = [
-        *(found.NodeNameToVictims or {}).values(),
-        *(found.NodeNameToMetaVictims or {}).values(),
-    ]
-    meta = (found.NodeNameToMetaVictims or {}).values()
-    return any(one is not None and one.Pods is None for one in offered) or any(
-        pod.UID is None for one in meta if one is not None for pod in one.Pods or ()
-    )
+    for full in (found.NodeNameToVictims or {}).values():
+        if full is not None and full.Pods is None:
+            return True
+    for meta in (found.NodeNameToMetaVictims or {}).values():
+        if meta is not None:
+            if meta.Pods is None:
+                return True
+            for pod in meta.Pods:
+                if pod.UID is None:
+                    return True
+    return False
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
