@@ -18,7 +18,8 @@ class Figure:
     """One line of the page."""
 
     what: str
-    unit: str  #: `ms`, `s`, `MiB`, `bytes`, `times` or `/s`; of all but the last less is better
+    #: `ms`, `s`, `MiB`, `bytes`, `times`, `calls` or `/s`; of all but the last less is better
+    unit: str
     mark: float | None = None
     goal: float | None = None
 
@@ -237,6 +238,40 @@ def _generated_figures(what: str, mark: float, goal: float) -> tuple[Figure, ...
     )
 
 
+def _serve_figures(what: str, cpu: tuple[float, float]) -> tuple[Figure, ...]:
+    return (
+        Figure(what=f"p99 of 200 calls a second, {what}", unit="ms", mark=50, goal=25),
+        Figure(what=f"calls not in the record, {what}", unit="calls", mark=0, goal=0),
+        Figure(what=f"CPU of a call, {what}", unit="ms", mark=cpu[0], goal=cpu[1]),
+        Figure(what=f"memory at the end to the start, {what}", unit="times", mark=1.5, goal=1.2),
+    )
+
+
+SERVE_FIGURES: Final = (
+    *_serve_figures("meta form, SQLite", (3.5, 2.5)),
+    *_serve_figures("full form, SQLite", (4, 3)),
+    *_serve_figures("meta form, Postgres", (3.5, 2.5)),
+    *_serve_figures("full form, Postgres", (4, 3)),
+)
+
+
+def _serve() -> Sequence[float]:
+    from benchmarks import serve
+
+    return [
+        value
+        for form, postgres in serve.COMBINATIONS
+        for value in serve.marked(form, postgres=postgres, seconds=60)
+    ]
+
+
+def _serve_start() -> Sequence[float]:
+    from benchmarks import serve
+
+    found = serve.starting(nodes=5000)
+    return [found["listens, s"], found["ready, CPU s"], found["first answer, CPU s"]]
+
+
 MEASUREMENTS: Final[dict[str, Measurement]] = {
     "decide-500": Measurement(figures=_decide_figures(500, (1, 0.6)), run=_decide(500)),
     "decide-5000": Measurement(figures=_decide_figures(5000, (3, 2), (1, 0.5)), run=_decide(5000)),
@@ -295,6 +330,15 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="`policy explain`", unit="ms", mark=500, goal=350),
         ),
         run=_startup,
+    ),
+    "serve": Measurement(figures=SERVE_FIGURES, run=_serve, long=True),
+    "serve-start": Measurement(
+        figures=(
+            Figure(what="`policy serve`, 150,000 pods, until it listens", unit="s", mark=2, goal=1),
+            Figure(what="until it is ready to decide, CPU", unit="s", mark=4, goal=2),
+            Figure(what="until its first answer, CPU", unit="s", mark=5, goal=2.5),
+        ),
+        run=_serve_start,
     ),
     "batch-1000": Measurement(
         figures=(

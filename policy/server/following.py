@@ -56,7 +56,8 @@ class ClusterFollower:
 
     def close(self) -> None:
         self._follower.stop()
-        self._thread.join(_CLOSING_SECONDS)
+        if self._thread.ident is not None:  # a process that cannot listen ends before it follows
+            self._thread.join(_CLOSING_SECONDS)
         self._connection.close()
 
     def health(self) -> tuple[int, bytes]:

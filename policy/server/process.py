@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import ssl
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -30,10 +30,16 @@ _GIVE_WAY_SECONDS: Final = 0.001
 class _Server(uvicorn.Server):
     """Ends by a signal as something that was wanted: with status 0; streams end at once."""
 
-    stopping: threading.Event
+    service: PolicyService
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        # Not before: the threads that load the state would take turns with what starts to listen.
+        if self.started:
+            self.service.begin()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.stopping.set()
+        self.service.stopping.set()
         super().handle_exit(sig, frame)
 
     @contextmanager
@@ -83,7 +89,7 @@ def server_of(config: Config) -> uvicorn.Server:
             **tls,
         )
     )
-    server.stopping = service.stopping
+    server.service = service
     return server
 
 

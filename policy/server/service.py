@@ -27,7 +27,7 @@ def clock_ms() -> int:
 
 
 class PolicyService:
-    """One process of the service; `open` before it is used, `close` afterwards."""
+    """One process of the service: `open` before it is used, `begin`, and `close` afterwards."""
 
     def __init__(self, config: Config, *, clock: Callable[[], int] = clock_ms) -> None:
         self.config = config
@@ -49,7 +49,6 @@ class PolicyService:
             self._reader = Store.open(self.config.reader_db, read_only=True, create=False)
         if self.config.environment:
             self._store.read.environment(self.config.environment)
-            self.desk(self.config.environment)
         if self.config.follow is not None:
             from policy.server.following import ClusterFollower  # needs the extra `live`
 
@@ -59,6 +58,12 @@ class PolicyService:
                 clock=self.clock,
                 registry=self.metrics.registry,
             )
+
+    def begin(self) -> None:
+        """Load the state, and follow, in the background: once the process listens."""
+        if self.config.environment:
+            self.desk(self.config.environment)
+        if self.follower is not None:
             self.follower.start()
 
     def close(self) -> None:

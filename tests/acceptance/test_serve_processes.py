@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import uuid
@@ -128,3 +129,19 @@ def test_sql_of_users_runs_as_the_role_that_only_reads(
         unguarded.stop()
     finally:
         drop_reader(url, name)
+
+
+@pytest.mark.parametrize("behind", [b"{}", b"x"])
+def test_a_body_ends_behind_its_object(database_url: str, start: Start, behind: bytes) -> None:
+    """What follows the first JSON value is no part of a call, and so the call is none."""
+    serving.filled(database_url)
+    service = start(database_url, "--extender-mode", "enforce")
+    (exchange, *_) = serving.preempts("b")
+    body = json.dumps(exchange["request"]).encode()
+    answer = service.post("/extender/preempt", body + behind)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert service.post("/extender/preempt", body + b"\r\n").status_code == 200
+    service.stop()
+    with Store.open(database_url) as store:
+        assert len(store.read.decisions("default")) == 1
