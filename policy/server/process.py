@@ -24,7 +24,7 @@ from policy.server.service import PolicyService
 _CONNECTIONS: Final = 500
 _GRACE_SECONDS: Final = 9
 _GIVE_WAY_SECONDS: Final = 0.001
-"""A call of 150 kB is some ten steps of the event loop: with Python's 5 ms they alone take 50 ms."""
+"""A call of 150 kB is some ten steps of the event loop: Python's 5 ms for each would be 50 ms."""
 
 
 class _Server(uvicorn.Server):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import uuid
@@ -137,7 +136,7 @@ def test_a_body_ends_behind_its_object(database_url: str, start: Start, behind: 
     serving.filled(database_url)
     service = start(database_url, "--extender-mode", "enforce")
     (exchange, *_) = serving.preempts("b")
-    body = json.dumps(exchange["request"]).encode()
+    body = exchange["request"].encode()
     answer = service.post("/extender/preempt", body + behind)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/problem+json"
