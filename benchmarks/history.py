@@ -403,7 +403,9 @@ def _add_decision(rows: Tables, number: int, last: int, chance: random.Random) -
     rows["victims"] += [_victim(decision, k, chance) for k in range(victims)]
     rows["revisions"].append(_revision(number + 1, decision["now_ms"], "decision"))
     gone = number + WAITS if number + WAITS <= last else None
-    rows["pods"].append(_pod_version(decision["preemptor"], "", number, gone))
+    pending = _pod_version(decision["preemptor"], "", number, gone)
+    pending["nominated_node"] = decision["node"] if preempts else ""
+    rows["pods"].append(pending)
     if preempts:
         rows["candidates"] += [_candidate(number, k, chance) for k in range(KEPT_CANDIDATES)]
         rows["nominations"].append(_nomination(decision))

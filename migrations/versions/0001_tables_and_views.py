@@ -31,9 +31,12 @@ depends_on = None
 # As the views say it: SQLite uses a partial index only where a query has its very condition.
 PREEMPTED = "outcome = 'preempt' AND NOT hypothetical"
 
+NOMINATED = "valid_to IS NULL AND nominated_node <> ''"
+
 # What a scheduler was only watched for, or answered otherwise, evicted nothing and changed nothing.
-OBEYED = "(origin <> 'extender' OR revision IS NOT NULL)"
 OBEYED_DECISION = "(d.origin <> 'extender' OR d.revision IS NOT NULL)"
+# Stands in totals for a priority that is not known.
+UNKNOWN = f"CAST({-(2**63)} AS BIGINT)"
 # An empty reason says that the step took effect: it was neither refused nor taken back.
 EVICTED = "operation = 'evict' AND reason = ''"
 
@@ -92,7 +95,7 @@ def written_by() -> tuple[Column[Any], ...]:
     return int64("process_uid", nullable=True), text("process_user"), text("database_user")
 
 
-def versions(name: str, *columns: Column[Any]) -> None:
+def versions(name: str, *columns: Column[Any] | Index) -> None:
     table(
         name,
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -156,6 +159,21 @@ def create_state() -> None:
         text("owner"),
         int64("cpu_milli"),
         int64("memory_bytes"),
+        # What is on a node, and which nominations stand: of a few pods among many.
+        Index(
+            "ix_pods_on_node",
+            "cluster_id",
+            "node",
+            sqlite_where=sql("valid_to IS NULL"),
+            postgresql_where=sql("valid_to IS NULL"),
+        ),
+        Index(
+            "ix_pods_nominated",
+            "cluster_id",
+            "key",
+            sqlite_where=sql(NOMINATED),
+            postgresql_where=sql(NOMINATED),
+        ),
     )
     versions(
         "pod_disruption_budgets",
@@ -313,30 +331,20 @@ def create_decisions() -> None:
         text("engine_version"),
         Index(None, "digest"),
         Index(None, "cluster_id", "id"),
-        Index(None, "cluster_id", "now_ms"),
-        Index(None, "cluster_id", "preemptor"),
-        Index(None, "cluster_id", "preemptor_namespace"),
-        Index(None, "cluster_id", "node"),
-        Index(None, "rule_set_id"),
-        # Cover the views of preemptions by hour, and by the criterion that decided.
+        # With the id: a stretch of time becomes a stretch of ids without a look at the rows.
+        Index(None, "cluster_id", "now_ms", "id"),
+        # Lists are walked from the newest one back, along one of these where they are filtered.
+        Index(None, "preemptor", "id"),
+        Index(None, "preemptor_namespace", "id"),
+        Index(None, "node", "id"),
+        Index(None, "rule_set_id", "id"),
+        Index(None, "outcome", "id"),
+        Index(None, "origin", "id"),
         Index(
-            "ix_decisions_hourly",
-            "cluster_id",
-            "outcome",
-            "now_ms",
-            "hypothetical",
-            "victim_count",
-            "pdb_violations",
-            "origin",
-            "revision",
-        ),
-        Index(
-            "ix_decisions_tie_breakers",
-            "cluster_id",
-            "rule_set_id",
-            "decided_by",
-            "outcome",
-            "hypothetical",
+            "ix_decisions_hypothetical",
+            "id",
+            sqlite_where=sql("hypothetical"),
+            postgresql_where=sql("hypothetical"),
         ),
         # Preemptions by time, over all clusters.
         Index(
@@ -392,16 +400,6 @@ def create_decisions() -> None:
         text("reason"),
         json("inputs"),
         PrimaryKeyConstraint("decision_id", "position"),
-        # Covers the view of how often each rule decided.
-        Index(
-            "ix_decision_rules_usage",
-            "cluster_id",
-            "rule_set_id",
-            "section",
-            "rule",
-            "verdict",
-            "hypothetical",
-        ),
         clustered=True,
     )
     table(
@@ -468,12 +466,15 @@ def create_decisions() -> None:
         ),
         Index(
             "ix_victims_pdb_violating",
-            "cluster_id",
+            "decision_id",
             "now_ms",
+            "cluster_id",
+            "namespace",
             sqlite_where=sql("pdb_violating"),
             postgresql_where=sql("pdb_violating"),
         ),
         Index(None, "now_ms"),
+        Index(None, "pod", "decision_id"),
         clustered=True,
     )
 
@@ -506,6 +507,88 @@ def create_outcomes() -> None:
         PrimaryKeyConstraint("session_id", "position"),
         Index(None, "cluster_id", "revision"),
         clustered=True,
+    )
+
+
+def totals(name: str, *columns: Column[Any], keys: int, also: tuple[Index, ...] = ()) -> None:
+    every = (int64("cluster_id", ForeignKey("clusters.id")), *columns)
+    key = PrimaryKeyConstraint(*(column.name for column in every[: keys + 1]))
+    table(name, *every, key, *also, clustered=True)
+
+
+def create_totals() -> None:
+    totals(
+        "eviction_totals",
+        int64("day"),
+        text("namespace"),
+        text("owner"),
+        text("preemptor_namespace"),
+        int64("preemptor_priority"),
+        int64("priority"),
+        text("origin"),
+        int64("evictions"),
+        int64("run_seconds"),
+        int64("pdb_violations"),
+        keys=7,
+        # The days on which a workload was hit.
+        also=(Index(None, "cluster_id", "namespace", "owner", "day"),),
+    )
+    totals(
+        "decision_totals",
+        int64("day"),
+        int64("rule_set_id"),
+        text("preemptor_namespace"),
+        text("outcome"),
+        text("decided_by"),
+        text("origin"),
+        boolean("preempted"),
+        int64("decisions"),
+        int64("victims"),
+        int64("pdb_violations"),
+        keys=7,
+    )
+    totals(
+        "rule_totals",
+        int64("day"),
+        int64("rule_set_id"),
+        text("section"),
+        text("rule"),
+        text("verdict"),
+        text("origin"),
+        int64("decisions"),
+        keys=6,
+    )
+    totals(
+        "filter_totals",
+        int64("day"),
+        text("preemptor_namespace"),
+        text("filter"),
+        text("phase"),
+        text("origin"),
+        int64("decisions"),
+        int64("nodes"),
+        keys=5,
+    )
+    totals(
+        "preemptor_totals",
+        text("preemptor"),
+        int64("preemptor_priority"),
+        text("outcome"),
+        text("origin"),
+        boolean("preempted"),
+        int64("decisions"),
+        int64("victims"),
+        int64("pdb_violations"),
+        keys=5,
+    )
+    totals(
+        "hour_totals",
+        int64("hour"),
+        text("origin"),
+        int64("preemptions"),
+        int64("victims"),
+        int64("pdb_violations"),
+        keys=2,
     )
 
 
@@ -835,6 +918,12 @@ TABLES = (
     "victims",
     "decision_outcomes",
     "session_outcomes",
+    "eviction_totals",
+    "decision_totals",
+    "rule_totals",
+    "filter_totals",
+    "preemptor_totals",
+    "hour_totals",
     "environments",
     "activations",
     "schedulers",
@@ -1085,6 +1174,19 @@ def v_who_preempts_whom(words: Words) -> str:
     """
 
 
+def v_evictions_daily(words: Words) -> str:
+    return f"""
+        SELECT c.name AS cluster, t.day, {words.instant("(t.day * 86400000)")} AS day_at,
+               t.namespace AS victim_namespace, t.owner AS victim_owner,
+               nullif(t.priority, {UNKNOWN}) AS victim_priority, t.preemptor_namespace,
+               nullif(t.preemptor_priority, {UNKNOWN}) AS preemptor_priority, t.origin,
+               t.evictions, t.run_seconds AS run_seconds_lost, t.pdb_violations
+        FROM eviction_totals t
+        JOIN clusters c ON c.id = t.cluster_id
+        WHERE t.day >= 0
+    """
+
+
 def v_pdb_violations(words: Words) -> str:
     return f"""
         SELECT v.decision_id, c.name AS cluster, v.now_ms,
@@ -1107,39 +1209,11 @@ def v_pdb_violations(words: Words) -> str:
 
 def v_preemptions_hourly(words: Words) -> str:
     return f"""
-        SELECT c.name AS cluster, g.hour * 3600000 AS hour_ms,
-               {words.instant("(g.hour * 3600000)")} AS hour_at,
-               g.preemptions, g.victims, g.pdb_violations, g.origin
-        FROM (
-            SELECT cluster_id, hour, origin, CAST(sum(preemptions) AS BIGINT) AS preemptions,
-                   CAST(sum(victims) AS BIGINT) AS victims,
-                   CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
-            FROM (
-                SELECT cluster_id, now_ms / 3600000 AS hour,
-                       CAST(count(*) AS BIGINT) AS preemptions,
-                       CAST(sum(victim_count) AS BIGINT) AS victims,
-                       CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations,
-                       CAST('decided' AS TEXT) AS origin
-                FROM decisions
-                WHERE {PREEMPTED} AND {OBEYED} AND {carried_out("decisions.id")}
-                GROUP BY cluster_id, now_ms / 3600000
-                UNION ALL
-                SELECT s.cluster_id, s.now_ms / 3600000, CAST(count(*) AS BIGINT),
-                       CAST(sum(t.victims) AS BIGINT), CAST(0 AS BIGINT),
-                       CAST('decided' AS TEXT)
-                {session_preemptions(names="JOIN")}
-                GROUP BY s.cluster_id, s.now_ms / 3600000
-                UNION ALL
-                SELECT o.cluster_id, o.now_ms / 3600000, CAST(count(*) AS BIGINT),
-                       CAST(sum(o.victim_count) AS BIGINT), CAST(0 AS BIGINT),
-                       CAST('observed' AS TEXT)
-                FROM observations o
-                WHERE o.confidence <> 'possible' AND {NOT_REPLACED}
-                GROUP BY o.cluster_id, o.now_ms / 3600000
-            ) b
-            GROUP BY cluster_id, hour, origin
-        ) g
-        JOIN clusters c ON c.id = g.cluster_id
+        SELECT c.name AS cluster, t.hour * 3600000 AS hour_ms,
+               {words.instant("(t.hour * 3600000)")} AS hour_at,
+               t.preemptions, t.victims, t.pdb_violations, t.origin
+        FROM hour_totals t
+        JOIN clusters c ON c.id = t.cluster_id
     """
 
 
@@ -1162,14 +1236,14 @@ def v_extender_calls(words: Words) -> str:
 
 
 def v_tie_breakers(_: Words) -> str:
-    return f"""
+    return """
         SELECT c.name AS cluster, r.name AS rule_set, r.digest AS rule_set_digest, g.criterion,
                g.decisions
         FROM (
             SELECT cluster_id, rule_set_id, decided_by AS criterion,
-                   CAST(count(*) AS BIGINT) AS decisions
-            FROM decisions
-            WHERE {PREEMPTED} AND {carried_out("decisions.id")}
+                   CAST(sum(decisions) AS BIGINT) AS decisions
+            FROM decision_totals
+            WHERE day = -1 AND preempted
             GROUP BY cluster_id, rule_set_id, decided_by
         ) g
         JOIN rule_sets r ON r.id = g.rule_set_id
@@ -1183,9 +1257,9 @@ def v_rule_usage(_: Words) -> str:
                g.rule, g.verdict, g.fired
         FROM (
             SELECT cluster_id, rule_set_id, section, rule, verdict,
-                   CAST(count(*) AS BIGINT) AS fired
-            FROM decision_rules
-            WHERE NOT hypothetical
+                   CAST(sum(decisions) AS BIGINT) AS fired
+            FROM rule_totals
+            WHERE day = -1
             GROUP BY cluster_id, rule_set_id, section, rule, verdict
         ) g
         JOIN rule_sets r ON r.id = g.rule_set_id
@@ -1262,6 +1336,7 @@ VIEWS = (
     v_preemptions,
     v_victims,
     v_who_preempts_whom,
+    v_evictions_daily,
     v_pdb_violations,
     v_preemptions_hourly,
     v_extender_calls,
@@ -1276,6 +1351,7 @@ def upgrade() -> None:
     create_state()
     create_decisions()
     create_outcomes()
+    create_totals()
     create_observations()
     create_simulations()
     create_audit()

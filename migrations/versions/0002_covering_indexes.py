@@ -23,26 +23,6 @@ _WIDER: tuple[tuple[str, str, tuple[str, ...], str, tuple[str, ...]], ...] = (
             "run_seconds",
         ),
     ),
-    (
-        "decisions",
-        "ix_decisions_cluster_id_preemptor",
-        ("cluster_id", "preemptor"),
-        "ix_decisions_preemptors",
-        (
-            *("cluster_id", "preemptor", "preemptor_priority", "outcome", "hypothetical"),
-            *("now_ms", "victim_count", "pdb_violations", "preemptor_namespace"),
-        ),
-    ),
-    (
-        "decisions",
-        "ix_decisions_tie_breakers",
-        ("cluster_id", "rule_set_id", "decided_by", "outcome", "hypothetical"),
-        "ix_decisions_tie_breakers",
-        (
-            *("cluster_id", "rule_set_id", "decided_by", "outcome", "hypothetical", "now_ms"),
-            "preemptor_namespace",
-        ),
-    ),
 )
 """Of each table: an index with its columns, and the one that takes its place."""
 

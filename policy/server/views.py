@@ -293,12 +293,14 @@ def state(
     return loaded.revision, sorted(pods, key=pod_key)
 
 
-def on_node(service: PolicyService, cluster: str, name: str) -> tuple[Node | None, list[Pod]]:
-    """The node of that name, None where there is none, and its pods by falling priority."""
-    objects = service.store.state.load(cluster).objects
-    node = next((o for o in objects if isinstance(o, Node) and o.metadata.name == name), None)
-    pods = [o for o in objects if isinstance(o, Pod) and o.spec.node_name == name]
-    return node, sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod_key(pod)))
+def on_node(service: PolicyService, name: str) -> dict[str, tuple[Node | None, list[Pod]]]:
+    """By cluster, the node of that name, None where there is none, and its pods, the most
+    important ones first.
+    """
+    return {
+        cluster: (node, sorted(pods, key=lambda pod: (-(pod.spec.priority or 0), pod_key(pod))))
+        for cluster, (node, pods) in service.store.state.on_node(name).items()
+    }
 
 
 def pod_key(pod: Pod) -> str:

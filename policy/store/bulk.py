@@ -92,6 +92,27 @@ def keep_statistics(connection: Connection, table: Table, *, added: int) -> None
             cursor.execute(statement)
 
 
+def add_to_rows(
+    connection: Connection,
+    table: Table,
+    keys: Sequence[str],
+    sums: Sequence[str],
+    rows: Iterable[Values],
+) -> None:
+    """Add to the sums of rows with these keys, none of which comes twice; insert what is new.
+
+    Raises SQLAlchemy's errors, like a statement.
+    """
+    names = (*keys, *sums)
+    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
+    conflict = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added}"
+    if connection.dialect.name != "postgresql":
+        execute_many(connection, _inserting(table, names) + conflict, rows)
+    else:
+        statement = _unnesting(table, names, connection.dialect) + conflict
+        _insert_columns(connection, statement, rows)
+
+
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
     """One statement with each of the rows, whose values stand for `?`.
 

@@ -26,6 +26,7 @@ HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(
     {
         "v_cluster_at",
+        "v_evictions_daily",
         "v_extender_calls",
         "v_nominations",
         "v_pdb_violations",

@@ -107,6 +107,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy db downgrade": [[EVIL]],
     "policy db current": [[]],
     "policy db check": [[]],
+    "policy db recount": [[]],
     "policy db reader create": [[EVIL]],
     "policy db reader drop": [[EVIL]],
     "policy db prune": [["--older-than", "2027-01-01T00:00:00Z"], ["--older-than", EVIL]],

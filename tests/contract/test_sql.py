@@ -277,7 +277,7 @@ def test_counts_by_hour_criterion_and_rule(store):
     hourly = rows(store, "SELECT hour_at, preemptions, victims FROM v_preemptions_hourly")
     assert hourly == [{"hour_at": "2026-09-21T14:00:00.000Z", "preemptions": 2, "victims": 3}]
     ties = rows(store, "SELECT rule_set, criterion, decisions FROM v_tie_breakers")
-    assert ties == [{"rule_set": "by-hand", "criterion": "fewest-pdb-violations", "decisions": 3}]
+    assert ties == [{"rule_set": "by-hand", "criterion": "fewest-pdb-violations", "decisions": 2}]
     usage = rows(store, "SELECT section, rule, verdict, fired FROM v_rule_usage")
     assert usage == [
         {"section": "eligibility", "rule": "otherwise", "verdict": "allow", "fired": 3}

@@ -251,11 +251,10 @@ class Pages:
         wanted = {"node": name}
         _, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=_PAGE)
         found = []
-        for row in await in_thread(self._service.store.state.clusters):
-            node, pods = await in_thread(views.on_node, self._service, row.name, name)
-            if node is not None or pods:
-                bars = [] if node is None else resources(node, pods)
-                found.append({"cluster": row.name, "pods": pods, "bars": bars})
+        at_present = await in_thread(views.on_node, self._service, name)
+        for cluster, (node, pods) in at_present.items():
+            bars = [] if node is None else resources(node, pods)
+            found.append({"cluster": cluster, "pods": pods, "bars": bars})
         return page(
             request,
             self._access,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from policy.store import totals
 from policy.store.faces import Face, reads, writes
 from policy.store.ledger import entries, pruning, verify, witnesses
 
@@ -15,3 +16,4 @@ class LedgerFace(Face):
     prunings = reads(witnesses.prunings)
     plan_prune = reads(pruning.plan)
     prune = writes(pruning.prune)
+    recount = writes(totals.rebuild)

@@ -40,6 +40,7 @@ from policy.store.tables import (
     VERSIONS,
 )
 from policy.store.tables.base import LEDGER_FORMAT
+from policy.store.totals import Owner, Totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +217,10 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         .all()
         for column in ("decision_id", "session_id", "observation_id", "gap_id", "simulation_id")
     }
+    totals = Totals()
+    for owner in Owner:
+        totals.take(connection, owner, named[owner.value], sign=-1)
+    totals.write(connection)
     connection.execute(delete(LEDGER).where(gone))
     for table in DECISION_CHILDREN:
         _delete(connection, table, "decision_id", named["decision_id"])

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select
 
-from policy.store import rows
+from policy.store import rows, totals
 from policy.store.connection import any_text
 from policy.store.ledger import checkpoints, covering, entries, witnesses
 from policy.store.ledger.findings import Finding, Findings, TamperKind, VerifyResult, subject
@@ -93,6 +93,12 @@ def verify(
             ids = None if cluster is None and from_hash is None else [w.cluster_id for w in walks]
             for orphan in orphans(connection, ids):
                 findings.add(_inserted(orphan))
+            if not findings.shown and not findings.more:
+                # Rows that were changed make totals differ: that is no finding of its own.
+                names = None if ids is None else {"", *(w.cluster for w in walks)}
+                for total in totals.wrong(connection):
+                    if names is None or total.cluster in names:
+                        findings.add(_miscounted(total))
         heads = entries.heads(connection, cluster)
     return VerifyResult(
         entries=checked,
@@ -111,6 +117,15 @@ def _inserted(orphan: Orphan) -> Finding:
         decision_id=orphan.decision_id,
         revision=orphan.revision,
         subject=subject({"decision_id": orphan.decision_id, "revision": orphan.revision}),
+    )
+
+
+def _miscounted(total: totals.WrongTotal) -> Finding:
+    return Finding(
+        cluster=total.cluster,
+        harm=TamperKind.CHANGED,
+        detail=f"{total.table} at {total.key} is not what the rows of the record add up to;"
+        " `policy db recount` computes it again",
     )
 
 

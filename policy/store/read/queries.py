@@ -9,7 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, func, or_, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    Table,
+    and_,
+    case,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from policy.decision.model import ExtenderCall, OfferedNode, Victim
 from policy.store import rows
@@ -27,6 +41,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_OUTCOMES,
     DECISION_TRACES,
     DECISIONS,
     EXTENDER_CALLS,
@@ -37,8 +52,9 @@ from policy.store.tables import (
     VICTIMS,
 )
 
-_FEW: Final = 10_000
+_FEW: Final = 2_000
 _IDS: Final = 500
+_HYPOTHETICAL: Final = literal_column("decisions.hypothetical", Boolean)
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
 
 
@@ -112,56 +128,112 @@ def rule_set_ids(connection: Connection, wanted: str) -> list[int]:
 def _filtered(
     connection: Connection, query: Select[Any], cluster: str | None, wanted: DecisionFilter
 ) -> Select[Any]:
-    c = DECISIONS.c
+    c, v = DECISIONS.c, VICTIMS.c
+    clusters = _clusters(connection, cluster)
     if cluster is not None:
-        query = query.where(c.cluster_id == cluster_id(connection, cluster))
-    if (since_ms := wanted.get("since_ms")) is not None:
-        query = query.where(c.now_ms >= since_ms)
-    if (until_ms := wanted.get("until_ms")) is not None:
-        query = query.where(c.now_ms < until_ms)
+        query = query.where(c.cluster_id == clusters[0])
+    query = query.where(*_in_time(connection, clusters, wanted))
     if (namespace := wanted.get("namespace")) is not None:
-        query = query.where(_in_namespace(connection, namespace, cluster))
+        query = query.where(_in_namespaces(connection, [namespace], clusters))
     if (namespaces := wanted.get("namespaces")) is not None:
-        seen = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace.in_(namespaces))
-        query = query.where(or_(c.preemptor_namespace.in_(namespaces), c.id.in_(seen)))
-    v = VICTIMS.c
+        query = query.where(_in_namespaces(connection, sorted(namespaces), clusters))
     if (victim := wanted.get("victim")) is not None:
-        query = query.where(c.id.in_(select(v.decision_id).where(v.pod == victim)))
+        query = query.where(_with_victim(connection, v.pod == victim))
     if (pod := wanted.get("pod")) is not None:
         hit = select(v.decision_id).where(v.pod == pod)
-        query = query.where(or_(c.preemptor == pod, c.id.in_(hit)))
+        own = select(c.id).where(c.preemptor == pod)
+        query = query.where(c.id.in_(own.union_all(hit)))
     if (workload := wanted.get("workload")) is not None:
         of, _, owner = workload.partition("/")
-        hit = select(v.decision_id).where(v.namespace == of, v.owner == owner)
-        query = query.where(c.id.in_(hit))
+        its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)
+        query = query.where(_with_victim(connection, its))
     if (rule_set := wanted.get("rule_set")) is not None:
-        query = query.where(c.rule_set_id.in_(rule_set_ids(connection, rule_set)))
+        query = query.where(_one_of(c.rule_set_id, rule_set_ids(connection, rule_set)))
     outcome = wanted.get("outcome")
-    if outcome is not None:
-        in_vain = contradicted(c.id, WHOLE)
-        whole = outcome == OutcomeKind.NOT_CARRIED_OUT
-        query = query.where(in_vain if whole else and_(~in_vain, c.outcome == outcome))
-    equal = {name: wanted.get(name) for name in ("node", "preemptor", "origin")}
-    equal["hypothetical"] = wanted.get("hypothetical", False)
+    if outcome == OutcomeKind.NOT_CARRIED_OUT:
+        x = DECISION_OUTCOMES.c
+        query = query.where(c.id.in_(select(x.decision_id).where(x.position == WHOLE)))
+    elif outcome is not None:
+        query = query.where(_plainly(c.outcome, wanted) == outcome, ~contradicted(c.id, WHOLE))
+    if (origin := wanted.get("origin")) is not None:
+        query = query.where(_plainly(c.origin, wanted) == origin)
+    if (hypothetical := wanted.get("hypothetical", False)) is not None:
+        # Literally as the index of the few that are has it.
+        query = query.where(_HYPOTHETICAL if hypothetical else ~c.hypothetical)
+    equal = {name: wanted.get(name) for name in ("node", "preemptor")}
     return query.filter_by(**{name: value for name, value in equal.items() if value is not None})
 
 
-def _in_namespace(
-    connection: Connection, namespace: str, cluster: str | None
-) -> ColumnElement[bool]:
-    """Decisions whose preemptor or any of whose victims is of the namespace."""
-    c = DECISIONS.c
-    own = select(c.id).where(c.preemptor_namespace == namespace)
-    hit = select(VICTIMS.c.decision_id).where(VICTIMS.c.namespace == namespace)
+def _plainly(column: ColumnElement[str], wanted: DecisionFilter) -> ColumnElement[str]:
+    """A column that many rows agree in, kept from its index where another one finds fewer."""
+    found_by = ("node", "preemptor", "pod", "victim", "workload", "namespace", "namespaces")
+    if all(wanted.get(name) is None for name in found_by):
+        return column
+    return func.coalesce(column, "")
+
+
+def _clusters(connection: Connection, cluster: str | None) -> list[int]:
+    """The cluster, or all of them: what an index that begins with the cluster is found by."""
     if cluster is not None:
-        number = cluster_id(connection, cluster)
-        own = own.where(c.cluster_id == number)
-        hit = hit.where(VICTIMS.c.cluster_id == number)
-    found = select(func.count()).select_from(own.union_all(hit).limit(_FEW + 1).subquery())
-    if connection.execute(found).scalar_one() <= _FEW:
+        return [cluster_id(connection, cluster)]
+    return list(connection.execute(select(CLUSTERS.c.id)).scalars())
+
+
+def _one_of(column: ColumnElement[int], values: Sequence[int]) -> ColumnElement[bool]:
+    # With a single value an index gives the rows in the order of the list.
+    return column == values[0] if len(values) == 1 else column.in_(values)
+
+
+def _in_time(
+    connection: Connection, clusters: Sequence[int], wanted: DecisionFilter
+) -> list[ColumnElement[bool]]:
+    """The conditions on the time, and the stretch of ids that it comes to.
+
+    Ids grow as decisions are recorded, so that a walk from the newest id back begins and ends where
+    the time does; read from an index alone.
+    """
+    c = DECISIONS.c
+    span = []
+    if (since_ms := wanted.get("since_ms")) is not None:
+        span.append(c.now_ms >= since_ms)
+    if (until_ms := wanted.get("until_ms")) is not None:
+        span.append(c.now_ms < until_ms)
+    if not span:
+        return []
+    ends = select(func.min(c.id), func.max(c.id)).where(_one_of(c.cluster_id, clusters), *span)
+    first, last = connection.execute(ends).one()
+    if first is None:
+        return [false()]
+    return [*span, c.id >= first, c.id <= last]
+
+
+def _with_victim(connection: Connection, its: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Decisions that have such a victim."""
+    c, v = DECISIONS.c, VICTIMS.c
+    hit = select(v.decision_id).where(its)
+    if _few(connection, hit):
+        return c.id.in_(hit)
+    return select(1).where(v.decision_id == c.id, its).exists()
+
+
+def _in_namespaces(
+    connection: Connection, namespaces: Sequence[str], clusters: Sequence[int]
+) -> ColumnElement[bool]:
+    """Decisions whose preemptor or any of whose victims is of the namespaces."""
+    c, v = DECISIONS.c, VICTIMS.c
+    its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
+    own = select(c.id).where(c.preemptor_namespace.in_(namespaces))
+    hit = select(v.decision_id).where(its)
+    if _few(connection, own.union_all(hit)):
         return c.id.in_(own.union_all(hit))
     # A long list is longer to sort than a page of decisions is to find by walking back.
-    return or_(c.preemptor_namespace == namespace, c.id.in_(hit))
+    theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
+    return or_(c.preemptor_namespace.in_(namespaces), theirs)
+
+
+def _few(connection: Connection, ids: Select[Any] | CompoundSelect[Any]) -> bool:
+    found = select(func.count()).select_from(ids.limit(_FEW + 1).subquery())
+    return bool(connection.execute(found).scalar_one() <= _FEW)
 
 
 def decisions(

@@ -1,7 +1,11 @@
 """Queries that come with the product: one file each, plain SQL for both databases.
 
 The first line of a file says what the query answers. A query takes some of the parameters below,
-each as `:name`.
+each as `:name`. What many of them have in common is written once, here, as `$name`.
+
+Most of them add up totals: whole days of the asked time, or the rows over all days together where
+everything in the table is of such days (`$span`), and beside them the rows of the record from the
+parts of days at both ends: before `$first_ms`, and from `$behind_ms` on.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from policy.store.errors import NotFound
+from policy.store.tables.totals import ALL_DAYS, UNKNOWN_PRIORITY
 
 DEFAULTS: Final[dict[str, Any]] = {
     "since": 0,
@@ -25,6 +30,53 @@ DEFAULTS: Final[dict[str, Any]] = {
 
 `since` and `until` are milliseconds since 1970 UTC of the time that a decision was made for.
 """
+
+_FIRST_DAY: Final = "(CAST(:since AS BIGINT) + 86399999) / 86400000"
+_BEHIND_DAY: Final = "CAST(:until AS BIGINT) / 86400000"
+_SHARED: Final = {
+    "$first_ms": f"{_FIRST_DAY} * 86400000",
+    "$behind_ms": f"{_BEHIND_DAY} * 86400000",
+    "$unknown": f"CAST({UNKNOWN_PRIORITY} AS BIGINT)",
+}
+
+
+def _span(table: str) -> str:
+    """Of each cluster in question, the days to add up in a table: `first_day` to `behind_day`.
+
+    -1 and 0 stand for the rows over all days together.
+    """
+    column, days = ("hour", 24) if table == "hour_totals" else ("day", 1)
+    ends = ",\n               ".join(
+        f"(SELECT {end}(t.{column}) FROM {table} t"
+        f" WHERE t.cluster_id = c.id AND t.{column} >= 0) / {days} AS {name}"
+        for end, name in (("min", "earliest"), ("max", "latest"))
+    )
+    everything = f"e.earliest >= {_FIRST_DAY} AND e.latest < {_BEHIND_DAY}"
+    return f"""
+    SELECT c.id AS cluster_id, c.name AS cluster,
+           CASE WHEN {everything}
+                THEN {ALL_DAYS} ELSE {_FIRST_DAY} END AS first_day,
+           CASE WHEN {everything}
+                THEN {ALL_DAYS} + 1 ELSE {_BEHIND_DAY} END AS behind_day
+    FROM clusters c
+    CROSS JOIN (
+        SELECT min(earliest) AS earliest, max(latest) AS latest
+        FROM (
+            SELECT {ends}
+            FROM clusters c
+            WHERE :cluster = '' OR c.name = :cluster
+        ) b
+    ) e
+    WHERE :cluster = '' OR c.name = :cluster
+"""
+
+
+def _whole(sql: str) -> str:
+    """The SQL with what it names of the shared parts."""
+    sql = re.sub(r"\$span\((\w+)\)", lambda found: _span(found[1]), sql)
+    for name, part in _SHARED.items():
+        sql = sql.replace(name, part)
+    return sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +97,8 @@ def saved_queries() -> dict[str, SavedQuery]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         name, dot, ending = entry.name.partition(".")
         if dot and ending == "sql":
-            head, _, sql = entry.read_text(encoding="utf-8").partition("\n")
+            head, _, body = entry.read_text(encoding="utf-8").partition("\n")
+            sql = _whole(body)
             found[name] = SavedQuery(
                 name=name,
                 about=head.removeprefix("-- "),

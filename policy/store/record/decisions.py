@@ -30,6 +30,7 @@ from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.revisions import Revisions, puts_and_deletes
 from policy.store.state.versions import Head, lock_head
 from policy.store.tables import CYCLES, EXTENDER_CALLS, RULE_SETS
+from policy.store.totals import Totals
 
 DEFAULT_CANDIDATES_KEPT: Final = 10
 
@@ -227,6 +228,7 @@ class _Writer:
         self._identity = identity.columns(connection)
         self._ids = iter(_new_ids(connection, count))
         self._pending = bulk.PendingRows()
+        self._totals = Totals()
         self._revisions = Revisions(connection, head, self._pending)
         self._chain = entries.Chain(connection, head, self._pending)
 
@@ -275,7 +277,9 @@ class _Writer:
             # A call that was only watched, or answered otherwise, has evicted nothing.
             effective=revision is not None or self._origin is not Origin.EXTENDER,
         )
-        for table, values in rows_of(record_of(decision, keep=self._keep), place):
+        made = rows_of(record_of(decision, keep=self._keep), place)
+        self._totals.decision(made)
+        for table, values in made:
             self._pending.add(table, values)
             lines += [rows.line_of(table, row) for row in values]
         if one.served is not None:
@@ -344,6 +348,7 @@ class _Writer:
         with bulk.together(self._connection):
             self._revisions.write()
             self._pending.write(self._connection)
+            self._totals.write(self._connection)
 
     def _cycle(
         self, one: DecidedPod, decision_id: int, *, base: int, revision: int | None

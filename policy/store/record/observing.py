@@ -16,6 +16,7 @@ from policy.store.observed import NewObservation
 from policy.store.state.columns import columns_of
 from policy.store.state.versions import Head, lock_head
 from policy.store.tables import OBSERVATIONS, OBSERVED_VICTIMS
+from policy.store.totals import Owner, Totals
 
 
 def record(
@@ -123,6 +124,9 @@ def _write(
         "replaces": replaces,
         **identity.columns(connection),
     }
+    totals = Totals()
+    if replaces is not None:
+        totals.take(connection, Owner.OBSERVATION, [replaces], sign=-1)
     number = connection.execute(insert(OBSERVATIONS).returning(OBSERVATIONS.c.id), row).scalar_one()
     row["id"] = number
     victims = [
@@ -131,6 +135,8 @@ def _write(
     ]
     if victims:
         connection.execute(insert(OBSERVED_VICTIMS), victims)
+    totals.take(connection, Owner.OBSERVATION, [number])
+    totals.write(connection)
     entries.append(
         connection,
         head,

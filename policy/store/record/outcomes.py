@@ -50,6 +50,7 @@ from policy.store.tables import (
     STEP_EVICTED,
     VICTIMS,
 )
+from policy.store.totals import Owner, Totals
 
 ALLOWANCE_MS: Final = 30_000
 """A watch shows changes late, and whoever evicts a pod needs a moment: the default grace period."""
@@ -289,12 +290,23 @@ def _compare(
         return [rows.line(table, row) for row in written]
 
     victims = list(_contradictions(connection, decisions, silent_ms))
-    lines = write(DECISION_OUTCOMES, "decision_id", victims)
+    steps = list(_contradictions(connection, sessions, silent_ms))
     numbers = sorted({one.number for one in victims})
+    counted = (
+        (Owner.DECISION, numbers),
+        (Owner.SESSION, sorted({one.number for one in steps})),
+    )
+    totals = Totals()
+    for owner, ids in counted:
+        totals.take(connection, owner, ids, sign=-1)
+    lines = write(DECISION_OUTCOMES, "decision_id", victims)
     whole = list(_in_vain(connection, head, numbers))
     lines += write(DECISION_OUTCOMES, "decision_id", whole)
-    steps = list(_contradictions(connection, sessions, silent_ms))
-    return lines + write(SESSION_OUTCOMES, "session_id", steps)
+    lines += write(SESSION_OUTCOMES, "session_id", steps)
+    for owner, ids in counted:
+        totals.take(connection, owner, ids)
+    totals.write(connection)
+    return lines
 
 
 def _in_vain(

@@ -31,6 +31,7 @@ from policy.store.state.revisions import puts_and_deletes, write_revision
 from policy.store.state.versions import lock_head
 from policy.store.tables import CLUSTERS, RULE_SETS, SESSION_STEPS, SESSIONS
 from policy.store.tables.audit import STEP_EVICTED
+from policy.store.totals import Owner, Totals
 
 if TYPE_CHECKING:
     from policy.batch.recording import TaskStep
@@ -223,6 +224,9 @@ def write_rows(
     if steps:
         connection.execute(insert(SESSION_STEPS), steps)
         lines += [rows.line(SESSION_STEPS, step) for step in steps]
+    totals = Totals()
+    totals.take(connection, Owner.SESSION, [session_id])
+    totals.write(connection)
     return session_id, lines
 
 

@@ -12,6 +12,7 @@ class StateFace(Face):
     clusters = reads(loading.clusters)
     load = reads(loading.load)
     changes_since = reads(loading.changes_since)
+    on_node = reads(loading.on_node)
     head_revision = reads(loading.head_revision)
     revision_at = reads(loading.revision_at)
     revisions = reads(loading.revisions)

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select
 
 from policy.cluster import collector
 from policy.cluster.digest import GENESIS, Change
-from policy.cluster.objects import KINDS, ClusterObject, Pod
+from policy.cluster.objects import KINDS, ClusterObject, Node, Pod
 from policy.cluster.sharing import Sharing
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
@@ -214,6 +214,29 @@ def revisions(
         )
         for row in connection.execute(query)
     ]
+
+
+def on_node(connection: Connection, name: str) -> dict[str, tuple[Node | None, list[Pod]]]:
+    """By cluster, the node of that name, None where it is gone, and the pods on it by key.
+
+    Clusters that know neither are left out.
+    """
+    found: dict[str, tuple[Node | None, list[Pod]]] = {}
+    for number, cluster in connection.execute(
+        select(CLUSTERS.c.id, CLUSTERS.c.name).order_by(CLUSTERS.c.name)
+    ):
+        objects: list[ClusterObject] = []
+        for kind, column in (("Node", "key"), ("Pod", "node")):
+            c = VERSIONS[kind].c
+            query = select(c.manifest).where(
+                c.cluster_id == number, c[column] == name, c.valid_to.is_(None)
+            )
+            manifests = connection.execute(query.order_by(c.key)).scalars()
+            objects += [decode(kind, manifest) for manifest in manifests]
+        if objects:
+            node = next((one for one in objects if isinstance(one, Node)), None)
+            found[cluster] = node, [one for one in objects if isinstance(one, Pod)]
+    return found
 
 
 def clusters(connection: Connection) -> list[ClusterRow]:

@@ -78,45 +78,16 @@ DECISIONS: Final = table(
     text("engine_version"),
     Index(None, "digest"),
     Index(None, "cluster_id", "id"),
-    Index(None, "cluster_id", "now_ms"),
-    Index(None, "cluster_id", "preemptor_namespace"),
-    Index(None, "cluster_id", "node"),
-    Index(None, "rule_set_id"),
-    # Cover the views of preemptions by hour, and by the criterion that decided.
-    Index(
-        "ix_decisions_hourly",
-        "cluster_id",
-        "outcome",
-        "now_ms",
-        "hypothetical",
-        "victim_count",
-        "pdb_violations",
-        "origin",
-        "revision",
-    ),
-    Index(
-        "ix_decisions_tie_breakers",
-        "cluster_id",
-        "rule_set_id",
-        "decided_by",
-        "outcome",
-        "hypothetical",
-        "now_ms",
-        "preemptor_namespace",
-    ),
-    # Finds the decisions for a pod, and covers who preempted most.
-    Index(
-        "ix_decisions_preemptors",
-        "cluster_id",
-        "preemptor",
-        "preemptor_priority",
-        "outcome",
-        "hypothetical",
-        "now_ms",
-        "victim_count",
-        "pdb_violations",
-        "preemptor_namespace",
-    ),
+    # With the id: a stretch of time becomes a stretch of ids without a look at the rows.
+    Index(None, "cluster_id", "now_ms", "id"),
+    # Lists are walked from the newest one back, along one of these where they are filtered.
+    Index(None, "preemptor", "id"),
+    Index(None, "preemptor_namespace", "id"),
+    Index(None, "node", "id"),
+    Index(None, "rule_set_id", "id"),
+    Index(None, "outcome", "id"),
+    Index(None, "origin", "id"),
+    partial("ix_decisions_hypothetical", "id", where=sql("hypothetical")),
     # For the view of preemptions by time, of all clusters.
     partial(
         "ix_decisions_preempted",
@@ -174,16 +145,6 @@ DECISION_RULES: Final = table(
     text("reason"),
     json("inputs"),
     PrimaryKeyConstraint("decision_id", "position"),
-    # Covers the view of how often each rule decided.
-    Index(
-        "ix_decision_rules_usage",
-        "cluster_id",
-        "rule_set_id",
-        "section",
-        "rule",
-        "verdict",
-        "hypothetical",
-    ),
     clustered=True,
 )
 
@@ -240,6 +201,7 @@ VICTIMS: Final = table(
     json("reasons"),
     PrimaryKeyConstraint("decision_id", "position"),
     Index(None, "now_ms"),
+    Index(None, "pod", "decision_id"),
     Index(None, "cluster_id", "now_ms", "namespace", "owner"),
     # Not wider: SQLite would read all of a cluster in it for figures that look at an hour.
     Index(None, "cluster_id", "namespace", "owner", "now_ms"),
@@ -256,8 +218,10 @@ VICTIMS: Final = table(
     ),
     partial(
         "ix_victims_pdb_violating",
-        "cluster_id",
+        "decision_id",
         "now_ms",
+        "cluster_id",
+        "namespace",
         where=sql("pdb_violating"),
     ),
     clustered=True,

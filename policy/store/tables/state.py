@@ -39,7 +39,7 @@ REVISIONS: Final = table(
 )
 
 
-def _versions(name: str, *columns: Column[Any]) -> Table:
+def _versions(name: str, *columns: Column[Any] | Index) -> Table:
     return table(
         name,
         int64("cluster_id", ForeignKey("clusters.id")),
@@ -80,6 +80,14 @@ PODS: Final = _versions(
     text("owner"),
     int64("cpu_milli"),
     int64("memory_bytes"),
+    # What is on a node, and which nominations stand: of a few pods among many.
+    partial("ix_pods_on_node", "cluster_id", "node", where=sql("valid_to IS NULL")),
+    partial(
+        "ix_pods_nominated",
+        "cluster_id",
+        "key",
+        where=sql("valid_to IS NULL AND nominated_node <> ''"),
+    ),
 )
 POD_DISRUPTION_BUDGETS: Final = _versions(
     "pod_disruption_budgets",

@@ -1,31 +1,50 @@
 -- Pods that preempted most, and what that cost.
-WITH made AS (
-    -- `+` lets SQLite walk the pods in the order of their index, instead of sorting by time.
-    SELECT d.preemptor, d.preemptor_priority, count(*) AS preemptions,
-           sum(d.victim_count) AS victims, sum(d.pdb_violations) AS pdb_violations
-    FROM clusters c
+WITH span AS MATERIALIZED ($span(hour_totals)),
+made AS (
+    SELECT t.preemptor, nullif(t.preemptor_priority, $unknown) AS preemptor_priority,
+           t.decisions AS preemptions, t.victims, t.pdb_violations
+    FROM span s
+    CROSS JOIN preemptor_totals t
+    WHERE s.first_day = -1 AND t.cluster_id = s.cluster_id AND t.preempted
+    UNION ALL
+    SELECT d.preemptor, d.preemptor_priority, 1, d.victim_count, d.pdb_violations
+    FROM span s
     CROSS JOIN decisions d
-    WHERE d.cluster_id = c.id AND d.outcome = 'preempt' AND NOT d.hypothetical
+    WHERE s.first_day <> -1 AND d.cluster_id = s.cluster_id
+          AND d.now_ms >= :since AND d.now_ms < :until
+          AND d.outcome = 'preempt' AND NOT d.hypothetical
+          AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = d.id AND x.position = -1)
-          AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
-          AND +d.now_ms >= :since AND +d.now_ms < :until
-          AND (:cluster = '' OR c.name = :cluster)
-          AND (:namespace = '' OR d.preemptor_namespace = :namespace)
-    GROUP BY c.id, d.preemptor, d.preemptor_priority
     UNION ALL
-    SELECT preemptor, preemptor_priority, count(*), sum(victim_count), sum(pdb_violations)
-    FROM v_preemptions
-    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) 
-          AND now_ms >= :since AND now_ms < :until
-          AND (:cluster = '' OR cluster = :cluster)
-          AND (:namespace = '' OR preemptor_namespace = :namespace)
-    GROUP BY preemptor, preemptor_priority
+    SELECT t.for_task, p.priority, 1, count(*), 0
+    FROM span s
+    CROSS JOIN sessions b
+    CROSS JOIN session_steps t
+    CROSS JOIN pods p
+    WHERE s.first_day <> -1 AND b.cluster_id = s.cluster_id
+          AND b.now_ms >= :since AND b.now_ms < :until
+          AND t.session_id = b.id AND t.operation = 'evict' AND t.reason = ''
+          AND NOT EXISTS (SELECT 1 FROM session_outcomes x
+                          WHERE x.session_id = t.session_id AND x.position = t.position)
+          AND p.cluster_id = b.cluster_id AND p.key = t.for_task
+          AND p.valid_from <= b.base_revision
+          AND (p.valid_to IS NULL OR p.valid_to > b.base_revision)
+    GROUP BY b.id, t.for_task, p.priority
+    UNION ALL
+    SELECT o.preemptor, o.preemptor_priority, 1, o.victim_count, 0
+    FROM span s
+    CROSS JOIN observations o
+    WHERE s.first_day <> -1 AND o.cluster_id = s.cluster_id
+          AND o.now_ms >= :since AND o.now_ms < :until AND o.confidence <> 'possible'
+          AND NOT EXISTS (SELECT 1 FROM observations x WHERE x.replaces = o.id)
 )
 SELECT preemptor, preemptor_priority, CAST(sum(preemptions) AS BIGINT) AS preemptions,
        CAST(sum(victims) AS BIGINT) AS victims,
        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
 FROM made
+WHERE :namespace = '' OR (preemptor >= CAST(:namespace AS TEXT) || '/'
+                          AND preemptor < CAST(:namespace AS TEXT) || '0')
 GROUP BY preemptor, preemptor_priority
 ORDER BY victims DESC, preemptor
 LIMIT :limit

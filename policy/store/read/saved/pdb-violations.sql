@@ -4,15 +4,16 @@ SELECT v.decision_id, v.decided_at, v.victim, v.victim_owner, v.victim_priority,
        v.allowed_before, v.allowed_after
 FROM (
     SELECT f.decision_id, f.pod
-    FROM clusters c
-    CROSS JOIN victims f
+    FROM victims f
     CROSS JOIN decisions d
-    WHERE f.cluster_id = c.id AND d.id = f.decision_id
+    CROSS JOIN clusters c
+    WHERE c.id = f.cluster_id AND d.id = f.decision_id
           AND f.pdb_violating AND d.outcome = 'preempt' AND NOT d.hypothetical
           AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
                           WHERE x.decision_id = f.decision_id AND x.position = f.position)
           AND (d.origin <> 'extender' OR d.revision IS NOT NULL)
-          AND f.now_ms >= :since AND f.now_ms < :until
+          -- `+` lets SQLite walk the violations from the newest one back.
+          AND +f.now_ms >= :since AND +f.now_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
           AND (:namespace = '' OR f.namespace = :namespace)
     ORDER BY f.decision_id DESC, f.pod

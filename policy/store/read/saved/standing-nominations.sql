@@ -1,7 +1,20 @@
 -- Pods that wait on a node for their victims to leave, the oldest nomination first.
-SELECT cluster, pod, priority, node, made_at, made_decision
-FROM v_nominations
-WHERE ended_by IS NULL AND made_ms >= :since AND made_ms < :until
-      AND (:cluster = '' OR cluster = :cluster)
-ORDER BY made_ms, cluster, pod
-LIMIT :limit
+SELECT v.cluster, v.pod, v.priority, v.node, v.made_at, v.made_decision
+FROM (
+    SELECT c.name AS cluster, n.pod, n.made_revision, n.made_ms
+    FROM clusters c
+    CROSS JOIN pods p -- a nomination stands as long as its pod has it
+    CROSS JOIN nominations n
+    WHERE p.cluster_id = c.id AND p.valid_to IS NULL AND p.nominated_node <> ''
+          AND n.cluster_id = p.cluster_id AND n.pod = p.key
+          AND NOT EXISTS (SELECT 1 FROM nomination_ends e
+                          WHERE e.cluster_id = n.cluster_id
+                                AND e.made_revision = n.made_revision AND e.pod = n.pod)
+          AND n.made_ms >= :since AND n.made_ms < :until
+          AND (:cluster = '' OR c.name = :cluster)
+    ORDER BY n.made_ms, c.name, n.pod
+    LIMIT :limit
+) oldest
+JOIN v_nominations v ON v.cluster = oldest.cluster AND v.pod = oldest.pod
+     AND v.made_revision = oldest.made_revision
+ORDER BY oldest.made_ms, v.cluster, v.pod

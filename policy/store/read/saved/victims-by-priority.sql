@@ -1,25 +1,24 @@
 -- Evictions by the priorities of who preempts and who leaves.
-WITH lost AS (
-    SELECT d.preemptor_priority, v.priority, count(*) AS evictions,
-           sum(v.run_seconds) AS run_seconds
-    FROM clusters c
-    CROSS JOIN victims v
-    CROSS JOIN decisions d
-    WHERE v.cluster_id = c.id AND d.id = v.decision_id
-          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
-                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
-          AND v.evicted AND v.now_ms >= :since AND v.now_ms < :until
-          AND (:cluster = '' OR c.name = :cluster)
-          AND (:namespace = '' OR v.namespace = :namespace)
-    GROUP BY d.preemptor_priority, v.priority
+WITH span AS MATERIALIZED ($span(eviction_totals)),
+lost AS (
+    SELECT nullif(t.preemptor_priority, $unknown) AS preemptor_priority,
+           nullif(t.priority, $unknown) AS priority, t.evictions, t.run_seconds
+    FROM span s
+    CROSS JOIN eviction_totals t
+    WHERE t.cluster_id = s.cluster_id AND t.day >= s.first_day AND t.day < s.behind_day
+          AND (:namespace = '' OR t.namespace = :namespace)
     UNION ALL
-    SELECT preemptor_priority, victim_priority, count(*), sum(run_seconds)
+    SELECT preemptor_priority, victim_priority, 1, run_seconds
     FROM v_victims
-    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
-          AND now_ms >= :since AND now_ms < :until
-          AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR victim_namespace = :namespace)
-    GROUP BY preemptor_priority, victim_priority
+          AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
+    UNION ALL
+    SELECT preemptor_priority, victim_priority, 1, run_seconds
+    FROM v_victims
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+          AND (:namespace = '' OR victim_namespace = :namespace)
+          AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
 )
 SELECT preemptor_priority, priority AS victim_priority,
        CAST(sum(evictions) AS BIGINT) AS evictions,

@@ -1,46 +1,62 @@
 -- Evictions and lost run time, by who preempts and which workload leaves; the most first.
-WITH hits AS (
-    -- `+` lets SQLite walk the pairs in the order of their index, instead of sorting by time.
-    SELECT v.preemptor_namespace, v.namespace, v.owner, count(*) AS evictions,
-           sum(v.run_seconds) AS run_seconds, max(v.now_ms) AS last_ms,
-           CAST(NULL AS TEXT) AS last_at
-    FROM clusters c
-    CROSS JOIN victims v
-    WHERE v.cluster_id = c.id AND v.evicted AND +v.now_ms >= :since AND +v.now_ms < :until
-          AND NOT EXISTS (SELECT 1 FROM decision_outcomes x
-                          WHERE x.decision_id = v.decision_id AND x.position = v.position)
-          AND (:cluster = '' OR c.name = :cluster)
-          AND (:namespace = '' OR v.preemptor_namespace = :namespace OR v.namespace = :namespace)
-    GROUP BY c.id, v.preemptor_namespace, v.namespace, v.owner
+WITH span AS MATERIALIZED ($span(eviction_totals)),
+hits AS (
+    SELECT s.cluster, t.preemptor_namespace, t.namespace, t.owner, t.day, t.evictions,
+           t.run_seconds
+    FROM span s
+    CROSS JOIN eviction_totals t
+    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
+          AND t.day < s.behind_day
+          AND (:namespace = '' OR t.preemptor_namespace = :namespace
+               OR t.namespace = :namespace)
     UNION ALL
-    SELECT preemptor_namespace, victim_namespace, victim_owner, count(*), sum(run_seconds),
-           CAST(NULL AS BIGINT), max(decided_at)
+    SELECT cluster, preemptor_namespace, victim_namespace, victim_owner, now_ms / 86400000, 1,
+           run_seconds
     FROM v_victims
-    WHERE (session_id IS NOT NULL OR observation_id IS NOT NULL) AND evicted
-          AND now_ms >= :since AND now_ms < :until
-          AND (:cluster = '' OR cluster = :cluster)
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
           AND (:namespace = '' OR preemptor_namespace = :namespace
                OR victim_namespace = :namespace)
-    GROUP BY preemptor_namespace, victim_namespace, victim_owner
+          AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
+    UNION ALL
+    SELECT cluster, preemptor_namespace, victim_namespace, victim_owner, now_ms / 86400000, 1,
+           run_seconds
+    FROM v_victims
+    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
+          AND (:namespace = '' OR preemptor_namespace = :namespace
+               OR victim_namespace = :namespace)
+          AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
+),
+sums AS (
+    SELECT c.name AS cluster, t.preemptor_namespace, t.namespace, t.owner,
+           sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
+           CAST(NULL AS BIGINT) AS first_day, CAST(NULL AS BIGINT) AS last_day
+    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
+    CROSS JOIN eviction_totals t
+    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
+          AND t.cluster_id = c.id AND t.day = -1
+          AND (:namespace = '' OR t.preemptor_namespace = :namespace
+               OR t.namespace = :namespace)
+    GROUP BY c.id, t.namespace, t.owner, t.preemptor_namespace
+    UNION ALL
+    SELECT cluster, preemptor_namespace, namespace, owner,
+           sum(evictions), sum(run_seconds), min(day), max(day)
+    FROM hits
+    GROUP BY cluster, preemptor_namespace, namespace, owner
 ),
 worst AS (
-    SELECT preemptor_namespace, namespace, owner, CAST(sum(evictions) AS BIGINT) AS evictions,
-           CAST(sum(run_seconds) AS BIGINT) AS run_seconds, max(last_ms) AS last_ms,
-           max(last_at) AS last_at
-    FROM hits
-    GROUP BY preemptor_namespace, namespace, owner
-    ORDER BY evictions DESC, preemptor_namespace, namespace, owner
+    SELECT *
+    FROM sums
+    ORDER BY evictions DESC, cluster, preemptor_namespace, namespace, owner
     LIMIT :limit
-),
-named AS (
-    SELECT w.preemptor_namespace, w.namespace, w.owner, w.evictions, w.run_seconds, w.last_at,
-           (SELECT decided_at FROM v_preemptions
-            WHERE now_ms = w.last_ms AND session_id IS NULL AND observation_id IS NULL LIMIT 1) AS last_decided_at
-    FROM worst w
 )
-SELECT preemptor_namespace, namespace AS victim_namespace, owner AS victim_owner, evictions,
-       run_seconds AS run_seconds_lost,
-       CASE WHEN last_at > last_decided_at THEN last_at
-            ELSE coalesce(last_decided_at, last_at) END AS last_at
-FROM named
-ORDER BY evictions DESC, preemptor_namespace, namespace, owner
+SELECT w.cluster, w.preemptor_namespace, w.namespace AS victim_namespace, w.owner AS victim_owner,
+       CAST(w.evictions AS BIGINT) AS evictions,
+       CAST(w.run_seconds AS BIGINT) AS run_seconds_lost,
+       (SELECT substr(max(v.day_at), 1, 10) FROM v_evictions_daily v
+        WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
+              AND v.preemptor_namespace = w.preemptor_namespace
+              AND v.cluster = w.cluster
+              AND v.day >= coalesce(w.first_day, 0)
+              AND v.day <= coalesce(w.last_day, 9000000)) AS last_day
+FROM worst w
+ORDER BY w.evictions DESC, w.cluster, w.preemptor_namespace, w.namespace, w.owner
