@@ -35,13 +35,11 @@ from tests.contract.builders import (
 from tests.contract.filled import fill, fill_more
 from tests.support.tried import Kind
 
-<<<<<<< HEAD
 # Where followers go on, of which cluster, and which writes were sent is no part of the record:
-# docs/sql.md says so.
+# docs/sql.md says so. Totals follow from it: tests/property/test_totals.py.
 _BESIDE = {"follow_positions", "cluster_identities", "idempotency_keys"}
+_BESIDE |= {one.name for one in TOTALS}
 RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
-=======
->>>>>>> ef43732 (Totals of the record by day, kept by the writer: saved queries over all of it read them instead of every row; lists of decisions walk an index for each filter; a node's page reads its own pods)
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 
 
@@ -95,15 +93,6 @@ def where(table: Table, row: Any):
     return condition
 
 
-<<<<<<< HEAD
-=======
-#: Where followers go on, and which writes were sent, is no part of the record;
-#: totals follow from it (tests/property/test_totals.py).
-_BESIDE = {"follow_positions", "idempotency_keys", *(one.name for one in TOTALS)}
-RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
-
-
->>>>>>> ef43732 (Totals of the record by day, kept by the writer: saved queries over all of it read them instead of every row; lists of decisions walk an index for each filter; a node's page reads its own pods)
 def other_values(column, value: Any) -> list[Any]:
     """Values that a cell might be changed to, the plainest first."""
     others: list[Any]
