@@ -71,6 +71,8 @@ class Duration(_Model):
         given = [value for value in self.__dict__.values() if value is not None]
         if len(given) != 1:
             raise ValueError("give one of constant, uniform, exponential, lognormal, forever")
+        if self.uniform is not None and millis(self.uniform[0]) > millis(self.uniform[1]):
+            raise ValueError("`uniform` is the shortest and the longest time, in this order")
         return self
 
     def draw(self, random: Random) -> int | None:
@@ -342,7 +344,10 @@ def _template(kind: Pods, amounts: tuple[str | int, ...]) -> Pod:
             ]
         )
     except ManifestError as exc:
-        raise TraceError(f"workload: pods `{kind.name}`: {exc}") from exc
+        first = exc.problems[0]
+        raise TraceError(
+            f"workload: pods `{kind.name}`: {first.field}: {first.message}", help=first.help
+        ) from exc
     assert isinstance(pod, Pod)
     return pod
 

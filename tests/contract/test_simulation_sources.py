@@ -87,6 +87,7 @@ def test_times(text: str, length: int) -> None:
         ("{exponential: 40m}", "{exponential: 40m, constant: 1m}", "give one of constant"),
         ("{every: 5m}", "{every: 0s}", "`every` is longer than nothing"),
         ("[1, 8]", "[8, 1]", "`together` is a number from 1"),
+        ("[1h, 3h]", "[3h, 1h]", "`uniform` is the shortest and the longest time"),
         ("length: 1d\n", "", "missing key `length`"),
     ],
 )
@@ -107,6 +108,17 @@ def test_pods_are_described_and_not_listed(tmp_path: Path) -> None:
     file.write_text(EXAMPLE.read_text() + pod)
     with pytest.raises(TraceError, match="`objects` holds a pod"):
         Generated(read_workload(file))(0)
+
+
+def test_a_request_that_is_none_is_named_with_its_pods_and_field(tmp_path: Path) -> None:
+    """The pods are not in a file of their own: the workload's words name them."""
+    file = tmp_path / "workload.yaml"
+    file.write_text(EXAMPLE.read_text().replace("{'1': 3, '2': 1}", "{'1': 3, '2 cpus': 1}"))
+    with pytest.raises(TraceError) as caught:
+        Generated(read_workload(file))(0)
+    field = "spec.containers[0].resources.requests.cpu"
+    assert str(caught.value) == f"workload: pods `report`: {field}: `2 cpus` is not a quantity"
+    assert caught.value.help == "for example `500m`, `2`, `1536Mi`, `1G`"
 
 
 # --- out of the record ---------------------------------------------------------------------------
