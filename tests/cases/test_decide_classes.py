@@ -271,3 +271,19 @@ def test_few_classes_are_kept() -> None:
     equal_to_the_full_path(snapshot, *(f"w{i}" for i in range(40)))
     kept = snapshot.derived("classes", lambda _: pytest.fail("they are kept"))
     assert len(kept.by_key) == 32
+
+
+def test_a_pod_is_not_in_its_own_way_on_the_node_that_it_is_nominated_to() -> None:
+    """An equal pod found the node as full as another one; that holds for the equal pod alone."""
+    full = a_node("full").cpu(2).running(a_pod("kept").priority(20).cpu(1))
+    pods = (waiting("high").nominated_to("held"), waiting("twin"))
+    parts = objects(full, a_node("held").cpu(2), *pods)
+    snapshot = Snapshot.from_objects(parts, now_ms=NOW_MS)
+    names = ("twin", "high", "twin")
+    twin, high, again = (
+        decide(snapshot, RULES, f"default/{name}", by_class=True) for name in names
+    )
+    assert high == decide(snapshot, RULES, "default/high")
+    assert (high.outcome, high.node) == ("bind", "held")
+    assert twin == again == decide(snapshot, RULES, "default/twin")
+    assert twin.outcome == "no-candidate"
