@@ -147,8 +147,7 @@ def server(pipe: Pipe, nodes: int) -> None:
                     preempted += 1
                     there.preempt()
                 due = begun + number * stretch.seconds / steps
-                if due > time.monotonic():
-                    time.sleep(due - time.monotonic())
+                time.sleep(max(0.0, due - time.monotonic()))
             pipe.send(there.version)
 
 

@@ -81,6 +81,7 @@ def grown(url: str, before: int) -> None:
     until(lambda: revision(url) > before, what="a revision")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["after the news", "after a revision"])
 def test_killed_at_any_moment(
     after: str, database_url: str, tmp_path: Path, tried: Callable[[Kind, int], None]
@@ -102,6 +103,7 @@ def test_killed_at_any_moment(
             watches = server.requests[PODS]
             with process(database_url, config) as running:
                 more(server, watches)
+                until(lambda: bool(position(database_url)), what="the first lists")
                 before = revision(database_url)
                 for what, item in chain.from_iterable(parts[start : start + share]):
                     server.publish(what, item)
