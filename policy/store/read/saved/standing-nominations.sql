@@ -4,12 +4,14 @@ FROM (
     SELECT c.name AS cluster, n.pod, n.made_revision, n.made_ms
     FROM clusters c
     CROSS JOIN pods p -- a nomination stands as long as its pod has it
+    CROSS JOIN nominations k -- out of the index by pod alone, which holds the key
     CROSS JOIN nominations n
     WHERE p.cluster_id = c.id AND p.valid_to IS NULL AND p.nominated_node <> ''
-          AND n.cluster_id = p.cluster_id AND n.pod = p.key
+          AND k.cluster_id = p.cluster_id AND k.pod = p.key
           AND NOT EXISTS (SELECT 1 FROM nomination_ends e
-                          WHERE e.cluster_id = n.cluster_id
-                                AND e.made_revision = n.made_revision AND e.pod = n.pod)
+                          WHERE e.cluster_id = k.cluster_id
+                                AND e.made_revision = k.made_revision AND e.pod = k.pod)
+          AND n.cluster_id = k.cluster_id AND n.made_revision = k.made_revision AND n.pod = k.pod
           AND n.made_ms >= :since AND n.made_ms < :until
           AND (:cluster = '' OR c.name = :cluster)
     ORDER BY n.made_ms, c.name, n.pod
