@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from policy.cluster.objects import (
     ClaimReference,
     CSIDriver,
@@ -227,7 +229,7 @@ def fill(store: Store, cluster: str = "default") -> None:
 
 
 def fill_more(store: Store, cluster: str = "default") -> None:
-    """A followed cluster, its scheduler, a simulation: no table is empty; six entries more."""
+    """A followed cluster, its scheduler, a simulation: no table is empty; eight entries more."""
     observe(store, cluster)
     profile = SchedulerProfile(profile="default-scheduler", rules=BY_HAND, notices=("no volumes",))
     store.record.set_scheduler(
@@ -253,6 +255,28 @@ def fill_more(store: Store, cluster: str = "default") -> None:
         at_ms=NOW + 60_000,
         source="https://cluster",
         actor="carl",
+    )
+    contradict_a_session(store, cluster)
+
+
+def contradict_a_session(store: Store, cluster: str) -> None:
+    """A session evicts a pod, and the next import shows that it still runs."""
+    session = replace(
+        a_session(6),
+        steps=(SessionStep(action="preempt", operation="evict", task="jobs/a", node="n1"),),
+        bound_count=0,
+    )
+    store.record.session(
+        cluster,
+        made_on(store, session, cluster),
+        [("Pod", "jobs/a", None)],
+        expected_revision=store.state.head_revision(cluster),
+        at_ms=NOW + 60_001,
+        actor="carl",
+        rules=BY_HAND,
+    )
+    store.record.import_objects(
+        cluster, [a_pod("jobs/a", node="n1")], at_ms=NOW + 60_002, source="dump3.json"
     )
 
 
