@@ -467,6 +467,9 @@ def fill(path: Path, decisions: int) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
+    with Store.open(str(path)) as store:
+        # The rows were not written by the writer that keeps the totals.
+        store.ledger.recount()
 
 
 # The questions
