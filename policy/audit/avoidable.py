@@ -95,6 +95,7 @@ class Avoidable:
     environments: tuple[Counterfactual, ...]  #: the rules that are active in each
     #: the smallest of each kind that spares them, least intrusive first
     changes: tuple[Counterfactual, ...]
+    not_possible: tuple[str, ...]  #: changes that cannot spare them, and why: one sentence each
 
 
 class NothingToAvoid(Exception):  # its message is for users
@@ -131,6 +132,7 @@ def avoidable(store: Store, number: int, victim: str | None = None) -> Avoidable
         rules=included,
         environments=tuple(question.environments()),
         changes=tuple(question.smallest(included)),
+        not_possible=tuple(question.not_possible()),
     )
 
 
@@ -290,7 +292,7 @@ class _Question:
         names = []
         for victim, pod in self._victims():
             labels = pod.metadata.labels
-            if not labels:
+            if not labels:  # `not_possible` says so
                 return
             namespace = victim.pod.partition("/")[0]
             name = f"for-{pod.metadata.name}"
@@ -303,6 +305,15 @@ class _Question:
             names.append(f"{namespace} {shown}")
         what = f"a disruption budget that allows no disruption of {'; '.join(names)}"
         yield self.ask(AlternativeKind.BUDGET, what, changes=changes)
+
+    def not_possible(self) -> Iterator[str]:
+        names = [victim.pod for victim, pod in self._victims() if not pod.metadata.labels]
+        if names:
+            have = "has" if len(names) == 1 else "have"
+            yield (
+                f"A disruption budget cannot help: {', '.join(names)} {have} no labels, and no "
+                "budget covers a pod without labels."
+            )
 
     def _priorities(self) -> Iterator[Counterfactual]:
         """The lowest priority that spares them: just above some other pod's, or the preemptor's."""

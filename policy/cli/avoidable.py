@@ -65,6 +65,9 @@ def _print(found: Avoidable, preemptor: str) -> None:
         output.line(f"nothing of what was tried would have kept {spared}")
     output.line(f"decision {found.id} took {_taken(found.taken)}")
     _section("The smallest change of each kind, decided again", found.changes, preemptor)
+    for sentence in found.not_possible:
+        output.line()
+        output.line(sentence)
     if found.alternatives:
         rows = [
             {

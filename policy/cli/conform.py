@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ if TYPE_CHECKING:
     default="",
     help="Only scenarios of these families.",
 )
-@click.option("--limit", metavar="N", type=click.IntRange(0), help="Stop after so many scenarios.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Stop after so many scenarios, and say how many are left out.",
+)
 def command(
     files: tuple[str, ...],
     rules: str,
@@ -76,8 +82,15 @@ def command(
     rule_set = _rule_set(rules)
     wanted = frozenset(name.strip() for name in families.split(",") if name.strip())
     verdicts = []
+    beyond: Counter[str] = Counter()
     for result in run(
-        files, rule_set, families=wanted, limit=limit, strict=strict, workers=workers
+        files,
+        rule_set,
+        families=wanted,
+        limit=limit,
+        left_out=lambda: beyond.update(("scenarios",)),
+        strict=strict,
+        workers=workers,
     ):
         verdicts.append(result.verdict)
         if as_json:
@@ -95,13 +108,16 @@ def command(
             output.line(f"{result.id}: differs")
             for line in result.differences:
                 output.line(f"  {line}")
-    if wanted and not verdicts:
+    if wanted and not verdicts and not beyond:
         names = ", ".join(f"`{name}`" for name in sorted(wanted))
         raise options.Misused(f"no scenario of these files is of family {names}")
     summary = ConformanceSummary.of(verdicts)
+    left_out = beyond["scenarios"]
+    if left_out:
+        output.say(f"{output.number(left_out, 'scenario')} left out; --limit takes more")
     if as_json:
         numbers = {"agree": summary.agree, "tie": summary.tie, "differ": summary.differ}
-        output.document({"scenarios": summary.total, **numbers}, "jsonl")
+        output.document({"scenarios": summary.total, **numbers, "left_out": left_out}, "jsonl")
     (output.say if as_json else output.line)(str(summary))
     return Exit.ERROR if summary.differ else Exit.OK
 

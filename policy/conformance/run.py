@@ -96,30 +96,32 @@ def run(
     *,
     families: frozenset[str] = frozenset(),
     limit: int | None = None,
+    left_out: Callable[[], None] = lambda: None,
     strict: bool = False,
     workers: Workers = HERE,
 ) -> Iterator[ScenarioResult]:
     """Judge the scenarios of some recordings, in the order of the files and lines.
 
-    `families` selects (all where empty), `limit` ends after so many selected scenarios. Raises
-    RecordingError for a file that cannot be read. The recordings were made without sampling:
-    load the rule set with `compare.OVERRIDES`. Recorded sessions carry their own configuration;
-    `rules` may be None where there is nothing else.
+    `families` selects (all where empty), `limit` ends after so many selected scenarios; `left_out`
+    is called for each further one. Raises RecordingError for a file that cannot be read. The
+    recordings were made without sampling: load the rule set with `compare.OVERRIDES`. Recorded
+    sessions carry their own configuration; `rules` may be None where there is nothing else.
     """
-    tasks = _tasks(paths, families, limit)
+    tasks = _tasks(paths, families, limit, left_out)
     chunks = _chunks(tasks, 1 if workers.here else _CHUNK)
     judging = Judging(rules=rules, strict=strict)
     yield from chain.from_iterable(map_parts(judging, chunks, workers))
 
 
 def _tasks(
-    paths: Iterable[str | Path], families: frozenset[str], limit: int | None
+    paths: Iterable[str | Path],
+    families: frozenset[str],
+    limit: int | None,
+    left_out: Callable[[], None],
 ) -> Iterator[RecordingLine]:
     taken = 0
     for path in paths:
         for number, text in _lines(Path(path)):
-            if limit is not None and taken >= limit:
-                return
             try:
                 head = scenario.head(text)
             except msgspec.DecodeError as exc:
@@ -132,7 +134,11 @@ def _tasks(
                     help="a scenario has `id`, `family`, `cluster`, `pod` and `expect`, or `id`, "
                     "`objects`, `pending`, `now` and `expect`",
                 )
-            if not families or head.of_family in families:
+            if families and head.of_family not in families:
+                continue
+            if limit is not None and taken >= limit:
+                left_out()
+            else:
                 taken += 1
                 yield RecordingLine(source=str(path), line=number, text=text)
 

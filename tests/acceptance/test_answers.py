@@ -426,6 +426,7 @@ def test_what_would_have_avoided_it_is_decided_again(policy: Policy, evicted: st
         ("prod (kube-1.36)", False)
     ]
     assert {r["what"] for r in found["rules"]} >= {"minimum-run-time", "pdb-hard-limit"}
+    assert found["not_possible"] == []
 
 
 def test_a_shipped_rule_that_spares_is_the_smallest_change(
@@ -442,6 +443,24 @@ def test_a_shipped_rule_that_spares_is_the_smallest_change(
     assert done.out.splitlines()[0] == (
         "shop/young would have stayed with minimum-run-time: shop/high waits (no-candidate)"
     )
+
+
+def test_a_victim_without_labels_is_said_to_be_out_of_reach_of_budgets(
+    policy: Policy, cluster: Cluster
+) -> None:
+    """In one sentence, also as JSON; a victim with labels has a budget among the changes."""
+    bare = a_pod("shop/bare", "n1", 0, 4)
+    bare["metadata"].pop("labels", None)
+    database = cluster(a_node("n1"), bare, a_pod("shop/high", "", 100, 4))
+    preempted(policy, database, "shop/high")
+    sentence = (
+        "A disruption budget cannot help: shop/bare has no labels, and no budget covers a pod "
+        "without labels."
+    )
+    page = policy("avoidable", "1", "--db", database).out.splitlines()
+    found = json.loads(policy("avoidable", "1", "--db", database, "-o", "json").out)
+    assert (page.count(sentence), found["not_possible"]) == (1, [sentence])
+    assert "budget" not in {change["kind"] for change in found["changes"]}
 
 
 def test_where_no_pod_was_evicted_there_is_nothing_to_avoid(

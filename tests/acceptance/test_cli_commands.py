@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import sqlite3
@@ -470,8 +471,26 @@ def test_conform_for_programs(policy: Policy) -> None:
     done = policy(*arguments, "--json")
     *results, numbers = [json.loads(line) for line in done.out.splitlines()]
     assert [r["verdict"] for r in results] == ["agree", "agree", "agree"]
-    assert numbers == {"scenarios": 3, "agree": 3, "tie": 0, "differ": 0}
-    assert done.err == "3 scenarios: 3 agree, 0 tie, 0 differ\n"
+    with gzip.open(recording) as lines:
+        left_out = sum(1 for _ in lines) - 3
+    assert numbers == {"scenarios": 3, "agree": 3, "tie": 0, "differ": 0, "left_out": left_out}
+    assert done.err == (
+        f"{left_out} scenarios left out; --limit takes more\n"
+        "3 scenarios: 3 agree, 0 tie, 0 differ\n"
+    )
+
+
+def test_conform_without_a_limit_leaves_nothing_out(policy: Policy) -> None:
+    """Nor with a limit that is not reached; with one, only scenarios of the families count."""
+    recording = Path(__file__).parents[1] / "data" / "conformance" / "kube-1.28.jsonl.gz"
+    arguments = ("conform", recording, "--rules", "kube-1.28", "--family", "taints,pdb")
+    whole = policy(*arguments, "--jobs", "1", "--limit", "10")
+    cut = policy(*arguments, "--jobs", "1", "--limit", "0")
+    assert (whole.err, cut.out, cut.err) == (
+        "",
+        "0 scenarios: 0 agree, 0 tie, 0 differ\n",
+        "10 scenarios left out; --limit takes more\n",
+    )
 
 
 def test_a_closed_pipe_is_no_error(dump: Path, tmp_path: Path) -> None:

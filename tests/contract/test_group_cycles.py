@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import update
 
 from policy import RuleSet
@@ -13,6 +14,7 @@ from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
 from policy.audit.supposed_groups import GroupChange
 from policy.audit.what_if import Supposition, suppose
+from policy.cluster.objects import Pod
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
@@ -31,6 +33,7 @@ from tests.support.builders import NOW_MS, a_node, a_pod, objects
 from tests.support.groups import a_group, of_group
 
 RULES = RuleSet.load("kube-1.36-groups")
+SAFE = RuleSet.load("groups-safe")  # nominates members where they were placed
 
 
 def a_cluster():
@@ -79,6 +82,48 @@ def test_a_cycle_and_its_changes_are_one_entry(store):
         1,
     )
     assert store.ledger.verify().ok
+
+
+def pods_of(store):
+    return {
+        pod.metadata.name: pod for pod in store.state.load("default").objects if type(pod) is Pod
+    }
+
+
+def showing(store, name, *, seconds):
+    """A watch shows a pod with another label, so many seconds after the cycle."""
+    pod = pods_of(store)[name]
+    labels = {"seen": str(seconds)}
+    shown = replace(pod, metadata=replace(pod.metadata, labels=labels))
+    at_ms = NOW_MS + 1000 + seconds * 1000
+    store.record.follow(
+        "default", [[("Pod", f"default/{name}", shown)]], at_ms=at_ms, source="api", actor="ann"
+    )
+
+
+def test_members_of_a_cycle_that_was_not_carried_out_wait_without_a_nomination(store):
+    """As an ordinary preemptor does: the watch shows nothing of victims or members."""
+    before = pods_of(store)
+    scheduler_of(store, rules=SAFE).decide_group("default/train")
+    nominated = [p.status.nominated_node_name for p in pods_of(store).values()]
+    showing(store, "taker", seconds=3500)
+    after = pods_of(store)
+    assert sorted(filter(None, nominated)) == ["n1", "n2"]
+    assert {**after, "taker": before["taker"]} == before
+    assert store.ledger.verify().ok
+
+
+def test_members_keep_their_nominations_where_a_victim_left(store):
+    """The other one that is still there is put back, the cycle took place."""
+    scheduler_of(store, rules=SAFE).decide_group("default/train")
+    gone = [("Pod", "default/low-1", None)]
+    store.record.follow("default", [gone], at_ms=NOW_MS + 2000, source="api", actor="ann")
+    showing(store, "taker", seconds=3500)
+    after = pods_of(store)
+    assert sorted(after) == ["low-2", "taker", "train-0", "train-1", "vip"]
+    assert after["low-2"].metadata.deletion_timestamp is None
+    nodes = sorted(after[f"train-{i}"].status.nominated_node_name for i in (0, 1))
+    assert nodes == ["n1", "n2"]
 
 
 def test_the_views_count_what_a_group_evicts(store):

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from policy.cluster import times
 from policy.cluster.digest import Change
-from policy.cluster.objects import Pod
+from policy.cluster.objects import ClusterObject, Pod
 from policy.store import rows
 from policy.store.model import Cause
 from policy.store.outcomes import (
@@ -57,6 +57,9 @@ ALLOWANCE_MS: Final = 30_000
 
 HORIZON_MS: Final = 3_600_000
 """How long the evictions of a decision are compared with what a watch shows."""
+
+_WAITING: Final = ("nominate", "clear-nomination", "pending")
+"""Steps about members of a pod group that are not bound."""
 
 _FROM_OUTSIDE: Final = (str(Cause.IMPORT), str(Cause.LIVE))
 
@@ -121,38 +124,51 @@ def undone(connection: Connection, head: Head, revision: int) -> list[Change]:
     """What leads back from decisions and sessions that the outcomes of a revision contradict.
 
     Pods of which nothing was shown since the decision, as they were before it: victims without
-    their deletion, the preemptor without its nomination.
+    their deletion, the preemptor without its nomination. Of the cycle of a pod group none of whose
+    victims left, the members that wait, without theirs.
     """
-    found: list[Change] = []
-    for table, owner, owners in (
-        (DECISION_OUTCOMES, "decision_id", DECISIONS),
-        (SESSION_OUTCOMES, "session_id", SESSIONS),
+    found: dict[str, ClusterObject] = {}
+    for owners, number, pod in (
+        (DECISIONS, DECISION_OUTCOMES.c.decision_id, DECISION_OUTCOMES.c.pod),
+        (SESSIONS, SESSION_OUTCOMES.c.session_id, SESSION_OUTCOMES.c.pod),
+        (SESSIONS, SESSION_OUTCOMES.c.session_id, SESSION_STEPS.c.task),
     ):
-        o, d = table.c, owners.c
+        o, d = number.table.c, owners.c
         now, before = PODS.alias("now").c, PODS.alias("before").c
         same = and_(
             now.cluster_id == o.cluster_id,
-            now.key == o.pod,
+            now.key == pod,
             now.valid_to.is_(None),
             now.valid_from == d.revision,
         )
         last = and_(
-            before.cluster_id == o.cluster_id, before.key == o.pod, before.valid_to == d.revision
+            before.cluster_id == o.cluster_id, before.key == pod, before.valid_to == d.revision
         )
+        origin = number.table.join(owners, d.id == number)
+        if pod.table is SESSION_STEPS:
+            origin = origin.join(SESSION_STEPS, _waits_in_vain(d.id))
         query = (
             select(before.key, before.manifest)
-            .select_from(table)
-            .join(owners, d.id == o[owner])
+            .select_from(origin)
             .join(now.key.table, same)
             .join(before.key.table, last)
             .where(o.cluster_id == head.cluster_id, o.revision == revision)
             .order_by(before.key)
         )
-        found += [
-            ("Pod", row.key, decode("Pod", row.manifest))
-            for row in connection.execute(query).unique()
-        ]
-    return found
+        found.update((row.key, decode("Pod", row.manifest)) for row in connection.execute(query))
+    return [("Pod", key, pod) for key, pod in found.items()]
+
+
+def _waits_in_vain(session: ColumnElement[int]) -> ColumnElement[bool]:
+    """Steps about members that wait, of a session none of whose victims left."""
+    t, e = SESSION_STEPS.c, SESSION_STEPS.alias("e").c
+    left = select(1).where(
+        e.session_id == session,
+        e.operation == "evict",
+        e.reason == "",
+        ~step_contradicted(e.session_id, e.position),
+    )
+    return and_(t.session_id == session, t.operation.in_(_WAITING), ~left.exists())
 
 
 def _of_decisions(head: Head) -> Select[Any]:
