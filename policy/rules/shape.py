@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
@@ -33,6 +33,7 @@ TYPE_WORDS: Final[Mapping[type, str]] = {
 }
 _KIND_WORDS: Final[Mapping[str, str]] = {
     "int_type": "a whole number",
+    "float_type": "a number",
     "string_type": "text",
     "bool_type": "`true` or `false`",
     "list_type": "a list",
@@ -57,12 +58,23 @@ class FileShape(Generic[M]):
         try:
             return self.model.model_validate(_data(self.root), by_alias=True)
         except ValidationError as exc:
-            for error in exc.errors(include_url=False):
-                self._finding(dict(error))
+            errors = [(self._plain(e), e) for e in exc.errors(include_url=False)]
+            inside = [path for path, error in errors if not self._asks_for_no_mapping(path, error)]
+            for path, error in errors:
+                # Where a mapping is one of several things that may stand there, and one stands
+                # there, what is wrong in it counts, not that it is none of the others.
+                if not self._asks_for_no_mapping(path, error) or not any(
+                    other[: len(path)] == path for other in inside
+                ):
+                    self._finding(path, error)
             return None
 
-    def _finding(self, error: dict[str, Any]) -> None:
-        path: Path = error["loc"]
+    def _asks_for_no_mapping(self, path: Path, error: Mapping[str, Any]) -> bool:
+        """Is a mapping refused for not being a text, a number or a list?"""
+        words = _KIND_WORDS.get(error["type"], "a mapping")
+        return words != "a mapping" and isinstance(find(self.root, path), Branch)
+
+    def _finding(self, path: Path, error: Mapping[str, Any]) -> None:
         kind = error["type"]
         if kind == "extra_forbidden":
             self._unknown_key(path)
@@ -72,18 +84,18 @@ class FileShape(Generic[M]):
             key = str(path[-1])
             self._complain(owner.place, path, f"missing key `{key}`", self.missing.get(key))
             return
-        path = self._existing(path)
         item = find(self.root, path) or self.root
         found = item.text if isinstance(item, Leaf) else ""
         message, advice = self.words(kind, path, found) or _message(error, item, path)
         self._complain(item.place, path, message, advice)
 
-    def _existing(self, path: Path) -> Path:
-        """The path as far as it exists: pydantic adds the alternatives that a type has."""
-        length = len(path)
-        while length and find(self.root, path[:length]) is None:
-            length -= 1
-        return path[:length]
+    def _plain(self, error: Mapping[str, Any]) -> Path:
+        """The path without the names of alternatives, which pydantic adds where a type has some."""
+        plain: Path = ()
+        for part in error["loc"]:
+            if find(self.root, (*plain, part)) is not None:
+                plain = (*plain, part)
+        return (*plain, error["loc"][-1]) if error["type"] == "missing" else plain
 
     def _complain(self, place: Place, path: Path, message: str, advice: str | None) -> None:
         problem = place.problem(show(path), message, advice)
@@ -135,14 +147,13 @@ def _data(item: Item, key: str = "") -> Any:
 def _known_keys(model: Any, path: Path) -> list[str]:
     """Keys of the model at a path, read from the models' annotations."""
     for part in path:
-        if isinstance(part, int):
-            continue
-        annotation = model.model_fields[part].annotation
-        model = next(m for m in _models(annotation))
+        if part in model.model_fields:  # and no place in a list, nor a name of the file's own
+            annotation = model.model_fields[part].annotation
+            model = next(_models(annotation), model)
     return list(model.model_fields)
 
 
-def _models(annotation: Any) -> Iterable[type[BaseModel]]:
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
@@ -152,7 +163,7 @@ def _models(annotation: Any) -> Iterable[type[BaseModel]]:
 # -- words -----------------------------------------------------------------------------------
 
 
-def _message(error: dict[str, Any], item: Item | None, path: Path) -> tuple[str, str | None]:
+def _message(error: Mapping[str, Any], item: Item | None, path: Path) -> tuple[str, str | None]:
     kind = error["type"]
     name = str(path[-1]) if path and isinstance(path[-1], str) else show(path[-2:])
     if kind in _KIND_WORDS:
@@ -177,7 +188,8 @@ def _message(error: dict[str, Any], item: Item | None, path: Path) -> tuple[str,
         return f"`{name}` must not be empty", None
     if kind == "string_too_long":
         return f"`{name}` is longer than {context.get('max_length')} characters", None
-    return f"`{name}`: {error['msg'][:1].lower()}{error['msg'][1:]}", None
+    said = error["msg"].removeprefix("Value error, ")
+    return f"`{name}`: {said[:1].lower()}{said[1:]}", None
 
 
 def found_in(item: Item | None) -> str:

@@ -11,6 +11,7 @@ from policy.cluster.objects import Pod
 from policy.preemption.columns import workload_of
 from policy.simulation.options import Durations
 from policy.simulation.trace import TracePod
+from policy.text.words import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +45,21 @@ def tasks(
     if censored and durations is Durations.SIBLINGS:
         found, estimated = _by_siblings(found)
         notes.append(
-            f"the end of {censored} pods is not known: {estimated} of them work as long as the"
-            " median of the pods of their workload, the others until the simulation ends"
+            f"the end of {number(censored, 'pod')} is not known; run time: the median of the pods"
+            f" of the workload for {estimated}, until the simulation ends for"
+            f" {censored - estimated}"
         )
     elif censored:
         notes.append(
-            f"the end of {censored} pods is not known: they work until the simulation ends"
+            f"the end of {number(censored, 'pod')} is not known; run time: until the simulation"
+            " ends"
         )
     withdrawn = sum(task.withdrawn_ms is not None for task in found)
     if withdrawn:
-        notes.append(f"{withdrawn} pods ended without having run: they are withdrawn then")
+        are = "is" if withdrawn == 1 else "are"
+        notes.append(
+            f"{number(withdrawn, 'pod')} ended without having run, and {are} withdrawn then"
+        )
     return sorted(found, key=lambda task: task.arrives_ms), notes
 
 

@@ -100,7 +100,12 @@ def simulate_and_keep(
             help="give another name with `--keep`; a simulation begins with an empty record",
         )
     store.record.import_objects(
-        cluster, objects_at_start(trace), at_ms=clock(), source=SOURCE, actor=actor
+        cluster,
+        objects_at_start(trace),
+        at_ms=clock(),
+        of_ms=trace.start_ms,  # as all that follows, so that revisions go forward in time
+        source=SOURCE,
+        actor=actor,
     )
     journal = StoreJournal(store, cluster, actor=actor, clock=clock, origin=Origin.SIMULATED)
     return simulate(trace, rules, seed=seed, options=options, journal=journal)

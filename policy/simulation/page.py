@@ -103,7 +103,9 @@ def _curves(first: Sequence[Result]) -> list[Chart]:
         ]
         if lines:
             came = first[0].by_priority[priority].arrived
-            found.append(charts.curves(f"Priority {priority}", lines, f"{grouped(came)} pods came"))
+            found.append(
+                charts.curves(f"Priority {priority}", lines, f"pods that came: {grouped(came)}")
+            )
     return found
 
 

@@ -57,10 +57,7 @@ def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: 
         newest = state.head_revision(cluster)
         first = oldest if since_ms is None else max(oldest, state.revision_at(cluster, since_ms))
         if first == newest:
-            raise TraceError(
-                f"cluster `{cluster}` has not changed since then",
-                help="give an earlier `--since`, or leave it out",
-            )
+            raise _unchanged(cluster, since_ms, state.load(cluster, at=newest).at_ms)
         loaded = state.load(cluster, at=first)
         start_ms = loaded.at_ms if since_ms is None else max(loaded.at_ms, since_ms)
         reader = _Reader(list(loaded.objects), start_ms)
@@ -69,7 +66,7 @@ def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: 
                 reader.follow(step)
     found, notes = tasks(reader.known(), start_ms=start_ms, durations=durations)
     if since_ms is not None and loaded.at_ms > since_ms:
-        notes = ["the record begins later than asked for", *notes]
+        notes = [f"the record begins later, at {times.to_text(loaded.at_ms)}", *notes]
     return Trace(
         name=cluster,
         start_ms=start_ms,
@@ -78,6 +75,21 @@ def from_record(store: Store, cluster: str, *, since_ms: int | None, durations: 
         tasks=found,
         events=reader.events,
         notes=notes,
+    )
+
+
+def _unchanged(cluster: str, since_ms: int | None, last_ms: int) -> TraceError:
+    last = times.to_text(last_ms)
+    if since_ms is None:
+        return TraceError(
+            f"cluster `{cluster}` has not changed since it was first recorded, at {last}",
+            help="a trace needs at least two revisions: `policy state revisions` lists them",
+        )
+    return TraceError(
+        f"cluster `{cluster}` has not changed since {times.to_text(since_ms)};"
+        f" its last change was at {last}",
+        help="give an earlier `--since`, or leave it out; a simulation that was kept has the times"
+        " of its trace",
     )
 
 

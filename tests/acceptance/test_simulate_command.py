@@ -143,6 +143,22 @@ def test_a_simulation_is_a_row_and_its_decisions_can_be_kept(
     assert (again.status, "there is a cluster `case-kube-1.36-0` already" in again.err) == (1, True)
 
 
+def test_a_kept_simulation_is_a_record_to_simulate_from(policy: Policy, tmp_path: Path) -> None:
+    """All of it is in virtual time, the start too: the same trace again, and the same waits.
+
+    `--since 7d` is by the clock, long after everything that was simulated: that is said.
+    """
+    arguments = ["simulate", TRACE, "--rules", "kube-1.36", "--for", 200, "--keep", "k"]
+    kept = json.loads(policy(*arguments, "-o", "json").out)["simulations"][0]
+    again = ["simulate", "--from-record", "--cluster", "k-kube-1.36-0", "--rules", "kube-1.36"]
+    found = json.loads(policy(*again, "--dry-run", "-o", "json").out)["simulations"][0]
+    same = ("pods", "started", "wait", "evictions", "lost_ms", "lost_cpu_ms")
+    assert [found["everyone"][k] for k in same] == [kept["everyone"][k] for k in same]
+    late = policy(*again, "--since", "7d")
+    assert (late.status, late.out) == (1, "")
+    assert "its last change was at 2000-01-01T00:02:50.010Z\n  help: give an earlier" in late.err
+
+
 def test_a_changed_result_is_found(policy: Policy, tmp_path: Path) -> None:
     """The ledger covers every column of the row."""
     db = tmp_path / "policy.db"

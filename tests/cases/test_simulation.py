@@ -229,8 +229,8 @@ def test_unknown_ends_are_estimated_from_siblings(tmp_path: Path) -> None:
             "default/alone": None,
         },
         [
-            "the end of 3 pods is not known: 2 of them work as long as the median of the pods of"
-            " their workload, the others until the simulation ends"
+            "the end of 3 pods is not known; run time: the median of the pods of the workload"
+            " for 2, until the simulation ends for 1"
         ],
     )
 

@@ -113,7 +113,7 @@ def test_a_part_of_a_trace_begins_with_the_nodes_of_then_and_no_pods_of_before()
     assert [o.metadata.name for o in found.objects] == ["b", "c"]
     assert [t.key for t in found.tasks] == ["default/y"]
     assert [e.at_ms for e in found.events] == [5000]
-    assert found.notes == ["1 pods that came before this part of the trace are left out"]
+    assert found.notes == ["pods left out that came before this part of the trace: 1"]
     with pytest.raises(TraceError, match="the trace ends before"):
         part(whole, 9000, None)
 

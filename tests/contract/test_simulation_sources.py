@@ -89,6 +89,10 @@ def test_times(text: str, length: int) -> None:
         ("[1, 8]", "[8, 1]", "`together` is a number from 1"),
         ("[1h, 3h]", "[3h, 1h]", "`uniform` is the shortest and the longest time"),
         ("length: 1d\n", "", "missing key `length`"),
+        ("'1': 3,", "'1': -3,", "`cpu`: weights are not negative, and not all of them are 0"),
+        ("'1': 3,", "'1': many,", "`1` must be a number, not the text `many`"),
+        ("{'1': 3, '2': 1}", "{}", "`choice` must not be empty"),
+        ("{choice: {'1'", "{choices: {'1'", "unknown key `choices` in `pods[1].requests.cpu`"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -99,6 +103,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, old: str, new: str, me
         read_workload(file)
     assert message in str(caught.value)
     assert "workload.yaml:" in str(caught.value)
+    assert "not a mapping" not in str(caught.value)
 
 
 def test_pods_are_described_and_not_listed(tmp_path: Path) -> None:
@@ -207,6 +212,8 @@ def test_pods_that_come_end_and_come_again_are_different_pods(store: Store) -> N
         [(70_000, ("Node", "n2"))],
         5_000,
     )
-    with pytest.raises(TraceError, match="has not changed since then"):
+    with pytest.raises(
+        TraceError, match=r"has not changed since .*; its last change was at 2026-11-21T00:01:10Z"
+    ):
         from_record(store, "default", since_ms=NOW_MS + 80_000, durations=Durations.OBSERVED)
     assert times.to_text(trace.end_ms) == "2026-11-21T00:01:10Z"

@@ -262,7 +262,7 @@ def part(trace: Trace, start_ms: int, end_ms: int | None) -> Trace:
 
 def _replaced(trace: Trace, objects: Any, tasks: Any, first: int, last: int) -> Trace:
     left = len(trace.tasks) - len(tasks)
-    said = f"{left} pods that came before this part of the trace are left out"
+    said = f"pods left out that came before this part of the trace: {left}"
     return replace(
         trace,
         start_ms=first,
