@@ -96,7 +96,8 @@ def command(
     Takes JSON and YAML: lists, single objects, several documents, JSON Lines, watch streams, each
     also gzipped; folders are searched. Kinds that decide nothing are skipped and counted. Defaults
     that an API server would have filled in (priorities, requests from limits) are filled in, and it
-    is said how many; `--as-is` fills in nothing.
+    is said how many; `--as-is` fills in nothing. A QoS class that the status does not give is not
+    stored: rules compute it from the requests and limits that are, with `--as-is`, too.
     What an API server would refuse is refused (names, label syntax, operators, ranges, a key that
     stands twice), and so is what exceeds the limits; files are read piece by piece. Either
     everything is imported or, where anything is wrong, nothing. Importing the same again changes

@@ -456,6 +456,26 @@ def test_one_of_several_profiles_is_chosen() -> None:
             "f: profile `a` is listed twice\n  help: kube-scheduler refuses that: give each "
             "profile a `schedulerName` of its own",
         ),
+        (config(profiles=3), "f: profiles: must be a list"),
+        (config(profiles=[{}, 7]), "f: profiles[1]: must be an object"),
+        (config(extenders={}), "f: extenders: must be a list"),
+        (config(profiles=[{"plugins": 3}]), "f: profiles[0]: plugins: must be an object"),
+        (
+            config(profiles=[{"plugins": {"score": ["x"]}}]),
+            "f: profiles[0]: plugins.score: must be an object",
+        ),
+        (
+            config(profiles=[{"plugins": {"score": {"disabled": ["x"]}}}]),
+            "f: profiles[0]: plugins.score: disabled[0]: must be an object",
+        ),
+        (
+            config(profiles=[{"pluginConfig": {"name": "a"}}]),
+            "f: profiles[0]: pluginConfig: must be a list",
+        ),
+        (
+            config(profiles=[{"pluginConfig": [{"name": "NodeResourcesFit", "args": 3}]}]),
+            "f: profiles[0]: pluginConfig[0].args: must be an object",
+        ),
     ],
 )
 def test_what_kube_scheduler_would_not_read_is_refused(text: str, said: str) -> None:

@@ -74,6 +74,9 @@ def profiles_of(text: str, file: str) -> list[Profile]:
             Problem(source=file, message=f"no {KIND} in this file", help=f"it holds {there}")
         )
     for profile in found:
+        wrong = () if profile.is_policy else _misshaped(profile)
+        for message in wrong:
+            raise ConfigError(Problem(source=file, message=message))
         if profile.version not in VERSIONS and not profile.is_policy:
             raise ConfigError(
                 Problem(
@@ -83,6 +86,40 @@ def profiles_of(text: str, file: str) -> list[Profile]:
                 )
             )
     return found
+
+
+def _misshaped(profile: Profile) -> Iterator[str]:
+    """What is no list or no object where kube-scheduler reads one; absent parts are fine."""
+
+    def objects(of: Mapping[str, Any], key: str, path: str) -> Iterator[str]:
+        listed, field = of.get(key), _within(path, key)
+        if listed is None:
+            return
+        if not isinstance(listed, list):
+            yield f"{field}: must be a list"
+            return
+        for index, one in enumerate(listed):
+            if not isinstance(one, Mapping):
+                yield f"{field}[{index}]: must be an object"
+
+    yield from objects(profile.config, "profiles", profile.outer)
+    yield from objects(profile.config, "extenders", profile.outer)
+    yield from objects(profile.value, "pluginConfig", profile.path)
+    configs = profile.value.get("pluginConfig")
+    for index, one in enumerate(configs if isinstance(configs, list) else ()):
+        args = one.get("args") if isinstance(one, Mapping) else None
+        if args is not None and not isinstance(args, Mapping):
+            yield f"{_within(profile.path, f'pluginConfig[{index}].args')}: must be an object"
+    plugins, field = profile.value.get("plugins"), _within(profile.path, "plugins")
+    if plugins is not None and not isinstance(plugins, Mapping):
+        yield f"{field}: must be an object"
+        return
+    for point, lists in (plugins or {}).items():
+        if lists is not None and not isinstance(lists, Mapping):
+            yield f"{field}.{point}: must be an object"
+            continue
+        for key in ("enabled", "disabled"):
+            yield from objects(lists or {}, key, f"{field}.{point}")
 
 
 def chosen(profiles: Sequence[Profile], name: str | None, file: str) -> Profile:
