@@ -103,14 +103,22 @@ def add_to_rows(
 
     Raises SQLAlchemy's errors, like a statement.
     """
-    names = (*keys, *sums)
-    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
-    conflict = f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added}"
+    statement = _adding(table, tuple(keys), tuple(sums), connection.dialect)
     if connection.dialect.name != "postgresql":
-        execute_many(connection, _inserting(table, names) + conflict, rows)
+        execute_many(connection, statement, rows)
     else:
-        statement = _unnesting(table, names, connection.dialect) + conflict
         _insert_columns(connection, statement, rows)
+
+
+@cache
+def _adding(table: Table, keys: tuple[str, ...], sums: tuple[str, ...], dialect: Dialect) -> str:
+    names = (*keys, *sums)
+    if dialect.name == "postgresql":
+        inserting = _unnesting(table, names, dialect)
+    else:
+        inserting = _inserting(table, names)
+    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
+    return f"{inserting} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added}"
 
 
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:

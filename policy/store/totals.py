@@ -266,7 +266,7 @@ class Totals:
         day = now_ms // _DAY_MS
         preempted = outcome == "preempt" and (origin != "extender" or revision is not None)
         sums = (1, victims, broken)
-        self._add_day(
+        self._add(
             DECISION_TOTALS,
             (cluster, day, rule_set, namespace, outcome, decided_by, origin, preempted),
             sums,
@@ -277,7 +277,7 @@ class Totals:
         if preempted:
             self._add(HOUR_TOTALS, (cluster, now_ms // _HOUR_MS, origin), sums)
         for one in by_table[DECISION_RULES]:
-            self._add_day(RULE_TOTALS, (cluster, day, rule_set, *_RULE(one), origin), (1,))
+            self._add(RULE_TOTALS, (cluster, day, rule_set, *_RULE(one), origin), (1,))
         if node is None:
             nodes: dict[tuple[str, str], int] = {}
             for one in by_table[DECISION_FILTERS]:
@@ -286,12 +286,12 @@ class Totals:
                     nodes[name, phase] = nodes.get((name, phase), 0) + count
             for (name, phase), count in nodes.items():
                 key = (cluster, day, namespace, name, phase, origin)
-                self._add_day(FILTER_TOTALS, key, (1, count))
+                self._add(FILTER_TOTALS, key, (1, count))
         for one in by_table[VICTIMS]:
             evicted, of, owner, its_priority, run_seconds, violating = _VICTIM(one)
             if evicted:
                 whose = (cluster, day, of, owner, namespace, priority, its_priority, origin)
-                self._add_day(EVICTION_TOTALS, whose, (1, run_seconds, int(violating)))
+                self._add(EVICTION_TOTALS, whose, (1, run_seconds, int(violating)))
 
     def take(
         self, connection: Connection, owner: Owner, ids: Sequence[int], *, sign: int = 1
@@ -307,28 +307,20 @@ class Totals:
 
     def _take(self, connection: Connection, of: Table, query: str, sign: int) -> None:
         names = _names(of)
-        add = self._add_day if "day" in names.keys else self._add
         count = len(names.keys)
         for row in connection.execute(text(query)):
-            add(of, tuple(row[:count]), tuple(sign * int(value) for value in row[count:]))
-
-    def _add_day(self, of: Table, key: Row, sums: tuple[int, ...]) -> None:
-        """Of a day, and of all days together."""
-        cluster, _, *others = key
-        self._add(of, key, sums)
-        self._add(of, (cluster, ALL_DAYS, *others), sums)
+            self._add(of, tuple(row[:count]), tuple(sign * int(value) for value in row[count:]))
 
     def _add(self, of: Table, key: Row, sums: tuple[int, ...]) -> None:
-        known = self._sums[of].get(key)
-        if known is None:
-            self._sums[of][key] = list(sums)
-        else:
-            for place, value in enumerate(sums):
-                known[place] += value
+        _add_to(self._sums[of], key, sums)
 
     def write(self, connection: Connection) -> None:
         """Add everything to the tables. Raises SQLAlchemy's errors."""
         for of, sums in self._sums.items():
+            if not sums:
+                continue
+            if "day" in of.columns:
+                _add_all_days(sums)
             changed = [(*key, *values) for key, values in sums.items() if any(values)]
             if changed:
                 names = _names(of)
@@ -340,3 +332,18 @@ class Totals:
                     statement = f"DELETE FROM {of.name} WHERE {keys} AND {names.sums[0]} = 0"
                     bulk.execute_many(connection, statement, gone)
             sums.clear()
+
+
+def _add_to(sums: dict[Row, list[int]], key: Row, values: Sequence[int]) -> None:
+    known = sums.get(key)
+    if known is None:
+        sums[key] = list(values)
+    else:
+        for place, value in enumerate(values):
+            known[place] += value
+
+
+def _add_all_days(sums: dict[Row, list[int]]) -> None:
+    """The sums of all days together, of those of each day: once, before they are written."""
+    for (cluster, _, *others), values in list(sums.items()):
+        _add_to(sums, (cluster, ALL_DAYS, *others), values)
