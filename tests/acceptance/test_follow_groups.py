@@ -202,6 +202,14 @@ STORAGE = ("v1", "v1beta1")
 CLAIMS = ("v1", "v1beta2", "v1beta1")
 
 
+KUBE_SYSTEM = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "kube-system", "uid": "kube-system", "resourceVersion": "1"},
+}
+"""By its uid a cluster is known again."""
+
+
 def of_storage(kind: str, version: str, number: int, **fields: Any) -> dict[str, Any]:
     """A driver, a capacity, or a device claim."""
     group = "resource.k8s.io" if kind == "ResourceClaim" else "storage.k8s.io"
@@ -256,7 +264,7 @@ def test_storage_and_devices_are_followed(
     path, _, first, second = KINDS[kind]
     with ApiServer(more={kind: path.format(version=version)}) as server:
         item = of_storage(kind, version, 11, **first)
-        server.load([item])
+        server.load([KUBE_SYSTEM, item])
         with following(database_url, server, tmp_path) as found:
             until(lambda: stored(database_url, kind) == [kept(item)], what="list")
             changed = of_storage(kind, version, 20, **second)
@@ -276,7 +284,7 @@ def test_a_cluster_is_followed_without_the_rights_to_devices(
     """The kind is named once; all else is followed."""
     path = KINDS["ResourceClaim"][0].format(version="v1")
     with ApiServer(more={"ResourceClaim": path}) as server:
-        server.load(objects("v1alpha2")[:1])
+        server.load([KUBE_SYSTEM, *objects("v1alpha2")[:1]])
         server.forbidden = {"ResourceClaim"}
         with following(database_url, server, tmp_path) as found:
             until(lambda: found.follower.figures.synced, what="the first lists")
