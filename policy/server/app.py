@@ -36,7 +36,7 @@ def build(service: PolicyService, access: Access) -> Starlette:
             await in_thread(service.close)
 
     hosts = LOOPBACK if access.open_to_all else None
-    return Starlette(
+    app = Starlette(
         routes=[
             route
             for part in (health, extender, api, pages)
@@ -54,6 +54,9 @@ def build(service: PolicyService, access: Access) -> Starlette:
         },
         lifespan=lifespan,
     )
+    # It would redirect to a whole URL, with whatever name the request gave as its host.
+    app.router.redirect_slashes = False
+    return app
 
 
 def _failed(_: Request, exc: Exception) -> Response:

@@ -1,7 +1,7 @@
 """SQL for a viewer who is limited to namespaces.
 
 The statement runs on a copy that is made for it, of what the lists of the API show the viewer: the
-tables `decisions` and `victims`. Nothing of other namespaces is in there, so nothing has to be kept
+tables of `TABLES`. Nothing of other namespaces is in there, so nothing has to be kept
 from a statement. It is SQLite's SQL, also where the record is on Postgres.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Final
 from policy.audit.documents import instant
 from policy.cluster import times
 from policy.decision.model import Victim
+from policy.server import cycles
 from policy.server.http import Failure
 from policy.server.security import scope
 from policy.server.security.access import Principal
@@ -21,7 +22,7 @@ from policy.store import StoreError
 from policy.store.read.copied import CopiedTable, run
 
 NEWEST: Final = 5_000
-"""Decisions that are copied."""
+"""Decisions that are copied, and cycles of pod groups."""
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "decisions": (
         *("id", "cluster", "at", "outcome", "node", "rule_set", "origin"),
@@ -31,6 +32,10 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
         *("decision", "namespace", "pod", "node", "priority", "priority_class", "owner"),
         *("started", "ran_seconds"),
     ),
+    "group_cycles": (
+        *("id", "cluster", "at", "outcome", "rule_set", "pod_group", "bound", "evicted"),
+    ),
+    "group_victims": ("cycle", "namespace", "pod"),
 }
 _SECONDS: Final = 10
 
@@ -43,7 +48,7 @@ def own_sql(
     *,
     limit: int,
 ) -> dict[str, Any]:
-    """Columns, rows, whether there are more, and of how many decisions. Raises Failure."""
+    """Columns, rows, whether there are more, and of how much they are. Raises Failure."""
     read = service.store.read
     rows = read.decisions(limit=NEWEST + 1, namespaces=principal.namespaces)
     left_out, rows = len(rows) > NEWEST, rows[:NEWEST]
@@ -58,6 +63,22 @@ def own_sql(
         ),
         "victims": CopiedTable(columns=TABLES["victims"], rows=_victims(principal, victims)),
     }
+    held, lines = cycles.cycles(service, principal, limit=NEWEST + 1)
+    cycles_left_out, held, lines = len(held) > NEWEST, held[:NEWEST], lines[:NEWEST]
+    names = {"at": "now", "pod_group": "group"}
+    tables["group_cycles"] = CopiedTable(
+        columns=TABLES["group_cycles"],
+        rows=[tuple(line[names.get(n, n)] for n in TABLES["group_cycles"]) for line in lines],
+    )
+    tables["group_victims"] = CopiedTable(
+        columns=TABLES["group_victims"],
+        rows=[
+            (number, namespace, pod)
+            for number, pods in read.evicted_in([row.id for row in held]).items()
+            for pod in pods
+            if principal.sees(namespace := pod.partition("/")[0])
+        ],
+    )
     try:
         columns, found = run(tables, sql, parameters, limit=limit + 1, timeout=_SECONDS)
     except StoreError as exc:
@@ -68,6 +89,8 @@ def own_sql(
         "more": len(found) > limit,
         "decisions": len(rows),
         "older_left_out": left_out,
+        "group_cycles": len(held),
+        "older_cycles_left_out": cycles_left_out,
     }
 
 

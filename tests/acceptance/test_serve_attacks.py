@@ -201,7 +201,7 @@ def test_sql_of_a_limited_token_is_on_a_copy_of_its_own(
     assert (found["decisions"], found["older_left_out"]) == (len(rows), False)
     assert rows != []
     there = sql(service, secrets["limited"], "SELECT name FROM sqlite_master").json()["rows"]
-    assert sorted(there) == [["decisions"], ["victims"]]
+    assert sorted(there) == [["decisions"], ["group_cycles"], ["group_victims"], ["victims"]]
 
 
 def test_sql_of_a_limited_token_names_no_other_namespace(
@@ -265,6 +265,52 @@ def test_the_sql_page_of_a_limited_token_has_its_tables(
     assert "<table>" not in saved.text
 
 
+def test_a_limited_token_finds_out_no_preemptor_by_guessing(
+    service: Serving, secrets: dict[str, str]
+) -> None:
+    """A pod of another namespace that took a victim of the token's own is hidden; so is the guess.
+
+    A filter by the right name and one by a wrong name get equal answers, wherever they are given.
+    """
+    listed = service.get("/api/v1/decisions", headers=bearer(secrets["viewer"])).json()
+    names = {one["preemptor"] for one in listed["decisions"]}
+    other = next(name for name in names if not name.startswith("team-a/"))
+    own = next(name for name in names if name.startswith("team-a/"))
+
+    def found(name: str) -> list[int]:
+        given: dict[str, Any] = {
+            "params": {"preemptor": name},
+            "headers": bearer(secrets["limited"]),
+        }
+        return [
+            len(service.get("/api/v1/decisions", **given).json()["decisions"]),
+            len(service.get("/api/v1/export/decisions", **given).text.splitlines()),
+            service.get("/decisions", **given).text.count('href="/decisions/'),
+        ]
+
+    assert (found(other), found(other + "x")) == ([0, 0, 0], [0, 0, 0])
+    assert min(found(own)) > 0
+
+
+def test_odd_values_are_errors_of_the_client(service: Serving, secrets: dict[str, str]) -> None:
+    """Numbers that no database holds, digits without end, and a password that is no ASCII."""
+    big = 10**24
+    posts: list[tuple[str, dict[str, Any]]] = [
+        ("sql", {"sql": "SELECT :a", "parameters": {"a": big}}),
+        ("sql", {"sql": "SELECT :a", "parameters": {"a": -big}}),
+        ("compare", {"rules": "kube-1.20", "ids": [1, big]}),
+        ("compare", {"rules": "kube-1.20", "groups": [big]}),
+    ]
+    headers = {**bearer(secrets["admin"]), "Content-Type": "application/json"}
+    found = [service.post(f"/api/v1/{p}", body, headers=headers).status_code for p, body in posts]
+    assert found == [400] * 4
+    for number in ("1" * 5000, str(big), "x", "%00", "-1"):
+        answer = service.get(f"/simulations/{number}", headers=bearer(secrets["viewer"]))
+        assert answer.status_code == 404, number
+    head = b"GET /api/v1/decisions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
+    assert b" 401 " in raw(service, head + b"Basic \xe9\r\n\r\n").partition(b"\r\n")[0]
+
+
 def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
     """With the session's cookie and without the page's own token, or from another site: 403."""
     with httpx.Client(base_url=service.url) as client:
@@ -292,6 +338,24 @@ def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, 
 def test_a_login_leads_nowhere_else(service: Serving, secrets: dict[str, str], target: str) -> None:
     done = httpx.post(service.url + "/login", data={"token": secrets["viewer"], "next": target})
     assert (done.status_code, done.headers["location"]) == (303, "/")
+
+
+def test_a_login_from_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:
+    """It would make somebody's browser work under a token that is not theirs."""
+    done = httpx.post(
+        service.url + "/login",
+        data={"token": secrets["viewer"], "next": "/"},
+        headers={"Sec-Fetch-Site": "cross-site"},
+    )
+    assert (done.status_code, "set-cookie" in done.headers) == (403, False)
+
+
+def test_no_answer_leads_to_the_host_of_the_request(service: Serving) -> None:
+    """A path with a stroke too many is not found; it is not sent on, least of all elsewhere."""
+    for path in ("/decisions/", "/login/", "/api/v1/decisions/"):
+        head = f"GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        answer = raw(service, head.encode())
+        assert (b"evil.example" in answer, answer.split(b" ", 2)[1][:1]) == (False, b"4"), path
 
 
 def test_a_forged_session_is_none(service: Serving, secrets: dict[str, str]) -> None:

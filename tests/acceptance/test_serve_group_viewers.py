@@ -186,6 +186,20 @@ def test_a_limited_viewer_sees_its_part_of_cycles(
     supposed = service.get("/api/v1/groups/4", headers=viewer).json()
     assert (supposed["hypothetical"], supposed["group"]) == (True, "team-a/own")
 
+    # SQL is on the same lines.
+    def rows(query: str) -> list[list[Any]]:
+        body = json.dumps({"sql": query})
+        sent = {**limited, "Content-Type": "application/json"}
+        found: list[list[Any]] = service.post("/api/v1/sql", body, headers=sent).json()["rows"]
+        return found
+
+    columns = ("id", "at", "outcome", "rule_set", "cluster", "pod_group", "bound", "evicted")
+    keys = [{"at": "now", "pod_group": "group"}.get(name, name) for name in columns]
+    assert rows(f"SELECT {', '.join(columns)} FROM group_cycles ORDER BY id DESC") == [
+        [one[key] for key in keys] for one in (OWN, HIT)
+    ]
+    assert rows("SELECT * FROM group_victims") == [[1, "team-a", "team-a/web"]]
+
     # Not a word of the other namespace, also in pages.
     texts = [
         service.get(path, headers=limited).text

@@ -142,14 +142,19 @@ class WhatIf(_Strict):
     )
 
 
+Number = Annotated[int, Field(ge=1, le=2**62)]
+"""Of a row."""
+SqlInteger = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
 class CompareRequest(_Strict):
     """Judge recorded decisions by other rules."""
 
     rules: str = Field(min_length=1, max_length=253)
-    ids: list[int] = Field(
+    ids: list[Number] = Field(
         default_factory=list, max_length=200, description="Numbers of decisions."
     )
-    groups: list[int] = Field(
+    groups: list[Number] = Field(
         default_factory=list, max_length=200, description="Numbers of cycles of pod groups."
     )
 
@@ -164,5 +169,5 @@ class Query(_Strict):
     """One statement that reads."""
 
     sql: str = Field(min_length=1, max_length=10_000)
-    parameters: dict[str, str | int | None] = Field(default_factory=dict)
+    parameters: dict[str, str | SqlInteger | None] = Field(default_factory=dict)
     limit: int = Field(1000, ge=1, le=10_000)

@@ -463,7 +463,8 @@ OPERATIONS: Final = (
         body=models.Query,
         limited=True,
         summary="One statement that reads; ends after 10 seconds. For a token that is limited to"
-        " namespaces on a copy of what it may see: the tables `decisions` and `victims`.",
+        " namespaces on a copy of what it may see: the tables `decisions`, `victims`,"
+        " `group_cycles` and `group_victims`.",
     ),
     ApiOperation(
         method="GET",

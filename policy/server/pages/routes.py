@@ -68,7 +68,7 @@ def routes(service: PolicyService, access: Access) -> list[Route]:
         changed("/environments/{name}/rollback", pages.roll_back, Role.OPERATOR),
         shown("/sql", pages.sql, unlimited=False),
         shown("/simulations", pages.simulations),
-        shown("/simulations/{id:int}", pages.simulation),
+        shown("/simulations/{id}", pages.simulation),
         shown("/api", pages.api, unlimited=False),
     ]
 
@@ -115,6 +115,8 @@ class Pages:
         wrong = False
         target = _local(request.query_params.get("next", "/"))
         if request.method == "POST":
+            if _foreign(request):  # it would make the browser work under a token of another's
+                raise Failure(403, "not-allowed", "the form is not from a page of this service")
             form = await _form(request)
             target = _local(form.get("next", "/"))
             value = self._access.session(form.get("token", ""))
@@ -144,9 +146,8 @@ class Pages:
 
     def _require_own(self, request: Request, form: dict[str, str]) -> None:
         """Refuse a form that another site sent. Raises Failure."""
-        site = request.headers.get("sec-fetch-site", "same-origin")
         own = self._access.is_own_form(request, form.get("form_token", ""))
-        if site not in ("same-origin", "none") or not own:
+        if _foreign(request) or not own:
             raise Failure(403, "not-allowed", "the form is not from a page of this session")
 
     # --- reading ---------------------------------------------------------------------------------
@@ -449,6 +450,11 @@ class Pages:
         except StoreError as exc:
             return await self.environment(request, principal, message=exc.message, status=409)
         return RedirectResponse(f"/environments/{quote(name, safe='')}", status_code=303)
+
+
+def _foreign(request: Request) -> bool:
+    """Does the browser say that another site sent the form?"""
+    return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 async def _form(request: Request) -> dict[str, str]:

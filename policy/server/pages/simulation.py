@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import Final
 
 from starlette.responses import HTMLResponse, Response
 
+from policy.server.http import Failure
 from policy.server.service import PolicyService
 from policy.simulation.keeping import result_of
 from policy.simulation.page import page
 
-_LARGEST: Final = 2**62
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
-def simulation(service: PolicyService, number: int) -> Response:
-    """Raises NotFound."""
-    found = result_of(*service.store.read.simulation_document(min(number, _LARGEST)))
+def simulation(service: PolicyService, number: str) -> Response:
+    """Raises NotFound, Failure for what is no number."""
+    if not _NUMBER.fullmatch(number):
+        raise Failure(404, "not-found", f"there is no simulation `{number[:40]}`")
+    found = result_of(*service.store.read.simulation_document(int(number)))
     text = page([found], ())
     return HTMLResponse(text, headers={"Content-Security-Policy": _policy(text)})
 

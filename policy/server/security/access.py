@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import logging
 import threading
@@ -201,6 +200,6 @@ def _secret(request: HTTPConnection) -> str | None:
             # kube-scheduler can send nothing else: `urlPrefix: https://extender:TOKEN@host/...`
             try:
                 return base64.b64decode(given, validate=True).decode().partition(":")[2]
-            except (binascii.Error, UnicodeDecodeError):
+            except ValueError:  # not ASCII, not Base64, not UTF-8
                 return ""
     return None
