@@ -212,10 +212,8 @@ class Pages:
             return frozenset()
 
     async def cycles(self, request: Request, principal: Principal) -> Response:
-        after = request.query_params.get("after", "")
-        before = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
         rows, lines = await in_thread(
-            cycles.cycles, self._service, principal, limit=_PAGE, before_id=before
+            cycles.cycles, self._service, principal, limit=_PAGE, before_id=_after(request)
         )
         return page(
             request,
@@ -234,8 +232,10 @@ class Pages:
         namespace, name = request.path_params["namespace"], request.path_params["name"]
         if not principal.sees(namespace):
             raise Failure(404, "not-found", "there is no such workload")
-        wanted = {"namespace": namespace}
-        rows, lines = await in_thread(views.decisions, self._service, principal, wanted, limit=500)
+        wanted = {"victim_named": (namespace, name), "before_id": _after(request)}
+        rows, lines = await in_thread(
+            views.decisions, self._service, principal, wanted, limit=_PAGE
+        )
         victims = await in_thread(self._service.store.read.victims_of, [r.id for r in rows])
         hit = [
             (line, victim)
@@ -244,8 +244,17 @@ class Pages:
             if victim.pod.startswith(f"{namespace}/")
             and name in (victim.owner.partition("/")[2], victim.pod.partition("/")[2])
         ]
-        title = f"{namespace}/{name}"
-        return page(request, self._access, principal, "workload.html", title=title, hit=hit)
+        path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        return page(
+            request,
+            self._access,
+            principal,
+            "workload.html",
+            title=f"{namespace}/{name}",
+            hit=hit,
+            newest=path if wanted["before_id"] is not None else "",
+            older=f"{path}?after={rows[-1].id}" if len(rows) == _PAGE else "",
+        )
 
     async def node(self, request: Request, principal: Principal) -> Response:
         name = request.path_params["name"]
@@ -455,6 +464,12 @@ class Pages:
 def _foreign(request: Request) -> bool:
     """Does the browser say that another site sent the form?"""
     return request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+
+
+def _after(request: Request) -> int | None:
+    """The number that the page before ended with; None for the first page."""
+    after = request.query_params.get("after", "")
+    return int(after) if after.isascii() and after.isdigit() and len(after) < 19 else None
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -73,6 +73,7 @@ class DecisionFilter(TypedDict, total=False):
     pod: str | None  #: preemptor, or any victim
     victim: str | None  #: any of the victims
     workload: str | None  #: `namespace/Kind/name` of the owner of any victim
+    victim_named: tuple[str, str] | None  #: namespace, and name of any victim or of its owner
     origin: str | None  #: a value of `Origin`
     hypothetical: bool | None  #: those that are not, where it is left out
 
@@ -147,6 +148,8 @@ def _filtered(
         of, _, owner = workload.partition("/")
         its = and_(v.cluster_id.in_(clusters), v.namespace == of, v.owner == owner)
         query = query.where(_with_victim(connection, its))
+    if (named := wanted.get("victim_named")) is not None:
+        query = query.where(_with_victim_named(connection, *named, clusters))
     if (rule_set := wanted.get("rule_set")) is not None:
         query = query.where(_one_of(c.rule_set_id, rule_set_ids(connection, rule_set)))
     outcome = wanted.get("outcome")
@@ -166,7 +169,10 @@ def _filtered(
 
 def _plainly(column: ColumnElement[str], wanted: DecisionFilter) -> ColumnElement[str]:
     """A column that many rows agree in, kept from its index where another one finds fewer."""
-    found_by = ("node", "preemptor", "pod", "victim", "workload", "namespace", "namespaces")
+    found_by = (
+        *("node", "preemptor", "pod", "victim", "workload", "victim_named"),
+        *("namespace", "namespaces"),
+    )
     if all(wanted.get(name) is None for name in found_by):
         return column
     return func.coalesce(column, "")
@@ -214,6 +220,21 @@ def _with_victim(connection: Connection, its: ColumnElement[bool]) -> ColumnElem
     if _few(connection, hit):
         return c.id.in_(hit)
     return select(1).where(v.decision_id == c.id, its).exists()
+
+
+def _with_victim_named(
+    connection: Connection, namespace: str, name: str, clusters: Sequence[int]
+) -> ColumnElement[bool]:
+    """Decisions with a victim of that name, or whose owner, of whatever kind, has it."""
+    c, v = DECISIONS.c, VICTIMS.c
+    pod = v.pod == f"{namespace}/{name}"
+    owner = and_(v.namespace == namespace, v.owner.endswith(f"/{name}", autoescape=True))
+    # Each by an index of its own.
+    owned = select(v.decision_id).where(v.cluster_id.in_(clusters), owner)
+    hit = select(v.decision_id).where(pod).union_all(owned)
+    if _few(connection, hit):
+        return c.id.in_(hit)
+    return select(1).where(v.decision_id == c.id, or_(pod, owner)).exists()
 
 
 def _in_namespaces(
