@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,9 +35,15 @@ class LiveError(Exception):
 class Interrupted(Exception):
     """A request failed in a way that may pass: it is worth trying again."""
 
+    retry_after = 0.0  #: seconds that the server wants to be left alone
+
 
 class Busy(Interrupted):
     """The server answered that it cannot do it at the moment (429, 5xx)."""
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Expired(Exception):
@@ -50,10 +58,15 @@ class AccessRefused(LiveError):
     """The API server does not let this user do it (401, 403)."""
 
 
+class _Details(msgspec.Struct, kw_only=True, rename="camel"):
+    retry_after_seconds: int = 0
+
+
 class _Status(msgspec.Struct, kw_only=True):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: _Details | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +178,8 @@ class Connection:
                 raise
             raise Interrupted(f"{path}: the connection was closed") from exc
         if answer.status_code != 200:
-            raise refusal(path, answer.status_code, answer.content)
+            raise _refusal(path, answer)
+        _check_text(path, answer.content)
         return bytes(answer.content)
 
     def version(self) -> str:
@@ -195,7 +209,8 @@ class Connection:
                 extensions=dict(self._extensions),
             ) as answer:
                 if answer.status_code != 200:
-                    raise refusal(path, answer.status_code, answer.read())
+                    answer.read()
+                    raise _refusal(path, answer)
                 yield _lines(path, answer)
         except (httpx2.HTTPError, httpx2.StreamError, OSError, ConfigError) as exc:
             raise Interrupted(f"{path}: {_named(exc)}") from exc
@@ -210,7 +225,10 @@ def _lines(path: str, answer: httpx2.Response) -> Iterator[bytes]:
     try:
         for piece in answer.iter_bytes():
             *whole, rest = (rest + piece).split(b"\n")
-            yield from (line for line in whole if line.strip())
+            for line in whole:
+                _check_text(path, line)
+                if line.strip():
+                    yield line
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as exc:
         raise Interrupted(f"{path}: {_named(exc)}") from exc
     if rest.strip():
@@ -222,12 +240,41 @@ def _named(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def refusal(path: str, code: int, body: bytes) -> Exception:
-    """What an answer that is no success means: an error to be raised."""
+def _check_text(path: str, text: bytes) -> None:
+    """Raises Interrupted: API servers write UTF-8, so what is none was damaged on its way."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as exc:
+        raise Interrupted(f"{path}: the answer is not UTF-8: {exc.reason}") from exc
+
+
+def _refusal(path: str, answer: httpx2.Response) -> Exception:
+    """Of an answer that was read."""
+    seconds = _retry_after(answer.headers.get("Retry-After", ""))
+    return refusal(path, answer.status_code, answer.content, retry_after=seconds)
+
+
+def _retry_after(text: str) -> float:
+    """Seconds of a header `Retry-After`, which holds a number or a date; 0 for neither."""
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return max(0.0, at.timestamp() - time.time())
+
+
+def refusal(path: str, code: int, body: bytes, *, retry_after: float = 0.0) -> Exception:
+    """What an answer that is no success means: an error to be raised.
+
+    code: of the answer; 0 where only its body says it. retry_after: seconds, of its header.
+    """
     try:
         status = msgspec.json.decode(body, type=_Status)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         status = _Status(message=body[:200].decode(errors="replace"))
+    code = code or status.code or 500
     said = status.message or f"status {code}"
     if code == 410 or status.reason in ("Expired", "Gone"):
         return Expired(said)
@@ -241,5 +288,6 @@ def refusal(path: str, code: int, body: bytes) -> Exception:
             help="apply deploy/rbac.yaml, or ask for the rights to list and watch it",
         )
     if code == 429 or code >= 500:
-        return Busy(f"{path}: {said}")
+        named = status.details.retry_after_seconds if status.details is not None else 0
+        return Busy(f"{path}: {said}", retry_after=max(retry_after, float(named)))
     return Interrupted(f"{path}: {said}")

@@ -133,9 +133,9 @@ class Follower:
             threading.Thread(target=watcher.run, name=f"watch-{resource.kind}", daemon=True).start()
         self.figures.synced = not self._unsynced
 
-    def _busy(self, message: str) -> bool:
-        self._trouble(Trouble(kind=self._resources[0].kind, message=message))
-        return not self._stop.wait(self._reaching.next())
+    def _busy(self, failed: Interrupted) -> bool:
+        self._trouble(Trouble(kind=self._resources[0].kind, message=str(failed)))
+        return not self._stop.wait(self._reaching.next(failed))
 
     def _load(self, server: Server) -> None:
         """What is known from before: the state, how far it was read, evidence that waits."""
@@ -179,7 +179,7 @@ class Follower:
                 uid = cluster_uid(self._connection)
                 break
             except Interrupted as exc:
-                if not self._busy(str(exc)):
+                if not self._busy(exc):
                     return False
         if uid:
             self._patience.call(lambda: self._recognize(uid))

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.live.backoff import Backoff
-from policy.live.connection import Connection, LiveError, NotServed
+from policy.live.connection import Connection, Interrupted, LiveError, NotServed
 from policy.live.paging import pages
 from policy.live.reaching import SYSTEM
 from policy.live.resources import ApiResource, watched
@@ -87,12 +87,12 @@ def _list(connection: Connection, resource: ApiResource) -> list[dict[str, Any]]
     backoff = Backoff()
     tries = 0
 
-    def again(message: str) -> bool:
+    def again(failed: Interrupted) -> bool:
         nonlocal tries
         tries += 1
         if tries == _TRIES:
-            raise LiveError(f"{connection.source} cannot be listed: {message}")
-        time.sleep(backoff.next())
+            raise LiveError(f"{connection.source} cannot be listed: {failed}")
+        time.sleep(backoff.next(failed))
         return True
 
     found: list[dict[str, Any]] = []

@@ -42,7 +42,7 @@ class Page:
 
 
 def pages(
-    connection: Connection, resource: ApiResource, *, again: Callable[[str], bool]
+    connection: Connection, resource: ApiResource, *, again: Callable[[Interrupted], bool]
 ) -> Iterator[Page]:
     """One list in pages; a page that fails is requested again.
 
@@ -55,11 +55,12 @@ def pages(
             body = _body(connection, resource, token, whole=tries > _PAGED_TRIES)
         except Expired as exc:
             token, version, tries = "", 0, tries + 1
-            if not again(f"the list took too long and begins again: {exc}"):
+            said = f"the list took too long and begins again: {exc}"
+            if not again(Interrupted(said)):
                 return
             continue
         except Interrupted as exc:
-            if not again(str(exc)):
+            if not again(exc):
                 return
             continue
         first = version == 0

@@ -49,7 +49,10 @@ class Server:
 
 
 def reach(
-    connection: Connection, resources: Sequence[ApiResource], *, again: Callable[[str], bool]
+    connection: Connection,
+    resources: Sequence[ApiResource],
+    *,
+    again: Callable[[Interrupted], bool],
 ) -> Server | None:
     """The server, once it answers; None where `again` gives up.
 
@@ -60,7 +63,7 @@ def reach(
         try:
             return _look(connection, resources)
         except Busy as exc:
-            if not again(str(exc)):
+            if not again(exc):
                 return None
         except Interrupted as exc:
             raise LiveError(

@@ -8,9 +8,10 @@ too old answers 410 Gone or with one ERROR event; bookmarks say how far a quiet 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -127,6 +128,12 @@ class KindWatcher:
 
     def run(self) -> None:
         """List where needed, and watch; goes on until it is stopped or refused for good."""
+        try:
+            self._go_on()
+        except Exception as exc:  # noqa: BLE001  # the outermost frame here; raised by the follower
+            self._tell(Trouble(kind=self._resource.kind, message=str(exc), fatal=exc))
+
+    def _go_on(self) -> None:
         while not self._stop.is_set():
             try:
                 if not self._version:
@@ -137,7 +144,7 @@ class KindWatcher:
                 self._version, self._reason = 0, f"expired: {exc}"
                 self._stop.wait(self._backoff.next())
             except Interrupted as exc:
-                self._again(str(exc))
+                self._again(exc)
             except (NotServed, AccessRefused) as exc:
                 if not self._bears(exc):
                     return
@@ -147,7 +154,7 @@ class KindWatcher:
         kind = self._resource.kind
         if self._known:
             # A server that has just started refuses what it does not know yet.
-            return self._again(str(refused))
+            return self._again(Interrupted(str(refused)))
         if isinstance(refused, AccessRefused):
             self._tell(Trouble(kind=kind, message=str(refused), fatal=refused))
             return False
@@ -190,10 +197,10 @@ class KindWatcher:
         )
         self._reason = ""
 
-    def _again(self, message: str) -> bool:
+    def _again(self, failed: Interrupted) -> bool:
         """Whether to try again, after a while."""
-        self._trouble(message)
-        return not self._stop.wait(self._backoff.next())
+        self._trouble(str(failed))
+        return not self._stop.wait(self._backoff.next(failed))
 
     def _take(self, item: msgspec.Raw, objects: list[ClusterObject], claims: list[Claim]) -> None:
         obj, claim = self._read(item)
@@ -225,18 +232,25 @@ class KindWatcher:
         if self._resource.field_selector:
             params["fieldSelector"] = self._resource.field_selector
         silence = self._watch_seconds + _GRACE_SECONDS
-        before, heard = self._version, False
-        with self._connection.watch(self._resource.path, params, silence_seconds=silence) as lines:
-            for line in lines:
-                self._line(line)
-                heard = True
-                if self._version != before:
-                    self._backoff.reset()
-                if self._stop.is_set():
-                    return
+        before, heard, began = self._version, False, time.monotonic()
+        path = self._resource.path
+        try:
+            with self._connection.watch(path, params, silence_seconds=silence) as lines:
+                for line in lines:
+                    self._line(line)
+                    heard = True
+                    if self._version != before:
+                        self._backoff.reset()
+                    if self._stop.is_set():
+                        return
+        finally:
+            if time.monotonic() - began >= self._backoff.most:
+                # It held, and nothing happened: that is no failure, however it ended.
+                self._backoff.reset()
         self._known = True
         if not heard:
             self._check_counter()
+            self._reached(self._version, self._clock())
         if self._version == before:
             # A server that ends watches at once must not be called again at once.
             self._stop.wait(self._backoff.next())
@@ -256,9 +270,7 @@ class KindWatcher:
         except msgspec.MsgspecError as exc:
             raise Interrupted(f"{self._resource.path}: no event of a watch: {exc}") from exc
         if line.type == "ERROR":
-            status: Any = msgspec.json.decode(line.object)
-            code = status.get("code", 0) if isinstance(status, dict) else 0
-            raise refusal(self._resource.path, code or 500, bytes(line.object))
+            raise refusal(self._resource.path, 0, bytes(line.object))
         now_ms = self._clock()
         try:
             named = msgspec.json.decode(line.object, type=_Named).metadata
@@ -279,7 +291,7 @@ class KindWatcher:
         if self._decode is None and (claim is None or gone):
             self._reached(version, now_ms)
             return
-        self._version = version or self._version
+        self._version = max(self._version, version)
         self._tell(
             Changed(
                 kind=self._resource.kind,
@@ -293,8 +305,8 @@ class KindWatcher:
 
     def _reached(self, version: int, now_ms: int) -> None:
         if version:
-            self._version = version
-            self._tell(Reached(kind=self._resource.kind, version=version, received_ms=now_ms))
+            self._version = max(self._version, version)
+            self._tell(Reached(kind=self._resource.kind, version=self._version, received_ms=now_ms))
 
 
 def _key(kind: str, meta: _Meta) -> str:
@@ -305,5 +317,7 @@ def _label(raw: msgspec.Raw) -> str:
     try:
         meta = msgspec.json.decode(raw, type=_Named).metadata
     except msgspec.MsgspecError:
+        return "without a name"
+    if not meta.name:
         return "without a name"
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

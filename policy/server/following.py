@@ -67,11 +67,12 @@ class ClusterFollower:
     def _run(self) -> None:
         try:
             self._follower.run()
-        except (LiveError, StoreError) as exc:
+        except Exception as exc:  # the outermost frame of this thread
             # The service goes on; its health says what became of the follower.
             self._follower.figures.synced = False
             self._follower.figures.last_trouble = str(exc)
-            log.error("following %s has ended: %s", self._cluster, exc)
+            unforeseen = not isinstance(exc, LiveError | StoreError)
+            log.error("following %s has ended: %s", self._cluster, exc, exc_info=unforeseen)
 
     def _told(self, occasion: Occasion) -> None:
         for row in occasion.observations:

@@ -12,6 +12,7 @@ import json
 import socket
 import ssl
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,6 +57,11 @@ class Faults:
     repeats: dict[str, list[int]] = field(default_factory=dict)
     delays: dict[str, float] = field(default_factory=dict)  #: seconds before each line of a kind
     refusals: list[int] = field(default_factory=list)  #: statuses of the next answers
+    retry_after: str = ""  #: the header `Retry-After` of refusals
+    #: kind -> what each watch answers instead, in turn: pieces that are sent as they are
+    streams: dict[str, list[list[bytes]]] = field(default_factory=dict)
+    piece: int = 0  #: bytes of which each chunk of a watch consists, 0 for whole lines
+    compressed_watches: bool = False  #: whether watches come compressed
     error_events: list[str] = field(default_factory=list)  #: kinds whose next watch gets ERROR 410
     held: set[str] = field(default_factory=set)  #: kinds that are not answered for the time being
     expired_pages: int = 0  #: so many of the next pages behind the first have expired
@@ -284,7 +290,10 @@ class _Handler(BaseHTTPRequestHandler):
         api = self.api
         url = urlsplit(self.path)
         wanted = {key: values[-1] for key, values in parse_qs(url.query).items()}
-        how = " watch" if "watch" in wanted else " probe" if wanted.get("limit") == "1" else ""
+        # What a client looks up before it lists: the counter, and the uid of kube-system.
+        named = wanted.get("fieldSelector", "").startswith("metadata.name=")
+        probe = named or wanted.get("limit") == "1"
+        how = " watch" if "watch" in wanted else " probe" if probe else ""
         api.requests[url.path + how] += 1
         api.headers = {name.lower(): value for name, value in self.headers.items()}
         if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
@@ -314,20 +323,25 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if api.faults.refusals:
             code = api.faults.refusals.pop(0)
-            self._json(code, _status(code, "ServiceUnavailable", "try again"))
+            retry = {"Retry-After": api.faults.retry_after} if api.faults.retry_after else {}
+            self._json(code, _status(code, "ServiceUnavailable", "try again"), retry)
             return
         if "watch" in wanted:
             self._watch(kind, wanted)
             return
-        if wanted.get("fieldSelector", "").startswith("metadata.name="):
+        if named:
             self._json(200, api.named(kind, wanted["fieldSelector"].partition("=")[2]))
             return
         code, body = api.page(kind, int(wanted.get("limit", 1 << 30)), wanted.get("continue", ""))
         self._json(code, body)
 
-    def _json(self, code: int, body: Object) -> None:
+    def _json(
+        self, code: int, body: Object, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         text = json.dumps(body).encode()
         self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
         if len(text) > COMPRESSED and "gzip" in self.headers.get("Accept-Encoding", ""):
             text = gzip.compress(text, 1)
             self.send_header("Content-Encoding", "gzip")
@@ -343,20 +357,34 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
+        packed = faults.compressed_watches and "gzip" in self.headers.get("Accept-Encoding", "")
+        if packed:
+            self.send_header("Content-Encoding", "gzip")
+        packing = zlib.compressobj(wbits=31) if packed else None
         self.end_headers()
         pause = faults.delays.get(kind, 0.0)
+        if faults.streams.get(kind):
+            for piece in faults.streams[kind].pop(0):
+                self._chunk(piece)
+            self.wfile.write(b"0\r\n\r\n")
+            return
         try:
             for number, line in enumerate(
                 self.api.lines(kind, int(wanted.get("resourceVersion", 0)), wanted)
             ):
-                text = json.dumps(line).encode() + b"\n"
+                text = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+                if packing is not None:
+                    text = packing.compress(text) + packing.flush(zlib.Z_SYNC_FLUSH)
                 if cut is not None and (number == cut or cut < 0):
                     self._chunk(text[: len(text) // 2] if cut < 0 else b"")
                     self._break()
                     return
                 if pause:
                     threading.Event().wait(pause)
-                self._chunk(text)
+                for start in range(0, len(text), faults.piece or len(text)):
+                    self._chunk(text[start : start + (faults.piece or len(text))])
+            if packing is not None:
+                self._chunk(packing.flush())
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             self.close_connection = True
