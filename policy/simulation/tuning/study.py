@@ -158,7 +158,7 @@ def plain(trial: Trial, spec: Tuning) -> dict[str, Any]:
     parts = [p for p in (TRAINING, JUDGING) if trial.of(p)]
     return {
         "trial": trial.number,
-        "choice": dict(trial.choice),
+        "choice": dict(sorted(trial.choice.items())),  # as those from the record have it
         **{
             part: {
                 "figures": {
