@@ -68,8 +68,14 @@ def command(
         if not found:
             output.say("the rule set of the server's version counts: `policy rules for VERSION`")
         return Exit.OK
+    from policy.rules.scheduler_config import ConfigError
+
     with session.open_store(db, write=True) as store:
-        profiles = [] if file is None else list(_profiles(store, name, file, version))
+        try:
+            profiles = [] if file is None else list(_profiles(store, name, file, version))
+        except ConfigError as exc:
+            output.block(str(exc.problem), err=True)
+            return Exit.ERROR
         changed = store.record.set_scheduler(
             name,
             profiles,
@@ -87,13 +93,10 @@ def _profiles(
     store: Store, name: str, file: str, version: str | None
 ) -> Iterator[SchedulerProfile]:
     from policy.cli.rules_from_config import generation_for, text_of
-    from policy.rules.scheduler_config import ConfigError, profiles_of
+    from policy.rules.scheduler_config import profiles_of
 
     shown = "<stdin>" if file == "-" else file
-    try:
-        profiles = profiles_of(text_of(file), shown)
-    except ConfigError as exc:
-        raise options.Misused(str(exc.problem)) from exc
+    profiles = profiles_of(text_of(file), shown)
     if version is not None:
         extends = generation_for(version)
     else:
