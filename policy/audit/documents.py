@@ -142,6 +142,7 @@ def causes(stored: StoredDecision) -> Iterator[str]:
     """Whose leaving is waited for, what stands in the way, and which budgets are violated."""
     row, trace = stored.row, stored.record.trace
     yield from (sentences.waiting(pod) for pod in trace.waits_for)
+    yield from trace.rejected
     if row.outcome == "no-candidate":
         yield from sentences.beyond_eviction(trace)
     yield from sentences.in_the_way(trace, priority=row.preemptor_priority)

@@ -8,6 +8,9 @@ from policy.cluster.objects import ClusterObject, PodGroup, Queue, key_of, kind_
 from policy.text.words import number
 
 _NAMED = 3
+_BY_PLUGIN = ("capability", "deserved", "guarantee", "priority", "parent", "affinity")
+_NO_EFFECT = "has no effect on sessions"
+_SOME_EFFECT = "has an effect only on sessions in which a plugin reads it"
 _NODE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"
 
 
@@ -26,16 +29,17 @@ def unmodelled_fields(obj: ClusterObject) -> Iterator[str]:
 
 
 def notices(objects: Iterable[ClusterObject]) -> list[str]:
-    """A sentence for each such field, with the objects that set it."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """A sentence for each such field, and for those that some rules read, with their objects."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     for obj in objects:
         for field in unmodelled_fields(obj):
-            found.setdefault((kind_of(obj), field), []).append(key_of(obj))
+            found.setdefault((kind_of(obj), field, _NO_EFFECT), []).append(key_of(obj))
+        for field in _BY_PLUGIN if isinstance(obj, Queue) else ():
+            if getattr(obj.spec, field):
+                found.setdefault((kind_of(obj), field, _SOME_EFFECT), []).append(key_of(obj))
     sentences = []
-    for (kind, field), keys in sorted(found.items()):
+    for (kind, field, effect), keys in sorted(found.items()):
         named = ", ".join(f"`{key}`" for key in sorted(keys)[:_NAMED])
         more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-        sentences.append(
-            f"`{field}` of {number(len(keys), kind)} has no effect on sessions: {named}{more}"
-        )
+        sentences.append(f"`{field}` of {number(len(keys), kind)} {effect}: {named}{more}")
     return sentences

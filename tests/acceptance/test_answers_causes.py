@@ -36,6 +36,20 @@ def test_what_no_eviction_helps_is_said_at_once(policy: Policy, cluster: Cluster
     ]
 
 
+def test_what_rejects_a_pod_on_all_nodes_is_said_at_once(policy: Policy, cluster: Cluster) -> None:
+    """A claim that is not there, which the scheduler's message does not name."""
+    high = a_pod("shop/high", "", 100, 4)
+    high["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    other = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {}}
+    other["metadata"] = {"name": "other", "namespace": "shop"}
+    database = cluster(a_node("n1"), other, high)
+    assert preempted(policy, database, "shop/high") == [
+        "shop/high (priority 100) is rejected for all nodes at once",
+        "  preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+        '  persistentvolumeclaim "data" not found',
+    ]
+
+
 def test_the_only_pod_of_an_affinity_that_would_leave_is_named(
     policy: Policy, cluster: Cluster
 ) -> None:

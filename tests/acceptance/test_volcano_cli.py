@@ -101,9 +101,13 @@ def test_import_names_what_no_session_acts_on(
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER + FIFO)
     done = policy("import", file, "--db", database_url)
-    assert [line for line in done.err.splitlines() if "no effect" in line] == [
+    assert [line for line in done.err.splitlines() if "effect" in line] == [
         "`networkTopology` of 1 PodGroup has no effect on sessions: `ml/small`",
+        "`capability` of 1 Queue has an effect only on sessions in which a plugin reads it: "
+        "`research`",
         "`dequeueStrategy` of 1 Queue has no effect on sessions: `line`",
+        "`deserved` of 1 Queue has an effect only on sessions in which a plugin reads it: "
+        "`research`",
         "`volcano.sh/nodegroup-resource-limits` of 1 Queue has no effect on sessions: `line`",
     ]
 
