@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from policy.cluster.objects import ClusterObject, PodGroup, Queue, key_of, kind_of
 from policy.text.words import number
@@ -34,8 +35,8 @@ def notices(objects: Iterable[ClusterObject]) -> list[str]:
     for obj in objects:
         for field in unmodelled_fields(obj):
             found.setdefault((kind_of(obj), field, _NO_EFFECT), []).append(key_of(obj))
-        for field in _BY_PLUGIN if isinstance(obj, Queue) else ():
-            if getattr(obj.spec, field):
+        if isinstance(obj, Queue):
+            for field in filter(partial(getattr, obj.spec), _BY_PLUGIN):
                 found.setdefault((kind_of(obj), field, _SOME_EFFECT), []).append(key_of(obj))
     sentences = []
     for (kind, field, effect), keys in sorted(found.items()):
