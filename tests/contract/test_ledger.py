@@ -225,7 +225,7 @@ def test_every_inserted_row_is_found(filled_url, tried):
             for column in table.primary_key.columns:
                 value = row[column.name]
                 copy = dict(row)
-                copy[column.name] = value + 1000 if isinstance(value, int) else value + "x"
+                copy[column.name] = _another(value)
                 for unique in ("name", "digest", "hash", "previous", "decision_id"):
                     if unique in copy and unique not in table.primary_key.columns:
                         copy[unique] = None if unique == "decision_id" else "another"
@@ -239,6 +239,13 @@ def test_every_inserted_row_is_found(filled_url, tried):
         assert store.ledger.verify().findings == ()
     tried(Kind.INSERTED_ROW, count)
     assert missed == []
+
+
+def _another(value: bool | int | str) -> bool | int | str:
+    """Another value of a key."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1000 if isinstance(value, int) else value + "x"
 
 
 def _contents(table: Table, row: Any) -> dict[str, Any]:

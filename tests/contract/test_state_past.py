@@ -100,7 +100,7 @@ def test_importing_the_same_again_adds_no_version(store):
 
 @pytest.mark.parametrize("size", [10, 1000])
 def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(store, size):
-    """Three victims: four versions, one revision, one ledger entry, and the decision's own."""
+    """Three victims: four versions, one revision, one ledger entry, the decision's own, and totals."""
     pods = [a_pod(f"shop/w{i}", node="n1", cpu="1m") for i in range(size)]
     store.record.import_objects("default", [*a_cluster(), *pods], at_ms=NOW, source="dump.json")
     before = rows(store)
@@ -121,13 +121,18 @@ def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(sto
         "cycles": 1,
         "decision_filters": 2,
         "decision_rules": 1,
+        "decision_totals": 2,  # of the day and of all days, as other totals are
         "decision_traces": 1,
         "decisions": 1,
+        "eviction_totals": 2,
+        "hour_totals": 1,
         "ledger": 1,
         "nominations": 1,
         "pods": 1,
+        "preemptor_totals": 1,
         "revisions": 1,
         "rule_sets": 1,
+        "rule_totals": 2,
         "victims": 3,
     }
 
