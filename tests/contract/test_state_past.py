@@ -100,7 +100,7 @@ def test_importing_the_same_again_adds_no_version(store):
 
 @pytest.mark.parametrize("size", [10, 1000])
 def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(store, size):
-    """Three victims: four versions, one revision, one ledger entry, the decision's own, and totals."""
+    """Three victims: four versions, a revision, a ledger entry, the decision's own, and totals."""
     pods = [a_pod(f"shop/w{i}", node="n1", cpu="1m") for i in range(size)]
     store.record.import_objects("default", [*a_cluster(), *pods], at_ms=NOW, source="dump.json")
     before = rows(store)
