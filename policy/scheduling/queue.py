@@ -50,7 +50,7 @@ class _Timed:
         self._entries.pop(pod, None)
 
     def idle(self, now_ms: int) -> bool:
-        """Has nobody's instant come?"""
+        """Is there no pod whose instant has come?"""
         return not self._heap or self._heap[0][0] > now_ms
 
     def due(self, now_ms: int) -> list[_Entry]:

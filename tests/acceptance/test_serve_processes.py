@@ -68,7 +68,7 @@ def test_a_key_is_known_to_every_process(database_url: str, start: Start) -> Non
 
 
 def test_a_write_whose_process_ended_is_not_done_again(database_url: str, start: Start) -> None:
-    """Nobody knows whether it was done: the answer says so. After a day the key is free."""
+    """Whether it was done is not known: the answer says so. After a day the key is free."""
     serving.filled(database_url)
     service = start(database_url)
     first = activated(service, "kube-1.20", key="one")

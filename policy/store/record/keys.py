@@ -1,7 +1,7 @@
 """Writes that name a key, so that whoever sends them again has them done once.
 
 The processes of one database know the same keys. A key is taken before its write begins, and never
-twice: where the process ends in between, nobody is known to have done the write or not.
+twice: where the process ends in between, whether the write was done is not known.
 """
 
 from __future__ import annotations
