@@ -66,7 +66,8 @@ def verify(
 ) -> VerifyResult:
     """Compute every hash again from the rows, and name what was changed.
 
-    from_hash: begin with the entry that has this hash, and take what is before it on trust.
+    from_hash: begin with the entry that has this hash, and take what is before it on trust, the
+    totals of the record too.
     kept: heads that were kept elsewhere, as hashes or with their entry's number; each must be
     of an entry that is read. accept_pruning: these, and `from_hash`, may also be of entries
     that were pruned. limit: how many findings are given in full; the others are counted.
@@ -93,8 +94,9 @@ def verify(
             ids = None if cluster is None and from_hash is None else [w.cluster_id for w in walks]
             for orphan in orphans(connection, ids):
                 findings.add(_inserted(orphan))
-            if not findings.shown and not findings.more:
-                # Rows that were changed make totals differ: that is no finding of its own.
+            if from_hash is None and not findings.shown and not findings.more:
+                # Rows that were changed make totals differ: that is no finding of its own. Totals
+                # count all rows, and say nothing of those that follow a hash.
                 names = None if ids is None else {"", *(w.cluster for w in walks)}
                 for total in totals.wrong(connection):
                     if names is None or total.cluster in names:
