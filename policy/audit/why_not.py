@@ -6,6 +6,7 @@ was made on; the digest proves that it is the same one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,14 @@ from msgspec import to_builtins
 from policy.audit import sentences
 from policy.audit.documents import instant
 from policy.audit.sentences import because
-from policy.decision.model import BudgetViolation, Candidate, Code, Decision, Status
+from policy.decision.model import (
+    BudgetViolation,
+    Candidate,
+    Code,
+    Decision,
+    DecisionTrace,
+    Status,
+)
 from policy.preemption import messages
 
 if TYPE_CHECKING:
@@ -148,6 +156,10 @@ def _from_decision(
         text = f"it passes all filters too; the pod was placed on {decision.node}"
         return _answer(node, "fits-too", f"{node}: {text}", status), None
     if node in trace.potential_nodes:
+        extender = _left_out_by(trace, node)
+        if extender is not None:
+            text = f"the extender {extender} left it out of its answer to `preempt`"
+            return _answer(node, "left-out", f"{node}: {text}", status), None
         text = "it was not examined: enough candidates were found before it"
         return _answer(node, "not-examined", f"{node}: {text}", status), None
     text = f"{node}: it fails a filter: {_said(status)}"
@@ -155,6 +167,25 @@ def _from_decision(
         eligible = ", which no preemption can help"
         text += eligible if trace.eligible else ", and the pod may not preempt"
     return _answer(node, "filtered", text, status), status
+
+
+def _left_out_by(trace: DecisionTrace, node: str) -> str | None:
+    """The extender that left an examined node out; None where the node was not examined."""
+    sampling = trace.sampling
+    if sampling is None:
+        return None
+    turn = sorted(trace.potential_nodes).index(node) - sampling.offset
+    if turn % sampling.potential >= sampling.examined:
+        return None
+    answers = ((c.extender, c.answer) for c in trace.extender_calls if c.verb == "preempt")
+    return next(
+        (
+            extender
+            for extender, answer in answers
+            if answer and node not in json.loads(answer)["NodeNameToMetaVictims"]
+        ),
+        None,
+    )
 
 
 def _leaving(snapshot: Snapshot, key: str) -> bool:

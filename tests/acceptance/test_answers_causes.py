@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from pathlib import Path
+
 from tests.acceptance.commands import Policy, a_node, a_pod
 from tests.acceptance.test_answers import START, Cluster, cluster, explained, preempted
+from tests.support.extenders import Server, extender, json_reply
 
 __all__ = ["cluster"]  # the fixture
 
@@ -48,6 +53,33 @@ def test_what_rejects_a_pod_on_all_nodes_is_said_at_once(policy: Policy, cluster
         "  preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
         '  persistentvolumeclaim "data" not found',
     ]
+
+
+def test_the_extender_that_left_a_node_out_is_named(
+    policy: Policy, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The node was examined and had a victim; the extender's answer to `preempt` leaves it out."""
+    database = cluster(
+        a_node("n1"), a_pod("shop/low", "n1", 0, 4, START), a_pod("shop/high", "", 100, 4)
+    )
+    with closing(Server()) as server:
+        server.verbs["preempt"] = lambda _: json_reply({"NodeNameToMetaVictims": {}})
+        rules = tmp_path / "rules.yaml"
+        rules.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "policy/v1",
+                    "kind": "PreemptionRules",
+                    "metadata": {"name": "extended"},
+                    "extends": "kube-1.36",
+                    "spec": {"extenders": [extender(server, "preempt")]},
+                }
+            )
+        )
+        preempted(policy, database, "shop/high", str(rules))
+        url = f"{server.url}/"
+    said = explained(policy, database, "--why-not", "n1")
+    assert said == f"n1: the extender {url} left it out of its answer to `preempt`\n"
 
 
 def test_the_only_pod_of_an_affinity_that_would_leave_is_named(
