@@ -132,7 +132,7 @@ def holding(cpu: str) -> PodBuilder:
     ],
 )
 def test_a_resize_frees_room_when_it_is_done(before: str, after: str, moved: set[str]) -> None:
-    """What a placed pod holds is told by its status, also where its spec stays as it is."""
+    """The status of a placed pod says what it holds, also where its spec stays as it is."""
     cluster = CLUSTER.apply([put(holding(before))])
     leaves = holding(after).condition("Ready", "True", "")
     assert moved_by(put(leaves), cluster=cluster) == moved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Pod, key_of, kind_of
@@ -100,16 +100,7 @@ def _changes(
         before = known.pop(at, None)
         if one.after is not None:
             known[at] = one.after
-        found.append(
-            SeenChange(
-                kind=one.kind,
-                key=one.key,
-                before=before,
-                after=one.after,
-                resource_version=one.resource_version,
-                at_ms=one.at_ms,
-            )
-        )
+        found.append(replace(one, before=before))
     return found
 
 

@@ -1,7 +1,8 @@
 """`Idempotency-Key`: a write that is sent again is answered as the first time, and done once.
 
 Keys and answers are kept in the database for a day, so every process on it knows them. A write that
-failed did nothing, so its key may be sent again.
+was refused did nothing, so its key may be sent again; after an error that was not foreseen the key
+stays taken, as after the end of a process.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ async def once(
         return _again(known, sent)
     try:
         made = await answer()
-    except Exception:
+    except (Failure, StoreError):
         await in_thread(record.give_key_back, place)
         raise
     text = msgspec.json.encode(made.document).decode()
