@@ -23,7 +23,7 @@ from policy.simulation.folder import read_trace
 from policy.simulation.run import simulate
 from policy.simulation.trace import Trace
 from policy.simulation.workload import Generated, read_workload
-from policy.workers import collect_seldom
+from policy.garbage import collect_seldom
 
 WEEK: Final = Path(__file__).parent / "workloads" / "week.yaml"
 TRACES: Final = "BENCHMARK_TRACES"

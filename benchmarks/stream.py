@@ -24,7 +24,7 @@ from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from policy.workers import collect_seldom
+from policy.garbage import collect_seldom
 
 NOW_MS = 1_795_219_200_000
 KINDS = 18

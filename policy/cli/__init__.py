@@ -10,7 +10,7 @@ from policy.cli.exits import Exit
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and end the process with one of the codes of `exits`."""
     try:
-        from policy.workers import collect_seldom
+        from policy.garbage import collect_seldom
 
         collect_seldom()  # before anything is loaded: that makes many objects, and no garbage
         from policy.cli import streams

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any
 
 from policy.parts.work import AHEAD, ATTEMPTS, Work, WorkerLost
-from policy.workers import collect_seldom, without_interrupt
+from policy.garbage import collect_seldom
 
 
 class _Worker:
@@ -21,7 +25,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with without_interrupt():
+        with _without_interrupt():
             self.process.start()
         theirs.close()
         self.number = -1  #: of the part that it does; -1: none
@@ -130,3 +134,33 @@ def _serve(pipe: Connection, work: Work[Any, Any]) -> None:
     except Exception as exc:  # noqa: BLE001  # the outermost frame here; raised again over there
         with suppress(BrokenPipeError):
             pipe.send(("failed", exc))
+
+
+@contextmanager
+def _without_interrupt() -> Iterator[None]:
+    """Processes that are started in the block never get SIGINT; the parent ends them.
+
+    A terminal sends it to all processes of a command, and each would print where it was, also
+    while it still imports. What comes meanwhile reaches the parent after the block: a process
+    that is half started would complain, too.
+    """
+    # It is started with the first process, and takes SIGINT off the mask that is set below.
+    resource_tracker.ensure_running()
+    came: list[int] = []
+
+    def later(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    # The mask is what a new process inherits. It does not keep the signal from this one, where
+    # another thread (numpy has some) may take it, and only the main thread may set a handler.
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, later) if in_main else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main:
+            signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(signal.SIGINT)

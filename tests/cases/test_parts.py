@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +68,30 @@ def test_an_error_comes_as_it_was_raised(tmp_path: Path, jobs: int) -> None:
     with pytest.raises(TraceError, match="part is wrong") as caught:
         list(map_parts(Squares(tmp_path, wrong=3), range(5), Workers(jobs)))
     assert caught.value.help == "take another one"
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Whether the process of each part takes SIGINT."""
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[int], tuple[int, bool]]]:
+        yield self.interruptible
+
+    def interruptible(self, part: int) -> tuple[int, bool]:
+        return os.getpid(), signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_no_process_is_interrupted_also_not_the_first() -> None:
+    """A terminal sends SIGINT to them all; the first one starts a process of Python's own."""
+    script = (
+        "from tests.cases.test_parts import Masks\n"
+        "from policy.parts import Workers, map_parts\n"
+        "if __name__ == '__main__':\n"
+        "    print({taken for _, taken in map_parts(Masks(), range(8), Workers(2))})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("{False}\n", "")
 
 
 def test_whoever_stops_ends_the_processes(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ ROOMS = (
     "scheduling",
     "store",
     "face",
-    "workers",
+    "garbage",
     "parts",
     "conformance",
     "audit",
