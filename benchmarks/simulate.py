@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 from typing import Final
 
+from policy.garbage import collect_seldom
 from policy.rules import RuleSet
 from policy.simulation.folder import read_trace
 from policy.simulation.run import simulate
 from policy.simulation.trace import Trace
 from policy.simulation.workload import Generated, read_workload
-from policy.garbage import collect_seldom
 
 WEEK: Final = Path(__file__).parent / "workloads" / "week.yaml"
 TRACES: Final = "BENCHMARK_TRACES"

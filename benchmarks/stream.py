@@ -19,12 +19,12 @@ from contextlib import ExitStack
 
 from benchmarks.clusters import a_node, a_pod, cluster
 from policy.cluster.objects import ClusterObject, PodDisruptionBudget
+from policy.garbage import collect_seldom
 from policy.rules import RuleSet
 from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from policy.garbage import collect_seldom
 
 NOW_MS = 1_795_219_200_000
 KINDS = 18

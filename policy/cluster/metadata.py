@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,9 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 """Whole numbers in the ranges that the API's types have; the decoder refuses what is outside."""
+
+REST: Final = "$rest"
+"""Where a pod or node keeps what else its manifest holds (`policy.cluster.whole`)."""
 
 
 class Object(

@@ -14,8 +14,8 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from policy.parts.work import AHEAD, ATTEMPTS, Work, WorkerLost
 from policy.garbage import collect_seldom
+from policy.parts.work import AHEAD, ATTEMPTS, Work, WorkerLost
 
 
 class _Worker:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
+from policy.decision.columns import Deferred
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
@@ -19,7 +20,6 @@ from policy.decision.model import (
     BudgetViolation,
     Candidates,
     Code,
-    Deferred,
     NodeStatuses,
     PodCheck,
     RankingStep,

@@ -14,7 +14,8 @@ from policy.cluster.budgets import BudgetIndex, BudgetUse, counted
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools, Ints
-from policy.decision.model import BudgetCount, Code, Deferred, NodeStatuses, Status, Texts
+from policy.decision.columns import Deferred, Texts
+from policy.decision.model import BudgetCount, Code, NodeStatuses, Status
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline

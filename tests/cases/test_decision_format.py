@@ -11,14 +11,8 @@ import pytest
 from sqlalchemy import Table
 
 from policy.cluster import canonical
-from policy.decision.model import (
-    Candidate,
-    Deferred,
-    RuleFired,
-    StatusCount,
-    Victim,
-    document_of,
-)
+from policy.decision.columns import Deferred
+from policy.decision.model import Candidate, RuleFired, StatusCount, Victim, document_of
 from policy.decision.record import record_of
 from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.model import Origin

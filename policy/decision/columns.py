@@ -1,0 +1,137 @@
+"""Columns of a decision that are looked up or computed when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from policy.cluster import canonical
+
+if TYPE_CHECKING:
+    # Who reads decisions from a store needs no columns.
+    from policy.cluster.tables import Names
+
+_T = TypeVar("_T")
+
+
+class Texts(Sequence[str]):
+    """Names looked up in a table when they are read: most of them never are.
+
+    Equal to any sequence of the same texts.
+    """
+
+    __slots__ = ("_encoded", "_found", "_index", "_table")
+
+    def __init__(
+        self, *, table: Names, index: Any, encoded: Callable[[], canonical.Fragment] | None = None
+    ) -> None:
+        """index: (n,) integer array into the table; neither may change afterwards.
+
+        encoded: gives their canonical text, where that is kept for all who name the same.
+        """
+        self._table = table
+        self._index = index
+        self._encoded = encoded
+        self._found: list[str] | None = None
+
+    def canonical(self) -> Sequence[str] | canonical.Fragment:
+        """What has their canonical text."""
+        return self.texts() if self._encoded is None else self._encoded()
+
+    def texts(self) -> Sequence[str]:
+        if self._found is None:
+            self._found = self._table[self._index].tolist()
+        return self._found
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        if isinstance(at, slice):
+            return Texts(table=self._table, index=self._index[at])
+        return str(self._table[self._index[at]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(self.texts())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A whole cluster's table stays behind where the names travel.
+        return tuple, (tuple(self),)
+
+
+class Deferred(Sequence[_T]):
+    """A column that is computed when it is read: of most decisions only the best is looked at.
+
+    Equal to any sequence of the same values.
+    """
+
+    __slots__ = ("_compute", "_encoded", "_found", "_size")
+
+    def __init__(
+        self,
+        size: int,
+        compute: Callable[[], Sequence[_T]],
+        *,
+        encoded: Callable[[], canonical.Fragment] | None = None,
+    ) -> None:
+        """compute: gives `size` values; it is called once.
+
+        encoded: gives their canonical text, where that is sooner had than by way of the values.
+        """
+        self._size = size
+        self._compute: Callable[[], Sequence[_T]] | None = compute
+        self._encoded = encoded
+        self._found: Sequence[_T] = ()
+
+    def canonical(self) -> Sequence[_T] | canonical.Fragment:
+        """What has their canonical text."""
+        return self.values() if self._encoded is None else self._encoded()
+
+    def values(self) -> Sequence[_T]:
+        if self._compute is not None:
+            self._found, self._compute = self._compute(), None
+        return self._found
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, at: int) -> _T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_T]: ...
+    def __getitem__(self, at: int | slice) -> _T | Sequence[_T]:
+        return self.values()[at]
+
+    def __iter__(self) -> Iterator[_T]:
+        return iter(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(self.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What it is computed from stays behind where the values travel.
+        return tuple, (tuple(self),)
+
+
+def plain(column: Sequence[_T]) -> Sequence[_T]:
+    """The values of a column, computed where they were not."""
+    return column.values() if isinstance(column, Deferred) else column
