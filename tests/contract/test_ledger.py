@@ -114,7 +114,7 @@ def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, An
     """(row, column, other value) to try.
 
     Each column of the first row of each cluster, and of a row where it is null, or is not, unlike
-    in those. Every value is tried where that is fast; the hashing is the same on both databases.
+    in those. Every value is tried once, on one of the databases: the hashing is the same.
     """
     found = connection.execute(select(table).order_by(*table.primary_key)).mappings().all()
     connection.commit()
@@ -124,7 +124,7 @@ def changes(connection: Connection, table: Table) -> Iterator[tuple[Any, str, An
         unlike = {row[name] is None: row for row in reversed(found)} if column.nullable else {}
         for row in [*firsts, *(row for row in unlike.values() if row not in firsts)]:
             values = other_values(column, row[name])
-            if connection.dialect.name != "sqlite":
+            if connection.dialect.name != "sqlite" or row is not found[0]:
                 values = values[:1]
             for value in values:
                 yield row, name, value
