@@ -104,7 +104,8 @@ def command(
     nothing; what changed becomes a new revision. A new database is created.
 
     Of a recorded watch (lines of `type` and `object`) every change is applied in the order of its
-    server, removals too. What the input shows of preemptions by the cluster's own scheduler
+    server, removals too; each object is counted once, by what it was before and is afterwards, and
+    what came and went in between is not. What the input shows of preemptions by the cluster's own scheduler
     (events, conditions, nominations) is recorded as well: `policy observed` lists them. So it is of
     audit logs, which change no state.
 
@@ -247,10 +248,14 @@ def _print(
             },
             form,
         )
-    else:
+    elif rows or form != "table":  # events alone are objects of no kind that is kept
         output.rows(rows, form, columns=_COLUMNS, right=_COLUMNS[1:])
     if result.new_revision:
         output.say(f"cluster {result.cluster} is at revision {result.revision}")
+    elif not result.revision:
+        output.say(
+            f"nothing changed: there is no cluster {result.cluster}, and nothing to begin it"
+        )
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
     _tell_observed(observed)

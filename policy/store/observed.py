@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -79,6 +79,7 @@ class FollowedRevision:
     revision: int
     state_digest: str
     changes: Sequence[Change]
+    new: Collection[tuple[str, str]]  #: (kind, key) of those that were not there before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

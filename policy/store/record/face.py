@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from policy.cluster import collector
 from policy.cluster.digest import Change
@@ -22,6 +23,7 @@ from policy.store.record import (
     sessions,
     simulating,
 )
+from policy.store.record.tally import Tally
 
 
 class RecordFace(Face):
@@ -71,6 +73,7 @@ class RecordFace(Face):
         none.
         """
         incoming = importing.read(objects, progress)  # before the database is locked
+        tally = Tally()
         with self._transactions.writing() as connection:
             result = importing.write(
                 connection,
@@ -81,9 +84,11 @@ class RecordFace(Face):
                 source=source,
                 actor=actor,
                 scope=prune,
+                tally=tally,
             )
-            if not segments and identity is None:
-                return result
+            begins = any(obj is not None for segment in segments for _, _, obj in segment)
+            if not (result.revision or begins) or not (segments or identity):
+                return result  # a cluster begins with its first object
             followed = following.follow(
                 connection,
                 cluster,
@@ -93,4 +98,11 @@ class RecordFace(Face):
                 actor=actor,
                 identity=identity,
             )
-            return importing.followed_by(result, followed)
+        tally.followed(segments, followed.written)
+        return replace(
+            result,
+            revision=followed.revision,
+            state_digest=followed.state_digest,
+            new_revision=result.new_revision or bool(followed.written),
+            kinds=tally.counts(),
+        )

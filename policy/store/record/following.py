@@ -90,7 +90,10 @@ def follow(
         changes += [(kind, key, None) for kind, key in deletes]
         written.append(
             FollowedRevision(
-                revision=revision.number, state_digest=revision.digest, changes=changes
+                revision=revision.number,
+                state_digest=revision.digest,
+                changes=changes,
+                new={(one.kind, one.key) for one in puts if one.key not in live[one.kind]},
             )
         )
         if contradicted:

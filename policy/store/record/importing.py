@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from sqlalchemy import Connection
@@ -14,9 +13,9 @@ from policy.cluster.digest import GENESIS
 from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, ImportCounts, ImportResult, PruneScope, StrayPods
-from policy.store.observed import Followed
+from policy.store.model import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
+from policy.store.record.tally import Tally
 from policy.store.state.revisions import Put, put, write_revision
 from policy.store.state.versions import Head, Live, find_head, live_versions, lock_head
 
@@ -87,10 +86,12 @@ def write(
     source: str,
     actor: str,
     scope: PruneScope | None,
+    tally: Tally,
 ) -> ImportResult:
     """Compare with what is stored and write the difference as one revision.
 
-    of_ms: the time of which the objects are; that of the import where it is not known.
+    of_ms: the time of which the objects are; that of the import where it is not known. tally: takes
+    what becomes of each object.
     """
     if not incoming.puts and find_head(connection, cluster) is None:
         # A cluster begins with its first object: each one has an entry in the ledger.
@@ -108,7 +109,6 @@ def write(
     namespaces = frozenset[str]()
     if scope is not None:
         namespaces = incoming.namespaces() if scope.namespaces is None else scope.namespaces
-    counts: dict[str, ImportCounts] = {}
     live: dict[str, dict[str, Live]] = {}
     puts: list[Put] = []
     deletes: list[tuple[str, str]] = []
@@ -124,12 +124,10 @@ def write(
             removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
         puts += [*added, *changed]
         deletes += [(kind, key) for key in removed]
-        counts[kind] = ImportCounts(
-            added=len(added),
-            changed=len(changed),
-            unchanged=len(known) - len(changed),
-            removed=len(removed),
-        )
+        tally.imported(kind, "unchanged", (one.key for one in known))
+        tally.imported(kind, "changed", (one.key for one in changed))
+        tally.imported(kind, "added", (one.key for one in added))
+        tally.imported(kind, "removed", removed)
     state, number = head.digest, head.number
     if puts or deletes:
         number, state = _write(connection, head, puts, deletes, live, at_ms, of_ms, source, actor)
@@ -138,26 +136,8 @@ def write(
         revision=number,
         state_digest=state,
         new_revision=number != head.number,
-        kinds=counts,
+        kinds=tally.counts(),
         stray=_stray(connection, head, incoming, live.get("Node")),
-    )
-
-
-def followed_by(result: ImportResult, followed: Followed) -> ImportResult:
-    """An import and the changes that recorded watches made of it, as one result."""
-    counts: dict[str, Counter[str]] = {
-        kind: Counter(asdict(of_kind)) for kind, of_kind in result.kinds.items()
-    }
-    for written in followed.written:
-        for kind, _, obj in written.changes:
-            what = "removed" if obj is None else "changed"
-            counts.setdefault(kind, Counter())[what] += 1
-    return replace(
-        result,
-        revision=followed.revision,
-        state_digest=followed.state_digest,
-        new_revision=result.new_revision or bool(followed.written),
-        kinds={kind: ImportCounts(**of_kind) for kind, of_kind in counts.items()},
     )
 
 
