@@ -105,9 +105,9 @@ def command(
 
     Of a recorded watch (lines of `type` and `object`) every change is applied in the order of its
     server, removals too; each object is counted once, by what it was before and is afterwards, and
-    what came and went in between is not. What the input shows of preemptions by the cluster's own scheduler
-    (events, conditions, nominations) is recorded as well: `policy observed` lists them. So it is of
-    audit logs, which change no state.
+    what came and went in between is not. What the input shows of preemptions by the cluster's own
+    scheduler (events, conditions, nominations) is recorded as well: `policy observed` lists them.
+    So it is of audit logs, which change no state.
 
     With `--context`, `--kubeconfig` or `--in-cluster` the cluster itself is listed once (it needs
     the extra `live`): what is stored of it and is not there any more is removed.

@@ -73,7 +73,7 @@ def test_nothing_new_is_said_once(policy: Policy, take: Any, tmp_path: Path) -> 
     """No `nothing found` above `nothing changed`; what is gone begins no cluster."""
     assert take([line("DELETED", "n1", 9)]) == (
         [],
-        "nothing changed: there is no cluster default, and nothing to begin it\n",
+        "nothing changed: there is no cluster default yet\n",
     )
     with Store.open(str(tmp_path / "policy.db")) as store, store.sql(CLUSTERS) as found:
         assert list(found) == []
