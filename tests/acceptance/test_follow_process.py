@@ -37,7 +37,7 @@ from tests.support.live import (
 from tests.support.tried import Kind
 
 NAME = "wave-kubelet"
-KILLS = 12
+KILLS = 6
 PODS = "/api/v1/pods watch"
 
 
