@@ -388,7 +388,7 @@ class TraceFields:
     dry_run_statuses: NodeStatuses | tuple[StatusCount, ...]
     ranking: tuple[RankingStep, ...]
     decided_by: str  #: id of the criterion that left one candidate; "" with fewer than two
-    checks: tuple[PodCheck, ...]  #: potential victims of the best candidate's node
+    checks: Sequence[PodCheck]  #: potential victims of the best candidate's node
     message: str  #: text of the cycle's result as kube-scheduler words it
     #: (scorer, weight, value of the chosen node) for a pod that fits on more than one node
     scores: tuple[tuple[str, int, int], ...]

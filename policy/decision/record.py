@@ -21,6 +21,7 @@ from policy.decision.model import (
     KeptCandidates,
     NodeStatuses,
     Outcome,
+    PodCheck,
     StatusCount,
     TraceFields,
 )
@@ -39,6 +40,7 @@ class TraceRecord(TraceFields):
     filter_statuses: tuple[StatusCount, ...]
     potential_nodes: int
     dry_run_statuses: tuple[StatusCount, ...]
+    checks: tuple[PodCheck, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,7 @@ def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
         "filter_statuses": counted(trace.filter_statuses),
         "potential_nodes": len(trace.potential_nodes),
         "dry_run_statuses": counted(trace.dry_run_statuses),
+        "checks": tuple(trace.checks),
     }
     best: tuple[Candidate, ...] = tuple(found[:kept])
     nodes = {candidate.node for candidate in best}

@@ -161,7 +161,15 @@ class Filter(Protocol):
         """`passes` with codes and reasons."""
 
 
-class StaticFilter:
+class PlainFilter(ABC):
+    """A filter that can be asked about one node in plain numbers, far sooner than in columns."""
+
+    @abstractmethod
+    def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
+        """`judge` of one node under its load: code and reasons."""
+
+
+class StaticFilter(PlainFilter):
     """A filter whose answer no eviction changes: verdicts for all nodes, computed once."""
 
     width = 0
@@ -193,6 +201,10 @@ class StaticFilter:
             reasons=self._verdicts.reasons[nodes],
             texts=self._verdicts.texts,
         )
+
+    def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
+        found = self._verdicts
+        return found.codes.item(node), found.texts[found.reasons.item(node)]
 
 
 def unresolvable(coded: Coded, reasons: Sequence[tuple[str, ...]]) -> StaticFilter | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,13 @@ from policy.filters.base import (
     Narrowing,
     Nodes,
     Parameters,
+    PlainFilter,
     TopologyFilter,
     TopologyObstacle,
 )
+
+StatusOfNode: TypeAlias = tuple[int, str, tuple[str, ...]]
+"""Code, name of the filter that decided ("" where every one passes), reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,10 @@ class Judged:
 
     codes: Codes  #: (n,)
     index: NDArray[np.int64]  #: (n,)
-    statuses: tuple[tuple[int, str, tuple[str, ...]], ...]  #: (code, filter, reasons)
+    statuses: tuple[StatusOfNode, ...]
 
 
-_PASSED = (SUCCESS, "", ())
+_PASSED: Final[StatusOfNode] = (SUCCESS, "", ())
 _FEW: Final = 64
 """Nodes up to which nominated pods are looked for on these alone."""
 NONE_JUDGED: Final = Judged(
@@ -73,6 +77,23 @@ class Pipeline:
     def local(self) -> bool:
         """Is every filter `Filter.local`?"""
         return all(built.local for _, built, _ in self._filters)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Can the pod be judged on one node in plain numbers (`status`)?"""
+        return len(self._in_plain_numbers) == len(self._filters)
+
+    @cached_property
+    def _in_plain_numbers(self) -> list[tuple[str, PlainFilter, slice]]:
+        return [(n, built, at) for n, built, at in self._filters if isinstance(built, PlainFilter)]
+
+    def status(self, load: Sequence[int], node: int) -> StatusOfNode:
+        """Status of one node under its load by the first failing filter, in plain numbers."""
+        for name, built, columns in self._in_plain_numbers:
+            code, reasons = built.status(load[columns], node)
+            if code != SUCCESS:
+                return code, name, reasons
+        return _PASSED
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -258,7 +279,7 @@ class Pipeline:
     def _judge(self, load: Ints, nodes: Nodes) -> Judged:
         codes = np.zeros(nodes.size, dtype=np.int8)
         index = np.zeros(nodes.size, dtype=np.int64)
-        statuses: dict[tuple[int, str, tuple[str, ...]], int] = {_PASSED: 0}
+        statuses: dict[StatusOfNode, int] = {_PASSED: 0}
         undecided = np.ones(nodes.size, dtype=np.bool_)
         for name, built, columns in self._filters:
             verdicts = built.judge(load[:, columns], nodes)

@@ -6,12 +6,15 @@ requests on the node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.requests import CPU, EPHEMERAL, MEMORY, RequestRules
 from policy.cluster.tables import Bools, Ints, distinct, taken
 from policy.filters.base import (
+    SUCCESS,
     UNRESOLVABLE,
     UNSCHEDULABLE,
     Filter,
@@ -21,6 +24,7 @@ from policy.filters.base import (
     Nodes,
     Parameter,
     Parameters,
+    PlainFilter,
     Verdicts,
 )
 from policy.filters.messages import Messages, text_of
@@ -40,7 +44,7 @@ def request_rules(parameters: Parameters) -> RequestRules:
     )
 
 
-class Resources(LinearFilter):
+class Resources(LinearFilter, PlainFilter):
     local = True
     pod_column = 0
 
@@ -141,6 +145,14 @@ class Resources(LinearFilter):
             for pattern in patterns.tolist()
         )
         return Verdicts(codes=codes.astype(np.int8), reasons=reasons.astype(np.int32), texts=texts)
+
+    def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
+        room = self._room[node].tolist()
+        short = [i for i, most in enumerate(room) if load[i] > most]
+        if not short:
+            return SUCCESS, ()
+        code = UNRESOLVABLE if self._hopeless.item(node) else UNSCHEDULABLE
+        return code, tuple(self._reasons[i] for i in short)
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:

@@ -37,6 +37,7 @@ from policy.preemption.context import DecisionContext
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
 from policy.preemption.no_value import conditions_without_value
+from policy.preemption.one_node import OneNode, goes_through
 from policy.preemption.ranking import Field, Ranked, draw, rank
 from policy.preemption.segments import gathered
 from policy.preemption.victims import (
@@ -60,7 +61,7 @@ class SearchResult:
     statuses: NodeStatuses = NO_STATUSES
     ranking: tuple[RankingStep, ...] = ()
     decided_by: str = ""
-    checks: tuple[PodCheck, ...] = ()
+    checks: Sequence[PodCheck] = ()
     victims: tuple[Victim, ...] = ()
     fired: tuple[RuleFired, ...] = ()
     failure: str = ""  #: an extender's, which ends the preemption
@@ -146,11 +147,7 @@ def best_of(
     best = ranked.best
     rows = found.victims[found.offsets[best] : found.offsets[best + 1]]
     node = int(found.nodes[best])
-    if found.potentials:
-        here = found.potential_on(node)
-    else:
-        here = context.potential_victims(found.nodes[best : best + 1])
-    told = attempts(context.pipeline, here, rows)
+    told = _attempts(context, found, node, rows)
     return SearchResult(
         potential=potential,
         sampling=sampling,
@@ -159,10 +156,25 @@ def best_of(
         statuses=statuses,
         ranking=ranked.steps,
         decided_by=ranked.decided_by,
-        checks=_checks(context, node, told),
+        checks=Deferred(len(told), partial(_checks, context, node, told)),
         victims=listed_victims(context.snapshot, rows, told),
         fired=(*fired, *ranked.without_value),
     )
+
+
+def _attempts(
+    context: DecisionContext, found: DryRun, node: int, victims: Rows
+) -> Sequence[Attempt]:
+    """The reprieve on the chosen node step by step."""
+    if found.looked_at(node) and goes_through(context):
+        here = OneNode.of(context, node)
+        if here is not None:
+            return here.attempts(set(victims.tolist()))
+    if found.potentials:
+        potential = found.potential_on(node)
+    else:
+        potential = context.potential_victims(np.array([node], dtype=np.int64))
+    return attempts(context.pipeline, potential, victims)
 
 
 def _checks(context: DecisionContext, node: int, told: Sequence[Attempt]) -> tuple[PodCheck, ...]:

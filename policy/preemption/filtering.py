@@ -11,7 +11,7 @@ from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Bools
 from policy.decision.model import Code, NodeStatuses, Status
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Narrowing
-from policy.filters.pipeline import Judged
+from policy.filters.pipeline import Judged, StatusOfNode
 from policy.filters.registry import FILTERS
 from policy.preemption import messages
 from policy.preemption.context import DecisionContext
@@ -64,9 +64,7 @@ def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filter
     )
 
 
-def _status_outside(
-    context: DecisionContext, judged: Judged, narrowed: Narrowing
-) -> tuple[int, str, tuple[str, ...]]:
+def _status_outside(context: DecisionContext, judged: Judged, narrowed: Narrowing) -> StatusOfNode:
     """Code, filter and reasons of a node outside the narrowed set."""
     if narrowed.outside == "dry-run":
         return UNSCHEDULABLE, "", ()
@@ -79,7 +77,7 @@ def _status_outside(
     return UNRESOLVABLE, "", (text,)
 
 
-def _outside(judged: Judged, inside: Bools, status: tuple[int, str, tuple[str, ...]]) -> Judged:
+def _outside(judged: Judged, inside: Bools, status: StatusOfNode) -> Judged:
     """Statuses with those of nodes outside the narrowed set replaced."""
     return Judged(
         codes=np.where(inside, judged.codes, status[0]).astype(np.int8),

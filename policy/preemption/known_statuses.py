@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.filters.pipeline import NONE_JUDGED, Judged
+from policy.filters.pipeline import NONE_JUDGED, Judged, StatusOfNode
 
 
 class KnownStatuses:
     """The statuses that were met, and the order in which the filters list them."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[int, str, tuple[str, ...]], int] = {}
+        self._ids: dict[StatusOfNode, int] = {}
         self._orders: dict[tuple[bool, bytes], Judged] = {}
 
     def ids_of(self, judged: Judged) -> NDArray[np.int32]:

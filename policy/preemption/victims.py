@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -247,6 +248,10 @@ class DryRun:
     def held(self) -> tuple[int, ...]:
         """Pods that each rule of `victims.forbid` held back, the first of them."""
         return tuple(map(sum, zip(*(p.held for p in self.potentials), strict=True)))
+
+    def looked_at(self, node: int) -> bool:
+        """Was there a dry run of the candidate? An extender may name another node."""
+        return not self.potentials or any(p.has(node) for p in self.potentials)
 
     def potential_on(self, node: int) -> PotentialVictims:
         """Potential victims of a node; none where an extender named one that was not looked at."""
@@ -527,8 +532,7 @@ def _listed(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One potential victim of one node being put back."""
 
     row: int
@@ -584,7 +588,7 @@ def _of_every_pod(potential: PotentialVictims, told: list[Attempt]) -> list[Atte
         return told
     bounds = companions.offsets
     return [
-        replace(step, row=row)
+        msgspec.structs.replace(step, row=row)
         for step, entry in zip(told, potential.reprieve_order.tolist(), strict=True)
         for row in companions.rows[bounds[entry] : bounds[entry + 1]].tolist()
     ]
