@@ -126,6 +126,13 @@ def _expressions() -> Sequence[float]:
     return [taken["five rules"] / base, taken["environments/prod"] / base]
 
 
+def _full_path() -> Sequence[float]:
+    from benchmarks import full_path
+
+    found = full_path.measure(5000, 40)
+    return [found[name] for name in ("history", "spread", "affinity")]
+
+
 def _batch(case: str) -> Callable[[], Sequence[float]]:
     def run() -> Sequence[float]:
         from benchmarks import batch
@@ -297,6 +304,14 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="environments/prod to the default", unit="times", mark=2, goal=1.5),
         ),
         run=_expressions,
+    ),
+    "full-path": Measurement(
+        figures=(
+            Figure(what="rules with `history.*`, 5,000 x 30", unit="ms", mark=9, goal=4.5),
+            Figure(what="a pod with topology spread, 5,000 x 30", unit="ms", mark=19, goal=9.5),
+            Figure(what="a pod with affinity, 5,000 x 30", unit="ms", mark=23, goal=11.5),
+        ),
+        run=_full_path,
     ),
     "importing": Measurement(
         figures=(
