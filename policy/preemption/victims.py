@@ -474,10 +474,12 @@ def _reprieve(
     for k in range(longest):
         n = int(ends[k])
         position = first[:n] + k
-        trial = held[:n] + demand[position]
-        stays = pipeline.passes(trial, where[:n])
-        held[:n] = np.where(stays[:, None], trial, held[:n])
-        evicted[position] = ~stays
+        back = taken(demand, position)
+        # Nearly all stay: they are put back at once, and who cannot stay is taken off again.
+        held = held[:n] + back
+        leaves = np.flatnonzero(~pipeline.passes(held, where[:n]))
+        held[leaves] -= back[leaves]
+        evicted[position[leaves]] = True
     return evicted
 
 
