@@ -46,6 +46,7 @@ from policy.cluster.objects import Volume
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Judged
+from policy.preemption import one_node
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.preemption.known_statuses import KnownStatuses
@@ -332,8 +333,12 @@ class PodClass:
     def _judge(self, context: DecisionContext, nodes: Rows) -> None:
         if nodes.size:
             found, pipeline = self._findings, context.pipeline
-            judged = pipeline.judge(taken(pipeline.base, nodes), nodes)
-            found.status[nodes] = self._statuses.ids_of(judged)
+            few = one_node.judge(pipeline, nodes)
+            if few is None:
+                judged = pipeline.judge(taken(pipeline.base, nodes), nodes)
+                found.status[nodes] = self._statuses.ids_of(judged)
+            else:
+                found.status[nodes] = self._statuses.ids(few)
             found.judged[nodes] = True
 
     # --- the scorers -----------------------------------------------------------------------------
@@ -410,7 +415,7 @@ class PodClass:
             violating=found.violating[flat],
             pdb_violations=found.pdb_violations[candidates].astype(np.int64),
             failed=failed,
-            failed_load=_NO_LOAD,
+            failed_load=one_node.NO_LOAD,
             without_victims=nodes[kind == _WITHOUT_VICTIMS],
             over_limit=over_limit,
             needed=found.count[over_limit],
@@ -442,7 +447,14 @@ class PodClass:
 
     def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
-        new = _dry_run(context, nodes)
+        few = one_node.dry_run(context, nodes)
+        if few is None:
+            new = _dry_run(context, nodes)
+            failures = self._failures.ids_of(context.pipeline.judge(new.failed_load, new.failed))
+        else:
+            new, statuses = few
+            failures = self._failures.ids(statuses)
+        found.failure[new.failed] = failures
         found.kind[nodes] = _NO_CANDIDATE
         for kind, of_kind in (
             (_CANDIDATE, new.nodes),
@@ -451,9 +463,6 @@ class PodClass:
             (_NEEDLESS, new.needless),
         ):
             found.kind[of_kind] = kind
-        if new.failed.size:
-            judged = context.pipeline.judge(new.failed_load, new.failed)
-            found.failure[new.failed] = self._failures.ids_of(judged)
         self._rank(context, new)
         found.pdb_violations[new.nodes] = new.pdb_violations
         self._add_victims(new)
@@ -488,9 +497,6 @@ class PodClass:
         found.count[new.nodes] = np.diff(new.offsets)
         found.victims = np.concatenate([found.victims, new.victims])
         found.violating = np.concatenate([found.violating, new.violating])
-
-
-_NO_LOAD: Final = np.zeros((0, 0), dtype=np.int64)
 
 
 def _dry_run(context: DecisionContext, nodes: Rows) -> DryRun:

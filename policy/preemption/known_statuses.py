@@ -7,7 +7,7 @@ are and on nothing else: it is found once for each set of them, from one node of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,12 @@ class KnownStatuses:
 
     def ids_of(self, judged: Judged) -> NDArray[np.int32]:
         """The number of each node's status."""
-        ids = [self._ids.setdefault(status, len(self._ids)) for status in judged.statuses]
-        return np.array(ids, dtype=np.int32)[judged.index]
+        return self.ids(judged.statuses)[judged.index]
+
+    def ids(self, statuses: Iterable[StatusOfNode]) -> NDArray[np.int32]:
+        """The number of each status."""
+        ids = [self._ids.setdefault(status, len(self._ids)) for status in statuses]
+        return np.array(ids, dtype=np.int32)
 
     def ordered(
         self,

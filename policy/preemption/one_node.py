@@ -23,15 +23,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE
 from policy.filters.base import SUCCESS
 from policy.filters.pipeline import Pipeline, StatusOfNode
+from policy.preemption.importance import Importance
 from policy.preemption.segments import SAFE
-from policy.preemption.victims import Attempt
-from policy.rules.ruleset import ReprieveGroup
+from policy.preemption.victims import Attempt, DryRun
+from policy.rules.ruleset import NodesWithoutVictims, ReprieveGroup
 
 if TYPE_CHECKING:
     from policy.preemption.context import DecisionContext
+
+NO_LOAD: Final = np.zeros((0, 0), dtype=np.int64)
+"""Of a dry run that tells nothing of loads."""
 
 FEW: Final = 4
 """Nodes up to which each is gone through by itself."""
@@ -107,6 +112,26 @@ class OneNode:
             demand=[demand[i] for i in places],
         )
 
+    def evicted(self) -> list[int]:
+        """Positions of the pods that cannot come back; only where the preemptor fits now."""
+        left = self.left
+        gone = []
+        for i, demand in enumerate(self.demand):
+            before = left.load
+            left.load = [a + b for a, b in zip(before, demand, strict=True)]
+            if left.status()[0] != SUCCESS:
+                left.load = before
+                gone.append(i)
+        return gone
+
+    def listed_again(self, evicted: list[int], importance: Importance) -> list[int]:
+        """The positions of victims by importance, where the reprieve went by another order."""
+        by_importance = [self.places[i] for i in evicted]
+        if sorted(by_importance) == by_importance:
+            return evicted
+        rows = np.array([self.rows[i] for i in evicted], dtype=np.int64)
+        return [evicted[i] for i in importance.listed(rows, np.zeros_like(rows)).tolist()]
+
     def attempts(self, victims: Collection[int]) -> list[Attempt]:
         """`victims.attempts`; victims: rows."""
         left = self.left
@@ -140,6 +165,79 @@ class OneNode:
             if not reprieved:
                 behind = row
         return told[::-1]
+
+
+def judge(pipeline: Pipeline, nodes: Rows) -> list[StatusOfNode] | None:
+    """`Pipeline.judge` of a few nodes as they are; None where that takes the columns."""
+    if nodes.size > FEW or not pipeline.plain:
+        return None
+    found = [NodeLoad(pipeline, node) for node in nodes.tolist()]
+    return [node.status() for node in found] if all(node.safe for node in found) else None
+
+
+def dry_run(context: DecisionContext, nodes: Rows) -> tuple[DryRun, list[StatusOfNode]] | None:
+    """`victims.dry_run` of a few nodes (ascending), and why each of `DryRun.failed` failed.
+
+    Without potential victims and loads, which this takes the place of. None where it takes the
+    columns.
+    """
+    if nodes.size > FEW or not goes_through(context):
+        return None
+    rules = context.rules.victims
+    nodes_of: dict[str, list[int]] = {name: [] for name in _OUTCOMES}
+    victims, offsets, needed, broken = [], [0], [], []
+    violating: list[bool] = []
+    statuses: list[StatusOfNode] = []
+    for node in nodes.tolist():
+        here = OneNode.of(context, node)
+        if here is None:
+            return None
+        if not here.rows and rules.nodes_without_victims is not NodesWithoutVictims.TRIED:
+            nodes_of["without_victims"].append(node)
+            continue
+        status = here.left.status()
+        if status[0] != SUCCESS:
+            nodes_of["failed"].append(node)
+            statuses.append(status)
+            continue
+        evicted = here.evicted()
+        if not evicted and rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
+            nodes_of["needless"].append(node)
+        elif rules.max_victims is not None and len(evicted) > rules.max_victims:
+            nodes_of["over_limit"].append(node)
+            needed.append(len(evicted))
+        else:
+            if rules.sorted_again:
+                evicted = here.listed_again(evicted, context.importance)
+            nodes_of["nodes"].append(node)
+            victims += [here.rows[i] for i in evicted]
+            offsets.append(len(victims))
+            violates = [here.violating[i] for i in evicted]
+            broken.append(sum(violates))
+            violating += violates
+    result = DryRun(
+        potentials=(),
+        nodes=_column(nodes_of["nodes"]),
+        victims=_column(victims),
+        offsets=_column(offsets),
+        violating=np.array(violating, dtype=np.bool_),
+        pdb_violations=_column(broken),
+        failed=_column(nodes_of["failed"]),
+        failed_load=NO_LOAD,
+        without_victims=_column(nodes_of["without_victims"]),
+        over_limit=_column(nodes_of["over_limit"]),
+        needed=_column(needed),
+        needless=_column(nodes_of["needless"]),
+    )
+    return result, statuses
+
+
+_OUTCOMES: Final = ("nodes", "failed", "without_victims", "over_limit", "needless")
+"""What a dry run finds a node to be: the fields of `DryRun`."""
+
+
+def _column(numbers: list[int]) -> Rows:
+    return np.array(numbers, dtype=np.int64)
 
 
 def _reprieve_order(violating: Sequence[bool], parts: tuple[ReprieveGroup, ...]) -> Sequence[int]:
