@@ -70,6 +70,8 @@ class State:
 
     def supposing(self, changes: Sequence[Change]) -> State:
         """The state after changes that are to be recorded as the next revision."""
+        if not changes:
+            return self
         return State(snapshot=self.snapshot.apply(changes).packed(), revision=self.revision + 1)
 
     def _to(self, changes: Sequence[Change], position: Position) -> State:
@@ -186,13 +188,13 @@ class StateTracker:
         for _ in range(ATTEMPTS):
             made: list[Proposal[T]] = []
             state = self.state
+            supposed: State | None = None  #: that the last one leads to, where one more may follow
             while (proposal := propose(state)) is not None:
                 made.append(proposal)
+                supposed = None
                 if self._dry_run or not more(made):
                     break
-                state = proposal.state
-                if proposal.changes:
-                    state = state.supposing(proposal.changes)
+                state = supposed = proposal.state.supposing(proposal.changes)
             if not made:
                 return []
             recorded: Sequence[P | None] = [None] * len(made)
@@ -205,10 +207,14 @@ class StateTracker:
                     self.refresh()
                     continue
             done = list(zip(made, recorded, strict=True))
-            for (proposal, position), after in zip(done, [p.state for p in made[1:]], strict=False):
-                self._move(_at(after, position), proposal.changes)
-            last, position = done[-1]
-            self._move(last.state.commit(last.changes, position), last.changes)
+            after = [*(p.state for p in made[1:]), supposed]
+            for (proposal, position), then in zip(done, after, strict=True):
+                state = (
+                    _at(then, position)
+                    if then
+                    else proposal.state.commit(proposal.changes, position)
+                )
+                self._move(state, proposal.changes)
             return done
         raise Contended(
             f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded"

@@ -39,6 +39,10 @@ log = logging.getLogger("policy.server")
 _WAITING: Final = 1000
 """Calls that may wait; a scheduler sends one at a time, so more is somebody else."""
 
+_APART: Final = 0.01
+"""Seconds between the beginnings of two rows: calls that come faster share a commit, which costs
+as much as a decision. A scheduler by itself hardly ever asks again within that."""
+
 _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
@@ -79,6 +83,7 @@ class Desk:
         self._held: dict[WaitingRequest, PreemptCall] = {}  #: calls that wait for a newer state
         self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
+        self._begun = 0.0  #: when the last row was taken
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
@@ -129,6 +134,7 @@ class Desk:
             except queue.Empty:
                 self._look_around()
                 continue
+            self._let_gather()
             while (
                 len(taken) < LARGEST and taken[-1] is not _Signal.STOP and not self._calls.empty()
             ):
@@ -139,6 +145,13 @@ class Desk:
                 return
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
+
+    def _let_gather(self) -> None:
+        """Wait until the next row may begin."""
+        left = self._begun + _APART - time.monotonic()
+        if left > 0:
+            self._stopping.wait(left)
+        self._begun = time.monotonic()
 
     @property
     def _pause(self) -> float:
