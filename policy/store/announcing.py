@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 
+from policy.store import bulk
+
 CHANNEL: Final = "policy_ledger"
-_ANNOUNCE: Final = text("SELECT pg_notify(:channel, :cluster)")
+_ANNOUNCE: Final = "SELECT pg_notify(?, ?)"
 
 
 def announce(connection: Connection, cluster_id: int) -> None:
     """Tell who listens, when the transaction is committed; on Postgres only."""
     if connection.dialect.name == "postgresql":
-        connection.execute(_ANNOUNCE, {"channel": CHANNEL, "cluster": str(cluster_id)})
+        bulk.fetch(connection, _ANNOUNCE, (CHANNEL, str(cluster_id)))
 
 
 def news(url: URL, stop: threading.Event, *, every: float) -> Iterator[None]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from policy.cluster import canonical
-from policy.store import identity, rows
+from policy.store import bulk, identity, rows
 from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
 from policy.store.model import ActivationRow, EnvironmentRow, Proofs
@@ -148,12 +148,9 @@ class ActiveRuleSet:
 
 
 _NEWEST_ACTIVATION: Final = (
-    select(ACTIVATIONS.c.id, RULE_SETS.c.name, RULE_SETS.c.digest)
-    .join(ENVIRONMENTS, ENVIRONMENTS.c.id == ACTIVATIONS.c.environment_id)
-    .join(RULE_SETS, RULE_SETS.c.id == ACTIVATIONS.c.rule_set_id)
-    .where(ENVIRONMENTS.c.name == bindparam("environment"))
-    .order_by(ACTIVATIONS.c.id.desc())
-    .limit(1)
+    "SELECT a.id, r.name, r.digest FROM activations a"
+    " JOIN environments e ON e.id = a.environment_id JOIN rule_sets r ON r.id = a.rule_set_id"
+    " WHERE e.name = ? ORDER BY a.id DESC LIMIT 1"
 )
 
 
@@ -162,21 +159,20 @@ def active(connection: Connection, name: str, *, unless: int | None = None) -> A
 
     Raises NotFound, or StoreError where nothing was activated yet.
     """
-    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
-    if newest is None:
+    found = bulk.fetch(connection, _NEWEST_ACTIVATION, (name,))
+    if not found:
         environment(connection, name)
         raise StoreError(
             f"environment `{name}` has no active rule set",
             help=f'activate one: `policy env activate {name} RULES --reason "..."`',
         )
-    if newest.id == unless:
+    ((activation, rule_set, digest),) = found
+    if activation == unless:
         return None
     text = connection.execute(
-        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == newest.digest)
+        select(RULE_SETS.c.canonical).where(RULE_SETS.c.digest == digest)
     ).scalar_one()
-    return ActiveRuleSet(
-        activation=newest.id, name=newest.name, digest=newest.digest, canonical=text
-    )
+    return ActiveRuleSet(activation=activation, name=rule_set, digest=digest, canonical=text)
 
 
 def require_active(connection: Connection, name: str, *, digest: str) -> None:
@@ -185,9 +181,9 @@ def require_active(connection: Connection, name: str, *, digest: str) -> None:
     Whoever activates holds the cluster's lock, and so does the caller: what is found stays true
     until the transaction ends.
     """
-    newest = connection.execute(_NEWEST_ACTIVATION, {"environment": name}).first()
-    if newest is not None and newest.digest != digest:
-        raise RuleSetChanged(name)
+    for _, _, active_digest in bulk.fetch(connection, _NEWEST_ACTIVATION, (name,)):
+        if active_digest != digest:
+            raise RuleSetChanged(name)
 
 
 _BACK: Final = "rollback to activation "
