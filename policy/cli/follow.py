@@ -249,6 +249,9 @@ class _Report:
             self._say("gap", text, kind=gap.kind, reason=gap.reason)
         if occasion.trouble:
             self.trouble(occasion.trouble)
+        if occasion.recovered:
+            kind = occasion.recovered
+            self._say("recovered", f"{kind}: it can be read again", kind=kind)
 
     def _say(self, event: str, text: str, **values: Any) -> None:
         if output.on_terminal():

@@ -546,12 +546,15 @@ class Snapshot:
         few = max(_CHANGES, len(self.pods) // 3) if tolerated is None else tolerated
         if self._changes <= few:
             return self
-        return self.from_objects(
+        packed = self.from_objects(
             self.objects(),
             now_ms=self.now_ms,
             state_digest=self.state_digest,
             history=self.history,
         )
+        for rules in list(self._requests):  # others may decide meanwhile
+            packed.requests(rules)  # the slowest of what decisions look at
+        return packed
 
     def _with(self, **changes: Any) -> Snapshot:
         kind: type = type(self)

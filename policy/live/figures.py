@@ -28,6 +28,7 @@ class FollowerFigures:
     writing: bool = True  #: False while the database is away
     revision: int = 0
     kinds: dict[str, int] = field(default_factory=dict)  #: resourceVersion by kind
+    failing: dict[str, str] = field(default_factory=dict)  #: by kind, why it cannot be read now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +38,4 @@ class Occasion:
     observations: Sequence[ObservationRow] = ()
     gap: Gap | None = None
     trouble: str = ""
+    recovered: str = ""  #: a kind that can be read again

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from policy.live.connection import Connection, Expired, Interrupted
+from policy.live.connection import Connection, Expired, Interrupted, LiveError
 from policy.live.resources import ApiResource
 from policy.observing.events import version_of
 
@@ -23,8 +23,8 @@ _PAGED_TRIES: Final = 2
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
+    resource_version: Any = None
+    continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class _Body(msgspec.Struct):
@@ -47,7 +47,7 @@ def pages(
     """One list in pages; a page that fails is requested again.
 
     again: gets what went wrong, waits, and says whether to go on; the list ends where it does not.
-    Raises NotServed, AccessRefused.
+    Raises NotServed, AccessRefused, LiveError for a list without a resourceVersion.
     """
     token, version, tries = "", 0, 1
     while True:
@@ -65,7 +65,7 @@ def pages(
             continue
         first = version == 0
         version = version or version_of(body.metadata.resource_version)
-        token = body.metadata.continue_
+        token = body.metadata.continue_ or ""
         yield Page(items=body.items or [], version=version, first=first)
         if not token:
             return
@@ -92,6 +92,10 @@ def _read(resource: ApiResource, text: bytes) -> _Body:
     except msgspec.MsgspecError as exc:
         raise Interrupted(f"{resource.path}: no list: {exc}") from exc
     if not version_of(body.metadata.resource_version):
-        said = body.metadata.resource_version
-        raise Interrupted(f"{resource.path}: a list without a resourceVersion (`{said}`)")
+        said = msgspec.json.encode(body.metadata.resource_version).decode()
+        raise LiveError(
+            f"{resource.path}: the list of {resource.kind} objects has a"
+            f" `metadata.resourceVersion` that is no whole number above 0: `{said}`",
+            help="an API server of Kubernetes gives one; see what is between it and this program",
+        )
     return body

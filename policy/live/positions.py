@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from policy.live.resources import EVENT
@@ -43,7 +43,7 @@ class Positions:
         if kind in self.read:
             self._lost[kind] = self.read[kind]
 
-    def gaps_at_start(self, lists: list[Listed]) -> list[Gap]:
+    def gaps_at_start(self, lists: Sequence[Listed]) -> list[Gap]:
         """The gaps of those that were known; they are reported once."""
         back = "the server's resourceVersions have gone back"
         gaps = [

@@ -54,10 +54,17 @@ def unwell(figures: FollowerFigures, now_ms: int) -> str:
     return ""
 
 
+def degraded(figures: FollowerFigures) -> str:
+    """What is not followed at the moment while all else is; "" where everything is."""
+    if not figures.failing:
+        return ""
+    return f"not read at the moment: {', '.join(sorted(figures.failing))}"
+
+
 def status_line(figures: FollowerFigures, now_ms: int) -> str:
     """One line for a terminal."""
     if not figures.synced:
-        return "listing the cluster"
+        return "; ".join(["listing the cluster", *filter(None, [degraded(figures)])])
     minutes = max(1, now_ms - figures.started_ms) / 1000
     parts = [
         f"revision {figures.revision}",
@@ -67,8 +74,8 @@ def status_line(figures: FollowerFigures, now_ms: int) -> str:
     ]
     if figures.gaps:
         parts.append(f"{figures.gaps} gaps")
-    why = unwell(figures, now_ms)
-    return ", ".join(parts) + (f"; {why}" if why else "")
+    troubles = [one for one in (unwell(figures, now_ms), degraded(figures)) if one]
+    return "; ".join([", ".join(parts), *troubles])
 
 
 class FollowerMetrics(Collector):
@@ -83,12 +90,23 @@ class FollowerMetrics(Collector):
         for name, kind, about, value in _METRICS:
             family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
             yield family(name, about, value=float(value(figures, now_ms)))
+        kinds = GaugeMetricFamily(
+            "policy_follow_failing", "1 for a kind that cannot be read now", labels=("kind",)
+        )
+        for kind in sorted(figures.kinds.keys() | figures.failing.keys()):
+            kinds.add_metric((kind,), float(kind in figures.failing))
+        yield kinds
 
 
 def health(figures: FollowerFigures, now_ms: int) -> tuple[int, bytes]:
-    """Status and JSON of an answer that says how the follower is doing."""
+    """Status and JSON of an answer that says how the follower is doing.
+
+    A kind that cannot be read is `degraded`, and no reason for 503: nothing is better after a start
+    anew, and all other kinds are followed.
+    """
     why = unwell(figures, now_ms)
-    return 503 if why else 200, msgspec.json.encode({"ok": not why, "why": why, **asdict(figures)})
+    said = {"ok": not why, "why": why, "degraded": degraded(figures), **asdict(figures)}
+    return 503 if why else 200, msgspec.json.encode(said)
 
 
 class StatusServer:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -70,21 +70,30 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A watch that broke off, an object that cannot be read, a kind that is not served."""
+    """A request that failed, an object that cannot be read, a kind that is not served."""
 
     kind: str
     message: str
     fatal: Exception | None = None  #: where it is no use to go on
     not_served: bool = False
+    failing: bool = False  #: the kind cannot be read until `Recovered`
+    refused: bool = False  #: this user may not list or watch it
 
 
-News: TypeAlias = Listed | Changed | Reached | Trouble
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A kind that could not be read can be read again."""
+
+    kind: str
+
+
+News: TypeAlias = Listed | Changed | Reached | Trouble | Recovered
 
 
 class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
-    resource_version: str = ""
+    resource_version: Any = None
 
 
 class _Named(msgspec.Struct):
@@ -108,10 +117,14 @@ class KindWatcher:
         stop: threading.Event,
         clock: Callable[[], int],
         since: int = 0,
+        refused: str = "",
         backoff: Backoff | None = None,
         watch_seconds: int = WATCH_SECONDS,
     ) -> None:
-        """since: resourceVersion up to which everything is known already, 0 to list first."""
+        """since: resourceVersion up to which everything is known already, 0 to list first.
+
+        refused: why the kind could not be read so far, which was told.
+        """
         self._connection = connection
         self._resource = resource
         self._tell = tell
@@ -120,8 +133,9 @@ class KindWatcher:
         self._version = since
         self._backoff = backoff or Backoff()
         self._watch_seconds = watch_seconds
-        self._reason = ""
+        self._reason = f"it could not be read before: {refused}" if refused and not since else ""
         self._known = False  # whether a list or a watch of it has succeeded
+        self._failing = bool(refused)
         self._decode = (
             None if resource.kind == EVENT else msgspec.json.Decoder(KINDS[resource.kind])
         )
@@ -152,10 +166,11 @@ class KindWatcher:
     def _bears(self, refused: NotServed | AccessRefused) -> bool:
         """Whether to go on after a refusal: where it was granted before, it may be again."""
         kind = self._resource.kind
-        if self._known:
+        denied = isinstance(refused, AccessRefused)
+        if self._known or (denied and not self._resource.required):
             # A server that has just started refuses what it does not know yet.
-            return self._again(Interrupted(str(refused)))
-        if isinstance(refused, AccessRefused):
+            return self._again(Interrupted(str(refused)), refused=denied)
+        if denied:
             self._tell(Trouble(kind=kind, message=str(refused), fatal=refused))
             return False
         older = self._resource.where_older()
@@ -185,6 +200,7 @@ class KindWatcher:
         if self._stop.is_set():
             return
         self._version, self._known = version, True
+        self._works()
         self._tell(
             Listed(
                 kind=self._resource.kind,
@@ -197,10 +213,17 @@ class KindWatcher:
         )
         self._reason = ""
 
-    def _again(self, failed: Interrupted) -> bool:
+    def _again(self, failed: Interrupted, *, refused: bool = False) -> bool:
         """Whether to try again, after a while."""
-        self._trouble(str(failed))
+        self._failing = True
+        kind, said = self._resource.kind, str(failed)
+        self._tell(Trouble(kind=kind, message=said, failing=True, refused=refused))
         return not self._stop.wait(self._backoff.next(failed))
+
+    def _works(self) -> None:
+        if self._failing:
+            self._failing = False
+            self._tell(Recovered(kind=self._resource.kind))
 
     def _take(self, item: msgspec.Raw, objects: list[ClusterObject], claims: list[Claim]) -> None:
         obj, claim = self._read(item)
@@ -236,6 +259,7 @@ class KindWatcher:
         path = self._resource.path
         try:
             with self._connection.watch(path, params, silence_seconds=silence) as lines:
+                self._works()
                 for line in lines:
                     self._line(line)
                     heard = True
@@ -275,7 +299,9 @@ class KindWatcher:
         try:
             named = msgspec.json.decode(line.object, type=_Named).metadata
         except msgspec.MsgspecError as exc:
-            raise Interrupted(f"{self._resource.path}: no object: {exc}") from exc
+            # The same would come again: the server has stored it.
+            self._trouble(f"an object that cannot be read is left out: {exc}")
+            return
         version = version_of(named.resource_version)
         if line.type == "BOOKMARK":
             self._reached(version, now_ms)

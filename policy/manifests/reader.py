@@ -574,8 +574,7 @@ def _names_an_event(api_version: Any) -> bool:
 def _version(value: Mapping[str, Any]) -> int:
     """The resourceVersion of an object, 0 where it has none."""
     meta = value.get("metadata")
-    text = meta.get("resourceVersion") if isinstance(meta, dict) else None
-    return version_of(text) if isinstance(text, str) else 0
+    return version_of(meta.get("resourceVersion")) if isinstance(meta, dict) else 0
 
 
 def _received(line: Mapping[str, Any]) -> int | None:

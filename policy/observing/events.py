@@ -133,8 +133,12 @@ def claim_of(value: Mapping[str, Any]) -> Claim | None:
     )
 
 
-def version_of(text: str) -> int:
-    """A resourceVersion as a number of its API server's one counter; 0 where it is none."""
+def version_of(value: object) -> int:
+    """A resourceVersion as a number of its API server's one counter; 0 where it is none.
+
+    It is text in every API; what other programs have made a JSON number of means the same.
+    """
+    text = str(value) if type(value) in (str, int) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 

@@ -81,3 +81,5 @@ class ClusterFollower:
             log.warning("%s was not seen for a time: %s", occasion.gap.kind, occasion.gap.reason)
         if occasion.trouble:
             log.warning("%s", occasion.trouble)
+        if occasion.recovered:
+            log.warning("%s: it can be read again", occasion.recovered)

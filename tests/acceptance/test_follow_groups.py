@@ -281,13 +281,19 @@ def test_storage_and_devices_are_followed(
 def test_a_cluster_is_followed_without_the_rights_to_devices(
     database_url: str, tmp_path: Path
 ) -> None:
-    """The kind is named once; all else is followed."""
+    """The kind is named; all else is followed, and the kind, too, once it may be."""
     path = KINDS["ResourceClaim"][0].format(version="v1")
     with ApiServer(more={"ResourceClaim": path}) as server:
         server.load([KUBE_SYSTEM, *objects("v1alpha2")[:1]])
         server.forbidden = {"ResourceClaim"}
         with following(database_url, server, tmp_path) as found:
             until(lambda: found.follower.figures.synced, what="the first lists")
-            said = found.follower.figures.last_trouble
-    assert said.startswith("ResourceClaim: ")
-    assert 'cannot list resource "resourceclaims"' in said
+            (said,) = found.follower.figures.failing.items()
+            server.forbidden = set()
+            until(lambda: found.follower.figures.gaps == 1, what="the list of the kind")
+            failing = found.follower.figures.failing
+    with Store.open(database_url) as store:
+        (gap,) = store.read.gaps(CLUSTER)
+    assert (said[0], gap.kind, failing) == ("ResourceClaim", "ResourceClaim", {})
+    assert 'cannot list resource "resourceclaims"' in said[1]
+    assert gap.reason == f"it could not be read before: {said[1]}"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from policy.cli.exits import Exit
 from policy.live import paging
 from policy.live.connection import Connection, LiveError, place
+from policy.live.following import Follower
 from policy.live.listing import listed
+from policy.live.status import FollowerMetrics, health, status_line
 from policy.manifests import Limits
 from policy.store import Store
+from tests.acceptance.commands import Policy
 from tests.support import api_server
 from tests.support.api_server import ApiServer, kubeconfig, serving
 from tests.support.live import (
@@ -65,11 +71,16 @@ def no_selectors(server: ApiServer) -> None:
     server.selects_events = False
 
 
+def numbers(server: ApiServer) -> None:
+    server.faults.list_version = int
+
+
 ANSWERS: dict[str, Callable[[ApiServer], None]] = {
     "a page expires": expire(1),
     "every page expires": expire(1_000),
     "connections close without an answer": hang_up,
     "events cannot be selected in their group": no_selectors,
+    "lists have numbers as resourceVersions": numbers,
     "all in pages": lambda _: None,
 }
 
@@ -100,6 +111,60 @@ def test_a_cluster_is_listed_in_small_pages(
         found = listed(connection, limits=Limits(), progress=lambda *_: None, whole=False)
         connection.close()
     assert identity(found.read.objects).keys() == set(map(key, initial(NAME)))
+
+
+@pytest.mark.parametrize("version", [None, "", "x", "0", 0, 1.5, [12]])
+def test_lists_without_a_resource_version(
+    version: object, database_url: str, policy: Policy, tmp_path: Path
+) -> None:
+    """Nothing can be followed from there: the kind and the field are named, and it ends."""
+    with serving(initial(NAME)) as server:
+        server.faults.list_version = lambda _: version
+        with following(database_url, server, tmp_path) as found:
+            until(lambda: found.error is not None, what="the end")
+        config = kubeconfig(tmp_path, server.url)
+        once = policy("import", "--kubeconfig", config, "--db", database_url)
+    message = (
+        "/api/v1/pods: the list of Pod objects has a `metadata.resourceVersion` that is no whole"
+        f" number above 0: `{json.dumps(version)}`"
+    )
+    assert (str(found.error), once.status) == (message, Exit.ERROR)
+    assert message in once.err
+
+
+def test_a_kind_that_may_not_be_read_for_a_while(database_url: str, tmp_path: Path) -> None:
+    """It is named in the health, the figures, the status line and the words, until it is over."""
+    with serving(initial(NAME)) as server, following(database_url, server, tmp_path) as found:
+        figures = found.follower.figures
+        until(lambda: figures.synced, what="the first lists")
+        server.forbidden = {"Node"}
+        server.end_watches()
+        until(lambda: list(figures.failing) == ["Node"], what="the refusal")
+        until(lambda: figures.troubles > 3, what="more refusals")
+        refused = shown(found.follower)
+        server.forbidden = set()
+        until(lambda: not figures.failing, what="the end of it")
+        allowed = shown(found.follower)
+        play(server, NAME)
+        until(lambda: settled(database_url, NAME), what="the end of the recording")
+    said = [one.trouble for one in found.occasions if "nodes is forbidden" in one.trouble]
+    words = "not read at the moment: Node"
+    assert refused == (200, words, [("Node", 1.0)], f"; {words}")
+    assert allowed == (200, "", [], "")
+    assert said  # each of the server's words once, however often it said them
+    assert len(said) == len(set(said))
+    assert [one.recovered for one in found.occasions].count("Node") == 1
+
+
+def shown(follower: Follower) -> tuple[int, str, list[tuple[str, float]], str]:
+    """Status and words of `/healthz`, the kinds that the metrics name, the end of the line."""
+    now_ms = time.time_ns() // 1_000_000
+    status, body = health(follower.figures, now_ms)
+    metrics = FollowerMetrics(lambda: follower.figures, lambda: now_ms).collect()
+    kinds = next(one for one in metrics if one.name == "policy_follow_failing")
+    named = [(one.labels["kind"], one.value) for one in kinds.samples if one.value]
+    line = status_line(follower.figures, now_ms)
+    return status, json.loads(body)["degraded"], named, line[line.find(" ms") + 3 :]
 
 
 def test_rights_that_are_missing(database_url: str, tmp_path: Path) -> None:

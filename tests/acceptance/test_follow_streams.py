@@ -19,7 +19,7 @@ from policy.live.backoff import MOST_RETRY_AFTER_SECONDS, Backoff
 from policy.live.connection import Busy, Connection, Interrupted, place, refusal
 from policy.live.listing import listed
 from policy.live.resources import watched
-from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Trouble
+from policy.live.watching import Changed, KindWatcher, Listed, News, Reached, Recovered, Trouble
 from policy.manifests import Limits
 from policy.store import Store
 from tests.support.api_server import ApiServer, kubeconfig, serving
@@ -42,7 +42,7 @@ def line(what: str, item: object) -> bytes:
     return json.dumps({"type": what, "object": item}, ensure_ascii=False).encode() + b"\n"
 
 
-def bookmark(version: str) -> bytes:
+def bookmark(version: object) -> bytes:
     return line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": version}})
 
 
@@ -84,6 +84,8 @@ def _short(news: News) -> tuple[Any, ...]:
             return "reached", news.version
         case Trouble():
             return "trouble", news.message
+        case Recovered():
+            return ("recovered",)
 
 
 @contextmanager
@@ -123,6 +125,7 @@ def watching(
         assert not thread.is_alive()
 
 
+AGAIN = ("recovered",)
 LISTED = ("listed", "shop/a", 3)
 NEVER = ("trouble", "Pod without a name cannot be read and is left out: ")
 
@@ -144,6 +147,21 @@ STREAMS: dict[str, tuple[list[bytes], list[tuple[Any, ...]]]] = {
         [line("ADDED", pod("b", "x-12")), line("ADDED", pod("c", "1.5")), bookmark("y")],
         [("changed", "shop/b", 0), ("changed", "shop/c", 0)],
     ),
+    "resourceVersions that are JSON numbers": (
+        [line("ADDED", pod("b", 12)), bookmark(15), line("ADDED", pod("c", None)), bookmark(None)],
+        [("changed", "shop/b", 12), ("reached", 15), ("changed", "shop/c", 0)],
+    ),
+    "metadata that cannot be read": (
+        [line("ADDED", {"kind": "Pod", "metadata": None}), line("ADDED", pod("b", "12"))],
+        [
+            (
+                "trouble",
+                "an object that cannot be read is left out:"
+                " Expected `object`, got `null` - at `$.metadata`",
+            ),
+            ("changed", "shop/b", 12),
+        ],
+    ),
     "an object without metadata": (
         [line("ADDED", {"kind": "Pod"}), line("ADDED", pod("b", "12"))],
         [
@@ -151,16 +169,19 @@ STREAMS: dict[str, tuple[list[bytes], list[tuple[Any, ...]]]] = {
             ("changed", "shop/b", 12),
         ],
     ),
-    "a busy server": ([status(500)], [("trouble", f"{PODS}: no leader")]),
-    "a server that waited too long": ([status(504)], [("trouble", f"{PODS}: no leader")]),
+    "a busy server": ([status(500)], [("trouble", f"{PODS}: no leader"), AGAIN]),
+    "a server that waited too long": ([status(504)], [("trouble", f"{PODS}: no leader"), AGAIN]),
     "a code that is no number": (
         [line("ERROR", {"code": "500"})],
-        [("trouble", f'{PODS}: {{"code": "500"}}')],
+        [("trouble", f'{PODS}: {{"code": "500"}}'), AGAIN],
     ),
-    "an error without an object": ([b'{"type": "ERROR"}\n'], [("trouble", f"{PODS}: null")]),
+    "an error without an object": (
+        [b'{"type": "ERROR"}\n'],
+        [("trouble", f"{PODS}: null"), AGAIN],
+    ),
     "what is no UTF-8": (
         [line("ADDED", pod("b", "12")).replace(b"uid-b", b"\xff")],
-        [("trouble", f"{PODS}: the answer is not UTF-8: invalid start byte")],
+        [("trouble", f"{PODS}: the answer is not UTF-8: invalid start byte"), AGAIN],
     ),
     "a letter in two pieces": (
         [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from policy.audit.observed import moments
+from policy.audit.observed import held, moments
 from policy.audit.observed.deciding import states_of
 from policy.audit.observed.moments import Moments
 from policy.cluster.digest import Change
@@ -40,13 +40,14 @@ def test_states_in_memory_are_those_of_the_store(
     others: bool, most: int, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forwards and backwards, also beyond what is kept, and after another program wrote."""
-    monkeypatch.setattr(moments, "_MOST_CHANGES", most)
+    monkeypatch.setattr(held, "_MOST_CHANGES", most)
+    monkeypatch.setattr(held, "_KEPT", 5)
     monkeypatch.setattr(moments, "_KEPT", 5)
     objects = from_dicts(initial(NAME))
     with Store.open(database_url) as store:
         begun = written(store, [put(obj) for obj in objects])
-        held = Moments(store, CLUSTER)
-        held.begin(objects, revision=begun.revision, state_digest=begun.state_digest)
+        kept = Moments(store, CLUSTER)
+        kept.begin(objects, revision=begun.revision, state_digest=begun.state_digest)
         for number, (what, item) in enumerate(lines(NAME)):
             if item["kind"] == "Event":
                 continue
@@ -55,10 +56,10 @@ def test_states_in_memory_are_those_of_the_store(
             done = written(store, [gone if what == "DELETED" else put(obj)])
             if others and number == 30:
                 continue  # somebody else's
-            held.advance(done.written)
+            kept.advance(done.written)
         last = done.revision
         asked = [last, last - 1, last - 12, last - 3, 2, 1, last - 20, last]
-        states = held.at(0)
+        states = kept.at(0)
         found = [shown(states(number)) for number in asked]
         expected = [shown(states_of(store, CLUSTER, now_ms=0)(number)) for number in asked]
-    assert (found, held.begun) == (expected, not others)
+    assert (found, kept.begun) == (expected, not others)

@@ -66,6 +66,7 @@ class Faults:
     held: set[str] = field(default_factory=set)  #: kinds that are not answered for the time being
     expired_pages: int = 0  #: so many of the next pages behind the first have expired
     hang_ups: int = 0  #: so many of the next answers never come: the connection is closed
+    list_version: Callable[[int], object] = str  #: how lists write their resourceVersion
 
 
 class ApiServer:
@@ -215,7 +216,7 @@ class ApiServer:
                     return 410, _status(
                         410, "Expired", "the provided continue parameter is too old"
                     )
-            meta: Object = {"resourceVersion": str(version)}
+            meta: Object = {"resourceVersion": self.faults.list_version(version)}
             if start + limit < len(items):
                 following = json.dumps([version, start + limit]).encode()
                 meta["continue"] = base64.b64encode(following).decode()
