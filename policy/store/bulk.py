@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from policy.cluster import canonical
 from policy.store.tables import METADATA
+from policy.store.tables.base import column_names
 
 Row = tuple[Any, ...]
 Values = Sequence[Any]
@@ -50,7 +51,7 @@ class PendingRows:
         for table in sorted(pending, key=_order().__getitem__):
             rows = pending[table]
             if rows:
-                insert_rows(connection, table, table.columns.keys(), rows, count=len(rows))
+                insert_rows(connection, table, column_names(table), rows, count=len(rows))
 
 
 @cache
@@ -61,7 +62,7 @@ def _order() -> dict[Table, int]:
 def insert_rows(
     connection: Connection,
     table: Table,
-    names: Sequence[str],
+    names: tuple[str, ...],
     rows: Iterable[Values],
     *,
     count: int,
@@ -71,11 +72,11 @@ def insert_rows(
     names: columns in the order of the rows' values. Raises SQLAlchemy's errors, like a statement.
     """
     if connection.dialect.name != "postgresql":
-        execute_many(connection, _inserting(table, tuple(names)), rows)
+        execute_many(connection, _inserting(table, names), rows)
     elif count >= _WORTH_A_COPY and not _in_pipeline(connection):
-        _copy(connection, _copying(table, tuple(names)), rows)
+        _copy(connection, _copying(table, names), rows)
     else:
-        statement = _unnesting(table, tuple(names), connection.dialect)
+        statement = _unnesting(table, names, connection.dialect)
         _insert_columns(connection, statement, rows)
 
 
@@ -88,22 +89,22 @@ def keep_statistics(connection: Connection, table: Table, *, added: int) -> None
     if connection.dialect.name == "postgresql" and added >= _WORTH_A_LOOK:
         keys = ("cluster_id", "key", "valid_from", "valid_to")
         statement = f"ANALYZE {table.name} ({', '.join(keys)})"
-        with driver(connection, statement) as cursor:
+        with Driver(connection, statement) as cursor:
             cursor.execute(statement)
 
 
 def add_to_rows(
     connection: Connection,
     table: Table,
-    keys: Sequence[str],
-    sums: Sequence[str],
+    keys: tuple[str, ...],
+    sums: tuple[str, ...],
     rows: Iterable[Values],
 ) -> None:
     """Add to the sums of rows with these keys, none of which comes twice; insert what is new.
 
     Raises SQLAlchemy's errors, like a statement.
     """
-    statement = _adding(table, tuple(keys), tuple(sums), connection.dialect)
+    statement = _adding(table, keys, sums, connection.dialect)
     if connection.dialect.name != "postgresql":
         execute_many(connection, statement, rows)
     else:
@@ -127,7 +128,7 @@ def execute_many(connection: Connection, statement: str, rows: Iterable[Values])
     Raises SQLAlchemy's errors.
     """
     marked = _marked(statement, connection.dialect.name)
-    with driver(connection, marked) as cursor:
+    with Driver(connection, marked) as cursor:
         remaining = iter(rows)
         while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
             cursor.executemany(marked, part)
@@ -136,7 +137,7 @@ def execute_many(connection: Connection, statement: str, rows: Iterable[Values])
 def fetch(connection: Connection, statement: str, values: Row = ()) -> list[Row]:
     """All rows of one query, whose values stand for `?`. Raises SQLAlchemy's errors."""
     marked = _marked(statement, connection.dialect.name)
-    with driver(connection, marked) as cursor:
+    with Driver(connection, marked) as cursor:
         found: list[Row] = cursor.execute(marked, values).fetchall()
         return found
 
@@ -153,19 +154,39 @@ def _marked(statement: str, dialect: str) -> str:
     return statement.replace("?", "%s") if dialect == "postgresql" else statement
 
 
-@contextmanager
-def driver(connection: Connection, statement: str) -> Iterator[Any]:
-    """A cursor of the driver itself, whose errors become SQLAlchemy's."""
-    raw: Any = connection.connection.dbapi_connection
-    error: Any = connection.dialect.loaded_dbapi.Error
-    cursor = raw.cursor()
-    try:
-        yield cursor
-    except error as exc:
-        lost = connection.dialect.is_disconnect(exc, raw, cursor)
-        raise DBAPIError.instance(statement, None, exc, error, connection_invalidated=lost) from exc
-    finally:
-        cursor.close()
+class Driver:
+    """A cursor of the driver itself, whose errors become SQLAlchemy's.
+
+    A class: a decision goes through two dozen of them, and a generator takes twice as long.
+    """
+
+    __slots__ = ("_connection", "_cursor", "_statement")
+
+    def __init__(self, connection: Connection, statement: str) -> None:
+        self._connection = connection
+        self._statement = statement
+
+    def __enter__(self) -> Any:
+        raw: Any = self._connection.connection.dbapi_connection
+        self._cursor = raw.cursor()
+        return self._cursor
+
+    def __exit__(self, kind: type | None, exc: BaseException | None, _: object) -> None:
+        try:
+            if exc is not None:
+                self._translate(exc)
+        finally:
+            self._cursor.close()
+
+    def _translate(self, exc: BaseException) -> None:
+        dialect = self._connection.dialect
+        error: Any = dialect.loaded_dbapi.Error
+        if isinstance(exc, error):
+            raw: Any = self._connection.connection.dbapi_connection
+            lost = dialect.is_disconnect(exc, raw, self._cursor)
+            raise DBAPIError.instance(
+                self._statement, None, exc, error, connection_invalidated=lost
+            ) from exc
 
 
 @contextmanager
@@ -175,7 +196,7 @@ def together(connection: Connection) -> Iterator[None]:
     if connection.dialect.name != "postgresql":
         yield
         return
-    with driver(connection, "pipeline"), raw.pipeline():
+    with Driver(connection, "pipeline"), raw.pipeline():
         yield
 
 
@@ -194,7 +215,7 @@ def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
 
 
 def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
-    with driver(connection, statement) as cursor:
+    with Driver(connection, statement) as cursor:
         remaining = iter(rows)
         while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
             cursor.execute(statement, [_array(column) for column in zip(*part, strict=True)])
@@ -236,6 +257,6 @@ def _copying(table: Table, names: tuple[str, ...]) -> str:
 
 
 def _copy(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
-    with driver(connection, statement) as cursor, cursor.copy(statement) as copy:
+    with Driver(connection, statement) as cursor, cursor.copy(statement) as copy:
         for row in rows:
             copy.write_row(row)

@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from policy.store import identity
+from policy.store import bulk, identity
 from policy.store.errors import StoreError, translated
 from policy.text.system import explained
 
@@ -156,7 +156,9 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
     def begin(connection: Connection) -> None:
         # A writer takes the lock at once: upgrading a read transaction fails where it waited.
         immediate = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+        statement = "BEGIN IMMEDIATE" if immediate else "BEGIN"
+        with bulk.Driver(connection, statement) as cursor:
+            cursor.execute(statement)
 
     return engine
 
@@ -215,6 +217,7 @@ class Database:
         self.url = url
         self.read_only = read_only
         self.engine = make_engine(url, read_only=read_only, create=create)
+        self._writers = self.engine.execution_options(writes=True)
 
     @property
     def is_sqlite(self) -> bool:
@@ -244,10 +247,8 @@ class Database:
         """One transaction: all of the block or nothing of it."""
         if self.read_only:
             raise StoreError("the database is open for reading only")
-        with translated(self.url), self.engine.connect() as connection:
-            connection.execution_options(writes=True)
-            with connection.begin():
-                yield connection
+        with translated(self.url), self._writers.connect() as connection, connection.begin():
+            yield connection
 
     def close(self) -> None:
         self.engine.dispose()

@@ -30,6 +30,7 @@ from policy.store.tables import (
     DECISIONS,
     VICTIMS,
 )
+from policy.store.tables.base import column_names
 from policy.store.types import Json
 
 Row: TypeAlias = dict[str, Any]
@@ -198,7 +199,7 @@ class _Shape:
 
 @cache
 def _shape(table: Table, names: tuple[str, ...]) -> _Shape:
-    columns = table.columns.keys()
+    columns = column_names(table)
     filled = {*names, "position"}
     return _Shape(
         shared=tuple("" if name in filled else name for name in columns),

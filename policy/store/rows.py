@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping, Table
 
 from policy.cluster import canonical
 from policy.store.tables import covered
-from policy.store.tables.base import LEDGER_FORMAT
+from policy.store.tables.base import LEDGER_FORMAT, column_names
 
 Values: TypeAlias = Mapping[str, Any] | RowMapping
 """A row by column name: as it is written, or as it was read."""
@@ -42,7 +42,7 @@ def line_of(table: Table, values: Iterable[Any]) -> bytes:
 
 @lru_cache(maxsize=256)
 def _values(table: Table) -> Callable[[Values], tuple[Any, ...]]:
-    return itemgetter(*table.columns.keys())
+    return itemgetter(*column_names(table))
 
 
 def of_table(table: Table, row: Values) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from policy.store.tables import (
     TOTALS,
     VICTIMS,
 )
+from policy.store.tables.base import column_names
 from policy.store.tables.totals import ALL_DAYS, UNKNOWN_PRIORITY
 
 _DAY_MS: Final = 86_400_000
@@ -232,7 +233,7 @@ def wrong(connection: Connection) -> Iterator[WrongTotal]:
 
 def _reader(of: Table, *columns: str) -> Any:
     """What reads the columns out of a whole row."""
-    names = of.columns.keys()
+    names = column_names(of)
     return itemgetter(*(names.index(column) for column in columns))
 
 

@@ -65,18 +65,23 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
     lock: keep every other writer of this cluster out until the transaction ends (SQLite's writers
     are alone in any case).
     """
-    waiting = " FOR UPDATE" if lock and connection.dialect.name == "postgresql" else ""
-    found = bulk.fetch(connection, f"SELECT id FROM clusters WHERE name = ?{waiting}", (name,))
+    if lock and connection.dialect.name == "postgresql":
+        # On its own: a statement reads what is there when it begins, also where it then waits.
+        bulk.fetch(connection, "SELECT id FROM clusters WHERE name = ? FOR UPDATE", (name,))
+    found = bulk.fetch(connection, _HEAD, (name,))
     if not found:
         return None
-    ((cluster_id,),) = found
-    newest = bulk.fetch(connection, _NEWEST_REVISION, (cluster_id,))
-    number, state, at_ms = newest[0] if newest else (0, digest.GENESIS, None)
+    ((cluster_id, number, state, at_ms),) = found
+    if number is None:
+        number, state = 0, digest.GENESIS
     return Head(cluster_id=cluster_id, name=name, number=number, digest=state, at_ms=at_ms)
 
 
-_NEWEST_REVISION: Final = (
-    "SELECT number, digest, at_ms FROM revisions WHERE cluster_id = ? ORDER BY number DESC LIMIT 1"
+_HEAD: Final = (
+    "SELECT c.id, r.number, r.digest, r.at_ms FROM clusters c"
+    " LEFT JOIN revisions r ON r.cluster_id = c.id"
+    " AND r.number = (SELECT max(number) FROM revisions WHERE cluster_id = c.id)"
+    " WHERE c.name = ?"
 )
 
 

@@ -101,6 +101,12 @@ def written_by() -> tuple[Column[Any], ...]:
     )
 
 
+@lru_cache(maxsize=256)
+def column_names(of: Table) -> tuple[str, ...]:
+    """Names of all columns, in table order."""
+    return tuple(column.name for column in of.columns)
+
+
 @lru_cache(maxsize=1024)
 def covered(of: Table, ledger_format: int) -> tuple[str, ...]:
     """Names of the columns whose values entries of that format hash, in table order.
