@@ -6,7 +6,7 @@ document of `decision_traces`, under its name in camel case; what is there by de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -16,7 +16,14 @@ import msgspec
 from sqlalchemy import Table
 
 from policy.cluster import canonical, times
-from policy.decision.model import BudgetViolation, Candidate, RuleFired, Victim, camel_case
+from policy.decision.model import (
+    BudgetViolation,
+    Candidate,
+    RuleFired,
+    StatusCount,
+    Victim,
+    camel_case,
+)
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
@@ -30,7 +37,6 @@ from policy.store.tables import (
     DECISIONS,
     VICTIMS,
 )
-from policy.store.tables.base import column_names
 from policy.store.types import Json
 
 Row: TypeAlias = dict[str, Any]
@@ -78,21 +84,26 @@ def rows_of(
         "now_ms": record.now_ms,
         "preemptor_namespace": _namespace(record.preemptor),
     }
-    criteria = record.candidates.criteria
+    criteria, best, victims = record.candidates.criteria, record.candidates.best, record.victims
     evicted = record.evicted(hypothetical=place.hypothetical or not place.effective)
     trace = record.trace
     phased = [(phase, s) for field, phase in _PHASES.items() for s in getattr(trace, field)]
     single = {**shared, **line, "document": _document(record, line)}
     return [
-        (DECISIONS, _rows(DECISIONS, single, (), ((),))),
-        (DECISION_TRACES, _rows(DECISION_TRACES, single, (), ((),))),
+        (DECISIONS, _rows(DECISIONS, single, {}, count=1)),
+        (DECISION_TRACES, _rows(DECISION_TRACES, single, {}, count=1)),
         (
             DECISION_FILTERS,
-            _rows(
+            _rows_by_field(
                 DECISION_FILTERS,
                 shared,
-                ("phase", "filter", "code", "reasons", "node_count"),
-                ((phase, s.filter, s.code.value, s.reasons, s.nodes) for phase, s in phased),
+                StatusCount,
+                [status for _, status in phased],
+                {
+                    "phase": [phase for phase, _ in phased],
+                    "code": [status.code.value for _, status in phased],
+                    "node_count": [status.nodes for _, status in phased],
+                },
             ),
         ),
         (DECISION_RULES, _rows_by_field(DECISION_RULES, shared, RuleFired, trace.rules)),
@@ -102,10 +113,10 @@ def rows_of(
                 CANDIDATES,
                 shared,
                 Candidate,
-                record.candidates.best,
-                also=lambda found: {
-                    "victim_count": len(found.victims),
-                    "criteria_values": [found.values[name] for name in criteria],
+                best,
+                {
+                    "victim_count": [len(one.victims) for one in best],
+                    "criteria_values": [[one.values[name] for name in criteria] for one in best],
                 },
             ),
         ),
@@ -121,11 +132,14 @@ def rows_of(
                 VICTIMS,
                 shared,
                 Victim,
-                record.victims,
-                also=lambda victim: {
-                    "namespace": _namespace(victim.pod),
-                    "evicted": victim.pod in evicted,
-                    "start_ms": None if victim.start_ms == times.MISSING else victim.start_ms,
+                victims,
+                {
+                    "namespace": [_namespace(victim.pod) for victim in victims],
+                    "evicted": [victim.pod in evicted for victim in victims],
+                    "start_ms": [
+                        None if victim.start_ms == times.MISSING else victim.start_ms
+                        for victim in victims
+                    ],
                 },
             ),
         ),
@@ -141,19 +155,17 @@ def _rows_by_field(
     shared: Values,
     kind: type,
     values: Sequence[Any],
-    *,
-    also: Callable[[Any], Values] = lambda value: {},
+    also: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[tuple[Any, ...]]:
     """A row for each of the values, its columns filled by the names of the values' fields.
 
-    also: further columns, the same ones for each; they stand instead of fields.
+    also: further columns of their own; they stand instead of fields.
     """
     if not values:
         return []
     read, names = _fields_in(table, kind)
-    more = [also(value) for value in values]
-    cells = ((*read(v), *m.values()) for v, m in zip(values, more, strict=True))
-    return _rows(table, shared, (*names, *more[0]), cells)
+    columns = dict(zip(names, zip(*map(read, values), strict=True), strict=True))
+    return _rows(table, shared, {**columns, **(also or {})}, count=len(values))
 
 
 @cache
@@ -166,47 +178,25 @@ def _fields_in(
 
 
 def _rows(
-    table: Table, shared: Values, names: tuple[str, ...], own: Iterable[tuple[Any, ...]]
+    table: Table, shared: Values, own: Mapping[str, Sequence[Any]], *, count: int
 ) -> list[tuple[Any, ...]]:
-    """Rows with all of the table's columns: `shared` ones, and of each row its `own` ones.
+    """Rows with all of the table's columns: what is shared stands in each, `own` in one of them.
 
-    names: of the columns in `own`; the position of a row is its number.
+    own: columns of `count` values; the position of a row is its number.
     """
-    shape = _shape(table, names)
-    blank = [shared[name] if name else None for name in shape.shared]
-    made = []
-    for position, values in enumerate(own):
-        cells = blank.copy()
-        for place, value in zip(shape.own, values, strict=True):
-            cells[place] = value
-        if shape.position is not None:
-            cells[shape.position] = position
-        for place in shape.json:
-            cells[place] = canonical.text(cells[place])
-        made.append(tuple(cells))
-    return made
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """Where the values of a row go."""
-
-    shared: tuple[str, ...]  #: (columns,) what each of them holds, "" where it is a row's own
-    own: tuple[int, ...]
-    position: int | None
-    json: tuple[int, ...]  #: columns that keep canonical JSON
+    columns: list[Sequence[Any]] = []
+    for name, json in _columns(table):
+        values = own.get(name)
+        if values is None:
+            values = range(count) if name == "position" else [shared[name]] * count
+        columns.append(canonical.text_each(values) if json else values)
+    return list(zip(*columns, strict=True))
 
 
 @cache
-def _shape(table: Table, names: tuple[str, ...]) -> _Shape:
-    columns = column_names(table)
-    filled = {*names, "position"}
-    return _Shape(
-        shared=tuple("" if name in filled else name for name in columns),
-        own=tuple(columns.index(name) for name in names),
-        position=columns.index("position") if "position" in columns else None,
-        json=tuple(i for i, column in enumerate(table.columns) if isinstance(column.type, Json)),
-    )
+def _columns(table: Table) -> tuple[tuple[str, bool], ...]:
+    """The columns of a table, and whether each keeps canonical JSON."""
+    return tuple((column.name, isinstance(column.type, Json)) for column in table.columns)
 
 
 def _document(record: DecisionRecord, line: Values) -> dict[str, Any]:

@@ -40,6 +40,12 @@ def line_of(table: Table, values: Iterable[Any]) -> bytes:
     return canonical.encode((str(table.name), *values))
 
 
+def lines_of(table: Table, rows: Iterable[Iterable[Any]]) -> list[bytes]:
+    """Rows as `line_of` gives each."""
+    name = str(table.name)
+    return canonical.encode_each((name, *values) for values in rows)
+
+
 @lru_cache(maxsize=256)
 def _values(table: Table) -> Callable[[Values], tuple[Any, ...]]:
     return itemgetter(*column_names(table))

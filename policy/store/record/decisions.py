@@ -281,7 +281,7 @@ class _Writer:
         self._totals.decision(made)
         for table, values in made:
             self._pending.add(table, values)
-            lines += [rows.line_of(table, row) for row in values]
+            lines += rows.lines_of(table, values)
         if one.served is not None:
             call = rows.of_table(EXTENDER_CALLS, _call_row(one.served, decision_id))
             self._pending.add(EXTENDER_CALLS, [call])

@@ -229,13 +229,13 @@ class Revisions:
                 begun_here[_VALID_TO] = number
             yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
         cluster_id, made = self.head.cluster_id, of_kind.made
-        for one in new:
-            values = (cluster_id, one.key, number, *one.columns(), one.digest)
+        begun = [(cluster_id, one.key, number, *one.columns(), one.digest) for one in new]
+        for one, values in zip(new, begun, strict=True):
             made.append([*values, None, one.manifest.decode()])
             if not last:
                 of_kind.newest[one.key] = made[-1]
                 live[one.key] = _live(number, one)
-            yield rows.line_of(table, values)
+        yield from rows.lines_of(table, begun)
 
     # --- nominations -----------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Revisions:
         for table, found in ((NOMINATION_ENDS, ends), (NOMINATIONS, made)):
             complete = [(self.head.cluster_id, *values) for values in found]
             self._pending.add(table, complete)
-            yield from (rows.line_of(table, values) for values in complete)
+            yield from rows.lines_of(table, complete)
 
     def _standing(self, pods: Sequence[str]) -> Iterator[tuple[str, int]]:
         """Revision in which the standing nomination of each pod was made."""
