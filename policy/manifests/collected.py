@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from policy.cluster.objects import ClusterObject, Pod, key_of
 from policy.manifests import admission, checks, limits
@@ -14,7 +14,7 @@ from policy.manifests.alike import Alike, template_of
 from policy.manifests.fields import Mismatch
 from policy.manifests.limits import Limits
 from policy.manifests.problems import shown
-from policy.observing.events import Claim
+from policy.observing.events import Claim, version_of
 from policy.text.problems import Problem
 
 MOST_PROBLEMS: Final = 1000
@@ -56,6 +56,10 @@ class SeenClaim:
     received_ms: int | None
 
 
+_Found: TypeAlias = tuple[ClusterObject, ReadFrom, object]
+"""An object, where it was read, and its resourceVersion as it stands there."""
+
+
 class Collected:
     """The objects and problems of all sources, in the order of reading."""
 
@@ -70,10 +74,9 @@ class Collected:
         self.stream: list[StreamEntry] = []
         self.claims: list[SeenClaim] = []
         self.received_ms: int | None = None  #: of the line of a watch at hand
-        # with the resourceVersion, 0 where there is none
-        self._found: dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]] = {}
+        self._found: dict[tuple[str, str], _Found] = {}
         # the objects of lists alone, once there is a watch that changes them
-        self._listed: dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]] | None = None
+        self._listed: dict[tuple[str, str], _Found] | None = None
         self._uids: dict[str, tuple[str, str]] = {}
         self._alike = Alike()
         self._single: set[str] = set()  # sources of one document
@@ -89,7 +92,7 @@ class Collected:
         return [obj for obj, _, _ in self._lists.values()]
 
     @property
-    def _lists(self) -> dict[tuple[str, str], tuple[ClusterObject, ReadFrom, int]]:
+    def _lists(self) -> dict[tuple[str, str], _Found]:
         return self._found if self._listed is None else self._listed
 
     @property
@@ -99,7 +102,7 @@ class Collected:
         newer = []
         for entry in self.stream:
             listed = lists.get((entry.kind, entry.key))
-            if listed is None or not 0 < entry.resource_version <= listed[2]:
+            if listed is None or not 0 < entry.resource_version <= version_of(listed[2]):
                 newer.append(entry)
         return newer
 
@@ -151,7 +154,7 @@ class Collected:
         obj: ClusterObject,
         *,
         nameless: Callable[[str], str],
-        version: int = 0,
+        version: object = None,
         replaces: bool = False,
     ) -> None:
         """Check an object and keep it; the later of two under one key counts.
@@ -160,31 +163,47 @@ class Collected:
         With `replaces`, of a watch, an earlier object under the key is outdated, not repeated.
         Raises Stop where there are too many.
         """
-        kind, key = type(obj).__name__, key_of(obj)
-        if not self._check(obj, kind, key, nameless):
+        at = (type(obj).__name__, key_of(obj))
+        if not self._check(obj, at, nameless):
             return
-        at = (kind, key)
         before = self._found.get(at)
         if before is None:
             if len(self._found) >= self._limits.objects:
                 self._stop(*limits.too_many(self._limits))
         elif not replaces and before[0] != obj:
-            self.repeated[f"{kind} {key}"] += 1
+            self.repeated[f"{at[0]} {at[1]}"] += 1
         if replaces:
-            self._change(kind, key, obj, version)
+            self._change(at, obj, version)
         elif self._listed is not None:
             self._listed[at] = (obj, self.place, version)
         self._found[at] = (obj, self.place, version)
 
-    def _change(self, kind: str, key: str, obj: ClusterObject | None, version: int) -> None:
+    def add_replica(self, pod: Pod, version: object) -> bool:
+        """`add` for a pod of a list whose template is known; False: nothing was done with it.
+
+        Most pods of a large dump are kept so.
+        """
+        found = self._found
+        at = ("Pod", f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}")
+        if at in found or self._listed is not None or len(found) >= self._limits.objects:
+            return False
+        if not self._alike.is_good(pod, template_of(pod)):
+            return False
+        uid = pod.metadata.uid
+        if uid and self._uids.setdefault(uid, at) is not at:
+            return False
+        found[at] = (pod, self.place, version)
+        return True
+
+    def _change(self, at: tuple[str, str], obj: ClusterObject | None, version: object) -> None:
         if self._listed is None:
             self._listed = dict(self._found)
         self.stream.append(
             StreamEntry(
-                kind=kind,
-                key=key,
+                kind=at[0],
+                key=at[1],
                 obj=obj,
-                resource_version=version,
+                resource_version=version_of(version),
                 received_ms=self.received_ms,
                 place=self.place,
             )
@@ -196,21 +215,23 @@ class Collected:
 
     def check(self, obj: ClusterObject, *, nameless: Callable[[str], str]) -> bool:
         """Whether nothing is wrong with an object; what is wrong is kept as problems."""
-        return self._check(obj, type(obj).__name__, key_of(obj), nameless)
+        return self._check(obj, (type(obj).__name__, key_of(obj)), nameless)
 
     def _check(
-        self, obj: ClusterObject, kind: str, key: str, nameless: Callable[[str], str]
+        self, obj: ClusterObject, at: tuple[str, str], nameless: Callable[[str], str]
     ) -> bool:
-        template = template_of(obj) if type(obj) is Pod else b""
+        kind, key = at
+        pod = obj if type(obj) is Pod else None
+        template = template_of(pod) if pod is not None else b""
         wrong: list[Mismatch] = []
-        if not (type(obj) is Pod and self._alike.is_good(obj, template)):
+        if pod is None or not self._alike.is_good(pod, template):
             wrong = checks.problems(obj)
             if self._admission and obj.metadata.name:
                 wrong += admission.problems(obj)
-            if template and not wrong:
-                self._alike.add(template)
+            if pod is not None and not wrong:
+                self._alike.add(template, pod)
         if obj.metadata.uid:
-            wrong += self._uid(obj.metadata.uid, kind, key)
+            wrong += self._uid(obj.metadata.uid, at)
         if wrong:
             label = f"{kind} {shown(key)}" if obj.metadata.name else nameless(kind)
             for mismatch in wrong:
@@ -226,19 +247,20 @@ class Collected:
                 )
         return not wrong
 
-    def _uid(self, uid: str, kind: str, key: str) -> list[Mismatch]:
+    def _uid(self, uid: str, at: tuple[str, str]) -> list[Mismatch]:
         """An API server gives no uid twice."""
-        owner = self._uids.setdefault(uid, (kind, key))
-        if owner == (kind, key) or not self._admission:
+        owner = self._uids.setdefault(uid, at)
+        if owner == at or not self._admission:
             return []
         other = self._found.get(owner)
         if other is None or other[0].metadata.uid != uid:  # replaced or deleted since
-            self._uids[uid] = (kind, key)
+            self._uids[uid] = at
             return []
         message = f"`{shown(uid)}` is also the uid of {owner[0]} {owner[1]}"
         return [Mismatch("metadata.uid", message)]
 
-    def remove(self, kind: str, key: str, *, version: int) -> None:
+    def remove(self, kind: str, key: str, *, version: object) -> None:
         """An object was deleted, as a watch says."""
-        self._change(kind, key, None, version)
-        self._found.pop((kind, key), None)
+        at = (kind, key)
+        self._change(at, None, version)
+        self._found.pop(at, None)

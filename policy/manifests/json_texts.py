@@ -23,6 +23,8 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{[ \t\r\n]*\"[A-Za-z]+\"[ \t\r\n]*:")
 """From the end of one item to the first key of the next."""
 _TRIES: Final = 3
+_PIECE: Final = 128 * 1024
+"""Bytes of items that are decoded at a time: what is made of more leaves a processor's caches."""
 _SKIP: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MANY: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _END: Final = "JSON is malformed: trailing characters (byte "
@@ -205,24 +207,23 @@ class Parts:
         if self._peek() == b"]":
             self._at += 1
             return
-        tried = b""  # the data in which many were searched for
+        tried, until = b"", 0  # the data of which a piece is read one by one, and the piece's end
         while True:
             self.item += 1
             text, value = self._value()
             yield JsonPart(self.document, self.item, text, kind, value)
-            if self._data is not tried:
-                tried = self._data
-                items = self._many(kind)
-                if items:
+            if self._data is not tried or self._at >= until:
+                while items := self._many(kind):
                     yield Items(self.item + 1, items, kind)
                     self.item += len(items)
+                tried, until = self._data, self._at + _PIECE
             if self._data[self._at : self._at + 1] == b",":
                 self._at += 1
             elif self._expect(b",]") == b"]":
                 return
 
     def _many(self, kind: str | None) -> list[dict[str, Any]]:
-        """The items behind the one that was read, as far as this piece of the text has them.
+        """The items behind the one that was read, as far as the next piece of the text has them.
 
         Nothing where they are to be read one by one: what is odd or wrong about one is found so.
         """
@@ -230,11 +231,11 @@ class Parts:
         if between is None:
             return []
         first = between.end()
-        end = len(self._data)
+        end = min(len(self._data), self._at + min(_PIECE, self._most))
         for _ in range(_TRIES):
             # What stands between two items may stand inside of one as well. Where the text up to
             # there is a list by itself, with all that was opened closed again, it is between two.
-            end = self._data.rfind(between[0], first, min(end, self._at + self._most))
+            end = self._data.rfind(between[0], first, end)
             if end < 0:
                 break
             text = self._data[self._at : end + 1].replace(b",", b"[", 1) + b"]"

@@ -24,7 +24,7 @@ from policy.manifests.collected import Collected, ReadFrom, SeenClaim, Stop, Str
 from policy.manifests.json_texts import EndOfList, Items, JsonError, JsonPart, Parts, TooLarge
 from policy.manifests.limits import Limits
 from policy.manifests.problems import ManifestError, shown
-from policy.observing.events import EventError, claim_of, version_of
+from policy.observing.events import EventError, claim_of
 from policy.text.problems import Problem
 from policy.text.yaml12 import YamlError
 
@@ -102,6 +102,7 @@ _KEPT_WHOLE: Final = (Pod, Node)
 _UNTYPED: Final = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
 _KIND: Final = b'"kind"'
+_VERSION: Final = "resourceVersion"
 _NUL: Final = b"\\u0000"
 
 
@@ -322,12 +323,16 @@ class _Reader:
         self._odd, self._decoded_here = False, True
         of = _item_kind(items.kind) if items.kind else None
         numbers = count(items.item)
+        add_replica = self._collected.add_replica
         for (kind, api_version), run in groupby(items.values, _named_kind):
             values = list(run)
             objects = self._all_typed(values, kind, api_version)
             for value, obj in zip_longest(values, objects):
                 self._item = next(numbers)
-                if obj is not None:
+                if type(obj) is Pod and not self._whole and obj.rest is None:
+                    if not add_replica(obj, value["metadata"].get(_VERSION)):
+                        self._add(value, obj)
+                elif obj is not None:
                     self._add(value, obj)
                 else:
                     self._decoded(value, of)
@@ -571,10 +576,10 @@ def _names_an_event(api_version: Any) -> bool:
     )
 
 
-def _version(value: Mapping[str, Any]) -> int:
-    """The resourceVersion of an object, 0 where it has none."""
+def _version(value: Mapping[str, Any]) -> object:
+    """The resourceVersion of an object as it stands there; None where it has no metadata."""
     meta = value.get("metadata")
-    return version_of(meta.get("resourceVersion")) if isinstance(meta, dict) else 0
+    return meta.get(_VERSION) if isinstance(meta, dict) else None
 
 
 def _received(line: Mapping[str, Any]) -> int | None:

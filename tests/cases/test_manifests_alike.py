@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from policy.manifests import Limits, ManifestError, read
+from policy.cluster.objects import Pod
+from policy.manifests import Limits, ManifestError, json_texts, read
 from policy.manifests.alike import Alike
 from policy.manifests.json_texts import Items, Parts
 from policy.manifests.sources import find, opened
@@ -112,13 +114,19 @@ def test_many_at_once_are_read_as_one_by_one(
     file = tmp_path / "dump.json"
     file.write_text(text)
     together = outcome(file)
+    monkeypatch.setattr(json_texts, "_PIECE", 1500)
+    assert outcome(file) == together, "in pieces of a few items"
     monkeypatch.setattr(Parts, "_many", lambda *_: [])
-    assert outcome(file) == together
+    assert outcome(file) == together, "one by one"
 
 
+@pytest.mark.parametrize("piece", [1500, json_texts._PIECE])
 @pytest.mark.parametrize("form", ["compact", "indented", "the kind of the list first"])
-def test_most_items_of_a_long_list_are_decoded_together(form: str, tmp_path: Path) -> None:
-    """Of 60 pods hardly one is decoded alone."""
+def test_most_items_of_a_long_list_are_decoded_together(
+    form: str, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 60 pods hardly one is decoded alone, whatever the size of the pieces."""
+    monkeypatch.setattr(json_texts, "_PIECE", piece)
     file = tmp_path / "dump.json"
     file.write_text(TEXTS[form])
     limits = Limits(object_bytes=len(TEXTS[form]) - 1000)
@@ -178,6 +186,21 @@ def test_what_is_wrong_about_one_replica_is_found_behind_good_ones(
     assert outcome(file) == found
     assert isinstance(found, tuple)
     assert all(problem.object.startswith("Pod") for problem in found)
+
+
+def test_replicas_share_what_is_equal_about_them(tmp_path: Path) -> None:
+    """Parts of equal text are one object; those that differ stay apart, and so does the rest."""
+    changed = [a_pod(58, metadata__labels={"app": "db"}), a_pod(59, spec__containers=[])]
+    file = tmp_path / "dump.json"
+    file.write_text(text_of([*PODS[:58], *changed]))
+    pods = [pod for pod in read([file]).objects if isinstance(pod, Pod)]
+    assert [msgspec.to_builtins(pod)["metadata"] for pod in pods] == [
+        pod["metadata"] for pod in (*PODS[:58], *changed)
+    ]
+    assert len({id(pod.metadata.labels) for pod in pods}) == 3, "a template of its own each"
+    assert len({id(pod.spec.containers) for pod in pods}) == 3
+    assert pods[58].spec.containers == pods[0].spec.containers
+    assert [pod.spec.node_name for pod in pods] == [f"n-{n}" for n in range(60)]
 
 
 def test_an_escaped_colon_hides_no_key_that_stands_twice(tmp_path: Path) -> None:
