@@ -194,6 +194,14 @@ def pod_requests(pod: Pod, *, on_node: bool, rules: RequestRules = CURRENT) -> R
     return {n: to_base_units(name=n, nano=v) for n, v in total.items() if counted(n)}
 
 
+def plain_requests(pod: Pod) -> bool:
+    """Do the requests depend on the pod's containers alone?"""
+    spec = pod.spec
+    return not (
+        spec.init_containers or spec.overhead or spec.resources or pod.status.container_statuses
+    )
+
+
 def amounts(resources: Mapping[str, Quantity] | None) -> Requests:
     """Base units of a resource list (a node's allocatable), `pods` included."""
     return {

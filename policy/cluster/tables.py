@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from policy.cluster import canonical, times
 from policy.cluster.objects import Node, Pod, PodAffinityTerm, PodSpec, PodStatus
-from policy.cluster.requests import PODS, RequestRules, amounts, pod_requests
+from policy.cluster.requests import PODS, RequestRules, amounts, plain_requests, pod_requests
 from policy.cluster.time_columns import parse_many
 
 Ints = NDArray[np.int64]
@@ -355,14 +355,6 @@ def _sizes(status: PodStatus) -> tuple[object, ...] | None:
         status.resize,
     )
     return (*told, status.conditions) if any(told) else None
-
-
-def plain_requests(pod: Pod) -> bool:
-    """Do the requests depend on the pod's containers alone?"""
-    spec = pod.spec
-    return not (
-        spec.init_containers or spec.overhead or spec.resources or pod.status.container_statuses
-    )
 
 
 def same_requests(one: Pod | None, other: Pod | None) -> bool:

@@ -17,13 +17,22 @@ from policy.store.model import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
 from policy.store.record.tally import Tally
 from policy.store.state.revisions import Put, put, write_revision
-from policy.store.state.versions import Head, Live, find_head, live_versions, lock_head
+from policy.store.state.versions import (
+    Head,
+    Live,
+    find_head,
+    live_digests,
+    live_versions,
+    lock_head,
+)
 
 Progress = Callable[[int], None]
 """Called with the number of objects read so far."""
 
 _STEP: Final = 1000
 _EXAMPLES: Final = 3
+_MANY: Final = 4
+"""Where more than one version in so many ends, all of them are read instead of those alone."""
 
 
 @dataclass(slots=True)
@@ -41,17 +50,20 @@ class ImportedState:
 def read(objects: Iterable[ClusterObject], progress: Progress | None) -> ImportedState:
     """Read all objects before anything is written. Raises ImportConflict, StoreError."""
     incoming = ImportedState()
-    places: dict[tuple[str, str], int] = {}
+    puts = incoming.puts
+    order: list[Put] = []
     count = 0
     for count, obj in enumerate(objects, start=1):
         kind, key = kind_of(obj), key_of(obj)
-        of_kind = incoming.puts.setdefault(kind, {})
+        of_kind = puts.get(kind)
+        if of_kind is None:
+            of_kind = puts[kind] = {}
         made = put(kind, key, obj)
+        order.append(made)
         seen = of_kind.setdefault(key, made)
-        if seen is made:
-            places[kind, key] = count - 1
-        elif seen.digest != made.digest:
-            raise ImportConflict(kind=kind, key=key, first=places[kind, key], second=count - 1)
+        if seen is not made and seen.digest != made.digest:
+            first = next(place for place, one in enumerate(order) if one is seen)
+            raise ImportConflict(kind=kind, key=key, first=first, second=count - 1)
         if progress is not None and count % _STEP == 0:
             progress(count)
     if progress is not None:
@@ -109,22 +121,25 @@ def write(
     namespaces = frozenset[str]()
     if scope is not None:
         namespaces = incoming.namespaces() if scope.namespaces is None else scope.namespaces
+    stored: dict[str, dict[str, str]] = {}
     live: dict[str, dict[str, Live]] = {}
     puts: list[Put] = []
     deletes: list[tuple[str, str]] = []
     for kind in sorted(incoming.puts.keys() | pruned):
         given = incoming.puts.get(kind, {})
-        have = live[kind] = live_versions(connection, head, kind)
-        ordered = [given[key] for key in sorted(given)]
-        added = [one for one in ordered if one.key not in have]
-        known = [one for one in ordered if one.key in have]
-        changed = [one for one in known if one.digest != have[one.key].digest]
+        have = stored[kind] = live_digests(connection, head, kind)
+        other = [one for key, one in given.items() if have.get(key) != one.digest]
+        added = [one for one in other if one.key not in have]
+        changed = [one for one in other if one.key in have] if have else []
         removed: list[str] = []
         if scope is not None:
             removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
+        ending = [*(one.key for one in changed), *removed]
+        few = len(ending) * _MANY < len(have)
+        live[kind] = live_versions(connection, head, kind, ending if few else None)
         puts += [*added, *changed]
         deletes += [(kind, key) for key in removed]
-        tally.imported(kind, "unchanged", (one.key for one in known))
+        tally.imported(kind, "unchanged", given)
         tally.imported(kind, "changed", (one.key for one in changed))
         tally.imported(kind, "added", (one.key for one in added))
         tally.imported(kind, "removed", removed)
@@ -137,12 +152,12 @@ def write(
         state_digest=state,
         new_revision=number != head.number,
         kinds=tally.counts(),
-        stray=_stray(connection, head, incoming, live.get("Node")),
+        stray=_stray(connection, head, incoming, stored.get("Node")),
     )
 
 
 def _stray(
-    connection: Connection, head: Head, incoming: ImportedState, live: dict[str, Live] | None
+    connection: Connection, head: Head, incoming: ImportedState, stored: dict[str, str] | None
 ) -> StrayPods:
     """Pods that no node of the import has; looks into the cluster only where there are some."""
     nodes = incoming.puts.get("Node", {})
@@ -153,7 +168,7 @@ def _stray(
         if (node := one.obj.spec.node_name) and node not in nodes
     ]
     if stray:
-        known = live if live is not None else live_versions(connection, head, "Node")
+        known = stored if stored is not None else live_digests(connection, head, "Node")
         stray = sorted(pair for pair in stray if pair[1] not in known)
     return StrayPods(count=len(stray), examples=tuple(stray[:_EXAMPLES]))
 

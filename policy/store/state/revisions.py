@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
@@ -15,8 +13,15 @@ from policy.cluster.objects import ClusterObject, Pod, encode
 from policy.store import bulk, rows
 from policy.store.errors import StoreError
 from policy.store.model import Cause, NominationEnd
-from policy.store.state.columns import TableColumns, columns_of
-from policy.store.state.versions import FINISHED, Head, Live, live_versions, nomination_of
+from policy.store.state.columns import POD_COLUMNS, PodValues, columns_of
+from policy.store.state.versions import (
+    FINISHED,
+    Head,
+    Live,
+    chunks,
+    live_versions,
+    nomination_of,
+)
 from policy.store.tables import NOMINATION_ENDS, NOMINATIONS, REVISIONS, VERSIONS, covered
 from policy.store.tables.base import LEDGER_FORMAT
 
@@ -29,13 +34,6 @@ class Put(NamedTuple):
     digest: str
     manifest: bytes
     obj: ClusterObject
-
-    def columns(self) -> tuple[Any, ...]:
-        """Typed columns in the order of the table.
-
-        Raises StoreError for an object whose quantities or times are none.
-        """
-        return _typed(self.kind)(columns_of(self.kind, self.key, self.obj))
 
 
 @dataclass(slots=True)
@@ -89,9 +87,12 @@ def write_revision(
 
 
 _NewVersion: TypeAlias = list[Any]
-"""The row of a version that is to be inserted: what the ledger covers, `valid_to`, manifest."""
+"""A version that is to be inserted: values that the ledger covers, `valid_to`, and manifest."""
 
-_VALID_TO: Final = -2
+_VALID_TO: Final = 1
+
+_AT_ONCE: Final = 100
+"""Versions that are made together: more of them leave a processor's caches."""
 
 
 @dataclass(slots=True)
@@ -228,14 +229,21 @@ class Revisions:
             else:
                 begun_here[_VALID_TO] = number
             yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
-        cluster_id, made = self.head.cluster_id, of_kind.made
-        begun = [(cluster_id, one.key, number, *one.columns(), one.digest) for one in new]
-        for one, values in zip(new, begun, strict=True):
-            made.append([*values, None, one.manifest.decode()])
-            if not last:
-                of_kind.newest[one.key] = made[-1]
-                live[one.key] = _live(number, one)
-        yield from rows.lines_of(table, begun)
+        cluster_id, values_of = self.head.cluster_id, _values_of(kind)
+        made: list[_NewVersion] = []
+        for some in chunks(new, _AT_ONCE):
+            begun = [
+                (cluster_id, one.key, number, *values_of(one.key, one.obj), one.digest)
+                for one in some
+            ]
+            made += ([values, None, one.manifest] for one, values in zip(some, begun, strict=True))
+            yield from rows.lines_of(table, begun)
+        if last:
+            made.sort(key=_key)  # an index takes keys in their order sooner
+        else:
+            of_kind.newest |= {one.key: version for one, version in zip(new, made, strict=True)}
+            live.update((one.key, _live(number, one)) for one in new)
+        of_kind.made += made
 
     # --- nominations -----------------------------------------------------------------------------
 
@@ -246,7 +254,10 @@ class Revisions:
         before = self._kinds["Pod"].live
         ended: dict[str, NominationEnd] = {}
         made: list[bulk.Row] = []
-        after = cast("dict[str, Pod | None]", {one.key: one.obj for one in new})
+        pods = ((one.key, cast("Pod", one.obj)) for one in new)
+        after: dict[str, Pod | None] = {
+            key: pod for key, pod in pods if pod.status.nominated_node_name or key in before
+        }
         after |= dict.fromkeys(removed)
         for key, pod in after.items():
             was = before.get(key)
@@ -288,7 +299,8 @@ class Revisions:
             # First they end: one version of an object is true at a time.
             self._end(table, of_kind.ended)
             names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
-            bulk.insert_rows(self._connection, table, names, made, count=len(made))
+            new = ((*covering, to, manifest.decode()) for covering, to, manifest in made)
+            bulk.insert_rows(self._connection, table, names, new, count=len(made))
             bulk.keep_statistics(self._connection, table, added=len(made))
             of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
 
@@ -315,19 +327,30 @@ class _Moves:
     taken_away: Collection[str]
 
 
-@cache
-def _typed(kind: str) -> Callable[[TableColumns], tuple[Any, ...]]:
-    """The values of the typed columns of a kind, in the order of its table."""
+def _values_of(kind: str) -> Callable[[str, Any], tuple[Any, ...]]:
+    """What gives the typed columns of objects of a kind, by key, in the order of its table.
+
+    It raises StoreError for an object whose quantities or times are none.
+    """
     names = covered(VERSIONS[kind], LEDGER_FORMAT)[_BEFORE:_BEHIND]
-    if len(names) == 1:
-        return lambda columns: (columns[names[0]],)
-    return itemgetter(*names)
+    if names == POD_COLUMNS:
+        return PodValues().of
+
+    def values_of(key: str, obj: ClusterObject) -> tuple[Any, ...]:
+        columns = columns_of(kind, key, obj)
+        return tuple([columns[name] for name in names])
+
+    return values_of
 
 
 _BEFORE: Final = 3
 """Columns of a version before those of its kind: cluster, key, first revision."""
 _BEHIND: Final = -1
 """And behind them, as far as the ledger covers it: the digest."""
+
+
+def _key(version: _NewVersion) -> Any:
+    return version[0][1]
 
 
 def _live(number: int, one: Put) -> Live:

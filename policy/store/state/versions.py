@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Connection, insert
 
@@ -100,6 +100,14 @@ def lock_head(connection: Connection, name: str) -> Head:
         head = find_head(connection, name, lock=True)
         assert head is not None
     return head
+
+
+def live_digests(connection: Connection, head: Head, kind: str) -> dict[str, str]:
+    """Digests of all objects of a kind that are there now, by key."""
+    query = (
+        f"SELECT key, digest FROM {VERSIONS[kind].name} WHERE cluster_id = ? AND valid_to IS NULL"
+    )
+    return dict(cast("list[tuple[str, str]]", bulk.fetch(connection, query, (head.cluster_id,))))
 
 
 def live_versions(
