@@ -31,6 +31,7 @@ import msgspec
 from benchmarks.clusters import cluster
 from policy.cluster.objects import ClusterObject, Node, Pod
 from policy.rules import RuleSet
+from policy.server.extender.spool import Spool
 from policy.store import Store
 
 _CONNECTIONS: Final = 16
@@ -295,7 +296,7 @@ def measure(
             last = watch.resident_mib()
         finally:
             running.stop()
-        spooled = len(list((Path(folder) / "policy-spool").glob("*.call")))
+        spooled = Spool(Path(folder) / "policy-spool").depth()
     with Store.open(url) as store:
         with store.sql(
             "SELECT count(*), count(CASE WHEN failure <> '' THEN 1 END) FROM extender_calls",

@@ -30,6 +30,8 @@ CLIENT_GONE: Final = 499
 HEAD_BYTES: Final = 32 << 10
 _BODY_SECONDS: Final = 30.0
 
+NUL: Final = "the character NUL, which no text may hold"
+
 _PROBLEMS: Final = "/api/v1/problems/"
 
 
@@ -201,7 +203,7 @@ class Surroundings:
                 ]
             await send(message)
 
-        wrong = _ambiguous(scope)
+        wrong = _not_clear(scope)
         if wrong:
             answer = problem(Failure(400, "bad-request", wrong))
             answer.headers["Connection"] = "close"
@@ -220,8 +222,11 @@ class Surroundings:
 _PARTS: Final = frozenset({"api", "extender", "healthz", "readyz", "metrics", "static"})
 
 
-def _ambiguous(scope: Scope) -> str:
-    """Why proxies may read a request otherwise than this service; "" where they do not."""
+def _not_clear(scope: Scope) -> str:
+    """Why proxies, or databases, may read a request otherwise than this service; "" if they do not.
+
+    SQLite keeps a NUL, and tools end a text there; Postgres takes none.
+    """
     names = [name for name, _ in scope["headers"]]
     if b"transfer-encoding" in names and b"content-length" in names:
         return "`Content-Length` and `Transfer-Encoding` are both given"
@@ -231,6 +236,8 @@ def _ambiguous(scope: Scope) -> str:
         return "`Host` is missing"
     if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
         return f"the head is larger than {HEAD_BYTES} bytes"
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return f"the address holds {NUL}"
     return ""
 
 

@@ -304,11 +304,28 @@ def test_odd_values_are_errors_of_the_client(service: Serving, secrets: dict[str
     headers = {**bearer(secrets["admin"]), "Content-Type": "application/json"}
     found = [service.post(f"/api/v1/{p}", body, headers=headers).status_code for p, body in posts]
     assert found == [400] * 4
-    for number in ("1" * 5000, str(big), "x", "%00", "-1"):
+    for number in ("1" * 5000, str(big), "x", "-1"):
         answer = service.get(f"/simulations/{number}", headers=bearer(secrets["viewer"]))
         assert answer.status_code == 404, number
     head = b"GET /api/v1/decisions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: "
     assert b" 401 " in raw(service, head + b"Basic \xe9\r\n\r\n").partition(b"\r\n")[0]
+
+
+def test_a_nul_is_an_error_of_the_client(database_url: str, tmp_path: Path) -> None:
+    """Postgres takes none in a text: nobody is to hear that the database cannot answer."""
+    started = serving.serve(serving.filled(database_url), tmp_path)
+    try:
+        reads = ("api/v1/decisions?node=%00", "decisions?node=a%00", "api/v1/rule-sets/%00")
+        found = [started.get(f"/{path}") for path in reads]
+        form = started.post("/environments/prod/activate", "rules=%00&reason=x")
+        body = {"rules": "kube-1.36", "reason": "a\0b"}
+        api = started.client.post(f"{started.url}/api/v1/environments/prod/activations", json=body)
+    finally:
+        assert started.stop() == 0
+    assert [answer.status_code for answer in (*found, form, api)] == [400] * 5
+    said = {answer.json()["detail"] for answer in (*found, api)}
+    text = "the character NUL, which no text may hold"
+    assert said == {f"the address holds {text}", f"the body holds {text}"}
 
 
 def test_a_form_of_another_site_is_refused(service: Serving, secrets: dict[str, str]) -> None:

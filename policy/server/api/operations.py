@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from starlette.routing import Route
 from policy.server.api.idempotency import once
 from policy.server.api.models import NoParameters
 from policy.server.api.result import ApiResult
-from policy.server.http import Failure, body_of, in_thread, json_response
+from policy.server.http import NUL, Failure, body_of, in_thread, json_response
 from policy.server.security.access import Access, Principal
 from policy.server.security.gate import allowed
 from policy.server.security.tokens import Role
@@ -116,7 +116,20 @@ async def _body(operation: ApiOperation, request: Request) -> BaseModel | None:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise Failure(400, "bad-request", f"the body is not JSON: {exc}") from exc
+    if any("\0" in text for text in _texts(value)):
+        raise Failure(400, "bad-request", f"the body holds {NUL}")
     return _validated(operation.body, value, "body")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text of a JSON value, those of keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value:
+            yield from _texts(item)
+        if isinstance(value, dict):
+            yield from _texts(list(value.values()))
 
 
 def _validated(model: type[BaseModel], value: Any, where: str) -> BaseModel:

@@ -40,6 +40,7 @@ class PreemptCall:
     mode: CallMode
     caller: str
     arrived_ms: int  #: since 1970 UTC
+    seconds: float  #: after `started` up to which a decision is of use
     trace: Trace = UNTRACED
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
@@ -58,6 +59,11 @@ class PreemptCall:
     def waited_us(self) -> int:
         """How long it has waited for a newer state, microseconds."""
         return 0 if self._held is None else int((time.monotonic() - self._held) * 1_000_000)
+
+    @property
+    def left(self) -> float:
+        """Seconds in which a decision is still of use."""
+        return self.started + self.seconds - time.monotonic()
 
     @property
     def patient(self) -> bool:

@@ -47,6 +47,10 @@ _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
 
+_NEWEST_PART: Final = 0.2
+"""Part that the last row has in how long rows are taken to last."""
+
+
 class _Signal(Enum):
     MOVED = 1  # others may have written
     STOP = 2
@@ -84,6 +88,7 @@ class Desk:
         self._tried = 0  #: revision on which those were decided last
         self._looked = time.monotonic()
         self._begun = 0.0  #: when the last row was taken
+        self._lasts = 0.0  #: seconds that a row takes, of late
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
@@ -199,15 +204,25 @@ class Desk:
         asked: dict[WaitingRequest, PreemptCall] = {}
         for call in calls:
             try:
-                if not call.given_up:
-                    asked[_question(call)] = call
-            except BadRequest as exc:
+                if call.given_up:
+                    continue
+                # One that cannot be answered in time would take the time of those that can: where
+                # it is given up meanwhile, its whole row is decided again. One that has just come
+                # is always tried: how long a row takes may have been bad luck.
+                if call.left < min(2 * self._lasts, call.seconds / 2):
+                    raise Overloaded("more calls wait than can be decided in time")
+                asked[_question(call)] = call
+            except (BadRequest, Overloaded) as exc:
                 call.said.set_exception(exc)
+        if not asked:
+            return
+        began = time.monotonic()
         while asked:
             before = len(asked)
             self._answer(asked)
             # INVARIANT: whatever happens, a call is done with.
             assert len(asked) < before
+        self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
 
     def _answer(self, asked: dict[WaitingRequest, PreemptCall]) -> None:
         """Answer the first questions, and take them out."""

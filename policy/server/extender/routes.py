@@ -124,6 +124,7 @@ class ExtenderEndpoint:
         call = PreemptCall(
             body=body,
             mode=config.mode,
+            seconds=config.deadline_ms / 1000,
             # What is offered in shadow mode needs no state.
             patience=_PATIENCE * config.deadline_ms / 1000 if enforce else 0.0,
             caller="" if self._access.open_to_all else caller.name,
@@ -142,17 +143,16 @@ class ExtenderEndpoint:
 
     async def _waited(self, desk: Desk, call: PreemptCall) -> Said:
         """The answer of the desk. Raises TimeoutError where the deadline passes before."""
-        seconds = self._service.config.deadline_ms / 1000
         desk.submit(call)
         said = asyncio.wrap_future(call.said)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(call.seconds):
                 return await asyncio.shield(said)
         except TimeoutError:
             if call.give_up():
                 raise
         # All is written and being committed; what was decided is the answer, if that succeeds.
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(call.seconds):
             return await asyncio.shield(said)
 
     async def _way_out(
@@ -177,7 +177,7 @@ class ExtenderEndpoint:
             body=call.body,
         )
         try:
-            await in_thread(self._service.spool.add, spooled)
+            await asyncio.wrap_future(self._service.spool.add(spooled))
         except (OSError, SpoolFull) as exc:
             self._service.metrics.unrecorded.inc()
             log.error("a call is in no record: the spool: %s", exc)

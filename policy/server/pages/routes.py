@@ -17,7 +17,7 @@ from policy.rules.criteria import instant_criteria
 from policy.server import cycles, views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
-from policy.server.http import Failure, body_of, in_thread
+from policy.server.http import NUL, Failure, body_of, in_thread
 from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
 from policy.server.pages.occupancy import WIDTH, resources
@@ -474,6 +474,8 @@ def _after(request: Request) -> int | None:
 
 async def _form(request: Request) -> dict[str, str]:
     content = await body_of(request, limit=64 << 10)
+    if b"%00" in content or b"\0" in content:
+        raise Failure(400, "bad-request", f"the form holds {NUL}")
     try:
         return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as exc:

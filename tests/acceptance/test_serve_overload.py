@@ -1,0 +1,75 @@
+"""More calls than can be decided: those that can be answered in time are, the others at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policy.server.extender.call import PreemptCall
+from policy.server.extender.desk import Desk, Overloaded
+from policy.server.extender.spool import Spool
+from policy.store import Store
+from policy.store.model import CallMode
+from tests.support import serving
+from tests.support.serving import preempts
+
+_ENOUGH = 120.0
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(serving.filled(database_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(store: Store, tmp_path: Path) -> Desk:
+    """One that takes calls and does not work yet."""
+    return Desk(
+        store,
+        "prod",
+        clock=lambda: serving.NOW_MS,
+        spool=Spool(tmp_path / "spool"),
+        poll_seconds=60,
+        ending=threading.Event(),
+    )
+
+
+def a_call(number: int, *, seconds: float) -> PreemptCall:
+    return PreemptCall(
+        body=preempts("b")[number]["request"].encode(),
+        mode=CallMode.SHADOW,
+        caller="",
+        arrived_ms=serving.NOW_MS,
+        seconds=seconds,
+    )
+
+
+def test_a_call_that_cannot_be_answered_in_time_holds_up_no_other(store: Store, desk: Desk) -> None:
+    late, early = a_call(0, seconds=0.0), a_call(1, seconds=_ENOUGH)
+    for call in (late, early):
+        desk.submit(call)
+    desk.open()
+    try:
+        with pytest.raises(Overloaded, match="more calls wait than can be decided in time"):
+            late.said.result(_ENOUGH)
+        decided = early.said.result(_ENOUGH).decision_id
+    finally:
+        assert desk.close(seconds=_ENOUGH)
+    assert [row.id for row in store.read.decisions("default")] == [decided]
+
+
+def test_slow_rows_do_not_keep_new_calls_out(store: Store, desk: Desk) -> None:
+    """What a row takes is learned from calls that were tried, so those that just came are tried."""
+    desk._lasts = 10 * _ENOUGH
+    call = a_call(0, seconds=_ENOUGH)
+    desk.submit(call)
+    desk.open()
+    try:
+        assert call.said.result(_ENOUGH).outcome == "preempt"
+    finally:
+        assert desk.close(seconds=_ENOUGH)
+    assert desk._lasts < 10 * _ENOUGH

@@ -1,0 +1,105 @@
+"""Calls on the disk: what comes together shares a file, and none is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from policy.server.extender import spool as module
+from policy.server.extender.spool import Spool, SpooledCall, SpoolFull
+
+
+def a_call(number: int, *, environment: str = "prod") -> SpooledCall:
+    return SpooledCall(
+        environment=environment,
+        mode="enforce",
+        caller="scheduler",
+        answer="none",
+        failure="the database is locked",
+        arrived_ms=1000 + number,
+        duration_us=7,
+        body=b'{"Pod": %d}' % number,
+    )
+
+
+def together(spool: Spool, calls: Sequence[SpooledCall]) -> list[Future[None]]:
+    """Have the calls come while the writer is busy."""
+    free = threading.Event()
+    spool._writer.submit(free.wait)
+    kept = [spool.add(call) for call in calls]
+    free.set()
+    return kept
+
+
+def waiting(spool: Spool, environment: str = "prod") -> list[SpooledCall]:
+    return [one.call for one in spool.waiting(environment)]
+
+
+def test_calls_that_come_together_share_a_file(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    calls = [a_call(number) for number in range(3)]
+    for kept in together(spool, calls):
+        kept.result(60)
+    assert len(list((tmp_path / "spool").iterdir())) == 1
+    assert (spool.depth(), waiting(spool)) == (3, calls)
+
+
+def test_a_file_goes_with_its_last_call(tmp_path: Path) -> None:
+    """What was recorded of it is not offered again; another process asks the record."""
+    spool = Spool(tmp_path)
+    calls = [a_call(number) for number in range(3)]
+    for kept in together(spool, calls):
+        kept.result(60)
+    first, second, third = spool.waiting("prod")
+    spool.done(first)
+    assert (spool.depth(), waiting(spool)) == (2, calls[1:])
+    assert (Spool(tmp_path).depth(), waiting(Spool(tmp_path))) == (3, calls)
+    spool.done(second)
+    spool.done(third)
+    assert (spool.depth(), waiting(spool), list(tmp_path.iterdir())) == (0, [], [])
+
+
+def test_environments_have_files_of_their_own(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    calls = [a_call(number, environment=name) for number, name in enumerate(("a", "b", "a"))]
+    for kept in together(spool, calls):
+        kept.result(60)
+    assert (waiting(spool, "a"), waiting(spool, "b")) == ([calls[0], calls[2]], [calls[1]])
+    for one in spool.waiting("a"):
+        spool.done(one)
+    assert (spool.depth(), waiting(spool, "b")) == (1, [calls[1]])
+
+
+def test_a_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FILE_BYTES", 1)
+    spool = Spool(tmp_path)
+    calls = [a_call(number) for number in range(3)]
+    for kept in together(spool, calls):
+        kept.result(60)
+    assert (len(list(tmp_path.iterdir())), waiting(spool)) == (3, calls)
+
+
+def test_a_spool_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path)
+    spool.add(a_call(0)).result(60)
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
+    with pytest.raises(SpoolFull, match=r"holds \d+ bytes"):
+        spool.add(a_call(1)).result(60)
+    assert waiting(spool) == [a_call(0)]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="spool"):
+        Spool(tmp_path / "file" / "spool").add(a_call(0)).result(60)
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "5-2-x.calls").write_bytes(b"no calls")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    assert waiting(Spool(tmp_path)) == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["5-2-x.calls", "notes.txt"]
