@@ -180,6 +180,38 @@ def recount(db: str) -> int:
     return Exit.OK
 
 
+@group.command("partition")
+@options.db_option
+@options.output_option
+def partition(db: str, form: str) -> int:
+    """Give every past month of decisions a partition of its own, on a Postgres server.
+
+    Decisions and what belongs to them are kept in partitions by the month (UTC) in which they were
+    recorded; new ones go into the partition `open`. Run it at the beginning of a month, and as
+    often as you like. It may run beside whoever writes and reads: they wait while a month changes
+    its table, seconds where it was run in time. Each month is a transaction of its own. `policy db
+    prune` then drops whole partitions. Prints those that were made.
+
+    \b
+    Example:
+      policy db partition --db postgresql://policy@db/policy
+    """
+    from policy.store.partitions import complete_months
+
+    found = [
+        {
+            "partition": one.name,
+            "first_decision": one.first_id,
+            "last_decision": None if one.behind_id is None else one.behind_id - 1,
+        }
+        for one in complete_months(db, now_ms=session.clock_ms())
+    ]
+    output.rows(found, form, columns=("partition", "first_decision", "last_decision"))
+    if not found:
+        output.say("every month that is over has a partition")
+    return Exit.OK
+
+
 @group.group("reader")
 def reader() -> None:
     """Roles of a Postgres server that can read the record, and do nothing else.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import URL
 
+from policy.store import partitions
 from policy.store.connection import make_engine, parse_url
 from policy.store.errors import StoreError, shown, translated
 from policy.store.read.privileges import grant_reading, readers
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE: Final = "policy_schema"
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
 HEAD: Final = REVISIONS[-1]
 VIEWS: Final = frozenset(
@@ -233,6 +234,8 @@ def check(text_url: str) -> Check:
             problems += sorted(f"view {v} is missing" for v in VIEWS - _table_names(connection))
             if connection.dialect.name == "sqlite":
                 problems += _damage(connection)
+            else:
+                problems += partitions.problems(connection)
             return Check(schema=schema, problems=tuple(problems))
     finally:
         engine.dispose()
@@ -274,7 +277,25 @@ def differences(connection: Connection) -> list[Any]:
 
     from policy.store.tables import METADATA
 
+    postgres = connection.dialect.name == "postgresql"
+    parts = partitions.names(connection) if postgres else set()
+
+    def compared(found: Any, name: str | None, kind: str, *_: object) -> bool:
+        if kind == "table":
+            return name not in parts
+        if kind != "foreign_key_constraint" or not postgres:
+            return True
+        # Those between partitions are looked at with the partitions.
+        refers = found.referred_table.name
+        its = found.table.name in partitions.KEYS and refers == partitions.DECISIONS
+        return not its and refers not in parts
+
     context = MigrationContext.configure(
-        connection, opts={"compare_type": True, "version_table": VERSION_TABLE}
+        connection,
+        opts={
+            "compare_type": True,
+            "version_table": VERSION_TABLE,
+            "include_object": compared,
+        },
     )
     return list(compare_metadata(context, METADATA))

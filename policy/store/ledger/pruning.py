@@ -6,13 +6,13 @@ by then. The state at that point stays, and a new ledger entry covers it (`check
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
-from policy.store import identity, rows
+from policy.store import identity, partitions, rows
 from policy.store.ledger import checkpoints, entries
 from policy.store.state.loading import cluster_id as cluster_id_of
 from policy.store.state.versions import find_head
@@ -165,8 +165,11 @@ def prune(
     at_ms: int,
 ) -> PrunePlan:
     """Take out whole stretches of the past; keep each `head`: it proves what stays."""
+    if connection.dialect.name == "postgresql":
+        partitions.alone(connection)
     names = plan(connection, older_than_ms, cluster=cluster).clusters
     done: list[PrunedCluster] = []
+    decisions: list[int] = []
     for name in [found.cluster for found in names]:
         head = find_head(connection, name, lock=True)
         assert head is not None
@@ -174,7 +177,7 @@ def prune(
         if not again:
             continue
         taken = again[0]
-        _take_out(connection, head.cluster_id, taken)
+        decisions += _take_out(connection, head.cluster_id, taken)
         checkpoint, _ = checkpoints.digest(
             connection, head.cluster_id, taken.last_revision, ledger_format=LEDGER_FORMAT
         )
@@ -203,11 +206,13 @@ def prune(
             pruning_id=row["id"],
         )
         done.append(replace(taken, head=head_hash))
+    _take_out_decisions(connection, decisions)
     _drop_unused_rule_sets(connection)
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(done))
 
 
-def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> None:
+def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> Sequence[int]:
+    """Take out all but the decisions; gives their numbers."""
     gone = (LEDGER.c.cluster_id == cluster_id) & (LEDGER.c.sequence <= taken.last_sequence)
     named = {
         column: connection.execute(
@@ -222,10 +227,6 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
         totals.take(connection, owner, named[owner.value], sign=-1)
     totals.write(connection)
     connection.execute(delete(LEDGER).where(gone))
-    for table in DECISION_CHILDREN:
-        _delete(connection, table, "decision_id", named["decision_id"])
-    _delete(connection, DECISIONS, "id", named["decision_id"])
-    _delete(connection, CYCLES, "id", named["decision_id"])
     _delete(connection, SESSION_STEPS, "session_id", named["session_id"])
     _delete(connection, SESSIONS, "id", named["session_id"])
     _delete(connection, OBSERVED_VICTIMS, "observation_id", named["observation_id"])
@@ -242,6 +243,18 @@ def _take_out(connection: Connection, cluster_id: int, taken: PrunedCluster) -> 
     connection.execute(
         delete(REVISIONS).where(REVISIONS.c.cluster_id == cluster_id, REVISIONS.c.number < revision)
     )
+    return named["decision_id"]
+
+
+def _take_out_decisions(connection: Connection, ids: Sequence[int]) -> None:
+    """At the end: others wait from the first partition on that is dropped."""
+    left = ids
+    if connection.dialect.name == "postgresql":
+        left = partitions.drop_whole(connection, ids)
+    for table in DECISION_CHILDREN:
+        _delete(connection, table, "decision_id", left)
+    _delete(connection, DECISIONS, "id", left)
+    _delete(connection, CYCLES, "id", ids)
 
 
 _CHUNK = 500

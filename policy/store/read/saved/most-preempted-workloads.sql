@@ -1,7 +1,7 @@
 -- Workloads that are hit again and again: evictions, by how many namespaces, on which days.
 WITH span AS MATERIALIZED ($span(eviction_totals)),
 hits AS (
-    SELECT s.cluster, t.namespace, t.owner, t.preemptor_namespace, t.day, t.evictions,
+    SELECT s.cluster_id, t.namespace, t.owner, t.preemptor_namespace, t.day, t.evictions,
            t.run_seconds
     FROM span s
     CROSS JOIN eviction_totals t
@@ -9,22 +9,24 @@ hits AS (
           AND t.day < s.behind_day
           AND (:namespace = '' OR t.namespace = :namespace)
     UNION ALL
-    SELECT cluster, victim_namespace, victim_owner, preemptor_namespace, now_ms / 86400000, 1,
-           run_seconds
-    FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
-          AND (:namespace = '' OR victim_namespace = :namespace)
-          AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
+    SELECT c.id, v.victim_namespace, v.victim_owner, v.preemptor_namespace, v.now_ms / 86400000,
+           1, v.run_seconds
+    FROM v_victims v
+    JOIN clusters c ON c.name = v.cluster
+    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+          AND (:namespace = '' OR v.victim_namespace = :namespace)
+          AND v.now_ms >= :since AND v.now_ms < $first_ms AND v.now_ms < :until
     UNION ALL
-    SELECT cluster, victim_namespace, victim_owner, preemptor_namespace, now_ms / 86400000, 1,
-           run_seconds
-    FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
-          AND (:namespace = '' OR victim_namespace = :namespace)
-          AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
+    SELECT c.id, v.victim_namespace, v.victim_owner, v.preemptor_namespace, v.now_ms / 86400000,
+           1, v.run_seconds
+    FROM v_victims v
+    JOIN clusters c ON c.name = v.cluster
+    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+          AND (:namespace = '' OR v.victim_namespace = :namespace)
+          AND v.now_ms >= $behind_ms AND v.now_ms >= $first_ms AND v.now_ms < :until
 ),
 sums AS (
-    SELECT c.name AS cluster, t.namespace, t.owner,
+    SELECT c.id AS cluster_id, t.namespace, t.owner,
            count(DISTINCT t.preemptor_namespace) AS preemptor_namespaces,
            sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
            CAST(NULL AS BIGINT) AS first_day, CAST(NULL AS BIGINT) AS last_day
@@ -35,29 +37,31 @@ sums AS (
           AND (:namespace = '' OR t.namespace = :namespace)
     GROUP BY c.id, t.namespace, t.owner
     UNION ALL
-    SELECT cluster, namespace, owner,
+    SELECT cluster_id, namespace, owner,
            count(DISTINCT preemptor_namespace) AS preemptor_namespaces,
            sum(evictions), sum(run_seconds), min(day), max(day)
     FROM hits
-    GROUP BY cluster, namespace, owner
+    -- In the order in which they lie on each day; what differs least comes last.
+    GROUP BY namespace, owner, cluster_id
 ),
 worst AS (
     SELECT *
     FROM sums
-    ORDER BY evictions DESC, cluster, namespace, owner
+    ORDER BY evictions DESC, cluster_id, namespace, owner
     LIMIT :limit
 )
-SELECT w.cluster, w.namespace AS victim_namespace, w.owner AS victim_owner, w.evictions,
+SELECT c.name AS cluster, w.namespace AS victim_namespace, w.owner AS victim_owner, w.evictions,
        w.preemptor_namespaces, CAST(w.run_seconds AS BIGINT) AS run_seconds_lost,
        (SELECT substr(min(v.day_at), 1, 10) FROM v_evictions_daily v
         WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
-              AND v.cluster = w.cluster
+              AND v.cluster = c.name
               AND v.day >= coalesce(w.first_day, 0)
               AND v.day <= coalesce(w.last_day, 9000000)) AS first_day,
        (SELECT substr(max(v.day_at), 1, 10) FROM v_evictions_daily v
         WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
-              AND v.cluster = w.cluster
+              AND v.cluster = c.name
               AND v.day >= coalesce(w.first_day, 0)
               AND v.day <= coalesce(w.last_day, 9000000)) AS last_day
 FROM worst w
-ORDER BY w.evictions DESC, w.cluster, w.namespace, w.owner
+JOIN clusters c ON c.id = w.cluster_id
+ORDER BY w.evictions DESC, c.name, w.namespace, w.owner

@@ -1,7 +1,7 @@
 -- Evictions and lost run time, by who preempts and which workload leaves; the most first.
 WITH span AS MATERIALIZED ($span(eviction_totals)),
 hits AS (
-    SELECT s.cluster, t.preemptor_namespace, t.namespace, t.owner, t.day, t.evictions,
+    SELECT s.cluster_id, t.preemptor_namespace, t.namespace, t.owner, t.day, t.evictions,
            t.run_seconds
     FROM span s
     CROSS JOIN eviction_totals t
@@ -10,24 +10,26 @@ hits AS (
           AND (:namespace = '' OR t.preemptor_namespace = :namespace
                OR t.namespace = :namespace)
     UNION ALL
-    SELECT cluster, preemptor_namespace, victim_namespace, victim_owner, now_ms / 86400000, 1,
-           run_seconds
-    FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
-          AND (:namespace = '' OR preemptor_namespace = :namespace
-               OR victim_namespace = :namespace)
-          AND now_ms >= :since AND now_ms < $first_ms AND now_ms < :until
+    SELECT c.id, v.preemptor_namespace, v.victim_namespace, v.victim_owner, v.now_ms / 86400000,
+           1, v.run_seconds
+    FROM v_victims v
+    JOIN clusters c ON c.name = v.cluster
+    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+          AND (:namespace = '' OR v.preemptor_namespace = :namespace
+               OR v.victim_namespace = :namespace)
+          AND v.now_ms >= :since AND v.now_ms < $first_ms AND v.now_ms < :until
     UNION ALL
-    SELECT cluster, preemptor_namespace, victim_namespace, victim_owner, now_ms / 86400000, 1,
-           run_seconds
-    FROM v_victims
-    WHERE evicted AND (:cluster = '' OR cluster = :cluster)
-          AND (:namespace = '' OR preemptor_namespace = :namespace
-               OR victim_namespace = :namespace)
-          AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
+    SELECT c.id, v.preemptor_namespace, v.victim_namespace, v.victim_owner, v.now_ms / 86400000,
+           1, v.run_seconds
+    FROM v_victims v
+    JOIN clusters c ON c.name = v.cluster
+    WHERE v.evicted AND (:cluster = '' OR v.cluster = :cluster)
+          AND (:namespace = '' OR v.preemptor_namespace = :namespace
+               OR v.victim_namespace = :namespace)
+          AND v.now_ms >= $behind_ms AND v.now_ms >= $first_ms AND v.now_ms < :until
 ),
 sums AS (
-    SELECT c.name AS cluster, t.preemptor_namespace, t.namespace, t.owner,
+    SELECT c.id AS cluster_id, t.preemptor_namespace, t.namespace, t.owner,
            sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
            CAST(NULL AS BIGINT) AS first_day, CAST(NULL AS BIGINT) AS last_day
     FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
@@ -38,25 +40,28 @@ sums AS (
                OR t.namespace = :namespace)
     GROUP BY c.id, t.namespace, t.owner, t.preemptor_namespace
     UNION ALL
-    SELECT cluster, preemptor_namespace, namespace, owner,
+    SELECT cluster_id, preemptor_namespace, namespace, owner,
            sum(evictions), sum(run_seconds), min(day), max(day)
     FROM hits
-    GROUP BY cluster, preemptor_namespace, namespace, owner
+    -- In the order in which they lie on each day; what differs least comes last.
+    GROUP BY namespace, owner, preemptor_namespace, cluster_id
 ),
 worst AS (
     SELECT *
     FROM sums
-    ORDER BY evictions DESC, cluster, preemptor_namespace, namespace, owner
+    ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
     LIMIT :limit
 )
-SELECT w.cluster, w.preemptor_namespace, w.namespace AS victim_namespace, w.owner AS victim_owner,
+SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace,
+       w.owner AS victim_owner,
        CAST(w.evictions AS BIGINT) AS evictions,
        CAST(w.run_seconds AS BIGINT) AS run_seconds_lost,
        (SELECT substr(max(v.day_at), 1, 10) FROM v_evictions_daily v
         WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
               AND v.preemptor_namespace = w.preemptor_namespace
-              AND v.cluster = w.cluster
+              AND v.cluster = c.name
               AND v.day >= coalesce(w.first_day, 0)
               AND v.day <= coalesce(w.last_day, 9000000)) AS last_day
 FROM worst w
-ORDER BY w.evictions DESC, w.cluster, w.preemptor_namespace, w.namespace, w.owner
+JOIN clusters c ON c.id = w.cluster_id
+ORDER BY w.evictions DESC, c.name, w.preemptor_namespace, w.namespace, w.owner
