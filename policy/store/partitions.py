@@ -362,11 +362,12 @@ def complete_months(text_url: str, *, now_ms: int) -> Iterator[Partition]:
     try:
         with database.reading() as connection:
             migrate.require_newest(migrate.schema_of(connection, url), url)
-        made = []
+        made: list[Partition] = []
         while True:
             with database.writing() as connection:
                 alone(connection)
-                done = complete_month(connection, before=_month_of(now_ms), beside=True)
+                before = _month_of(now_ms)
+                done = complete_month(connection, before=before, beside=True, copy=bool(made))
             if done is None:
                 break
             made.append(done)
@@ -392,13 +393,14 @@ def newest_month(connection: Connection) -> datetime | None:
 
 
 def complete_month(
-    connection: Connection, *, before: datetime, beside: bool = False
+    connection: Connection, *, before: datetime, beside: bool = False, copy: bool = True
 ) -> Partition | None:
     """Give the oldest month in `open` that lies before a month a partition of its own.
 
-    None where there is none. beside: others may be using the tables. Of the month and what came
-    after it, that is copied which is less; the other one keeps the tables. A month is copied while
-    others read and write, and whatever else is done while they wait.
+    None where there is none. beside: others may be using the tables. copy: the month is copied,
+    where something came after it; else that is copied of the two which is less, and the other one
+    keeps the tables. What is copied leaves room in these that only new decisions fill again. A
+    month is copied while others read and write, and whatever else is done while they wait.
 
     Raises StoreError where others do not let go of the tables.
     """
@@ -419,7 +421,7 @@ def complete_month(
         _lock(connection, ["clusters"], "EXCLUSIVE")
         savepoint.rollback()
     behind = _first_behind(connection, month, first)
-    copies_month = behind is not None and behind - first < last - behind
+    copies_month = behind is not None and (copy or behind - first < last - behind)
     if beside and not copies_month:
         _lock_all(connection)
         behind = _first_behind(connection, month, first)

@@ -10,7 +10,6 @@ from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     CompoundSelect,
     Connection,
@@ -20,10 +19,11 @@ from sqlalchemy import (
     case,
     false,
     func,
-    literal_column,
+    null,
     or_,
     select,
 )
+from sqlalchemy import text as sql_text
 
 from policy.decision.model import ExtenderCall, OfferedNode, Victim
 from policy.store import rows
@@ -53,8 +53,10 @@ from policy.store.tables import (
 )
 
 _FEW: Final = 2_000
+_SOME: Final = 100_000
+"""Decisions of which each is looked at sooner than a page of others is found by walking back."""
 _IDS: Final = 500
-_HYPOTHETICAL: Final = literal_column("decisions.hypothetical", Boolean)
+_HYPOTHETICAL: Final = sql_text("decisions.hypothetical")
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
 
 
@@ -134,10 +136,18 @@ def _filtered(
     if cluster is not None:
         query = query.where(c.cluster_id == clusters[0])
     query = query.where(*_in_time(connection, clusters, wanted))
-    if (namespace := wanted.get("namespace")) is not None:
-        query = query.where(_in_namespaces(connection, [namespace], clusters))
-    if (namespaces := wanted.get("namespaces")) is not None:
-        query = query.where(_in_namespaces(connection, sorted(namespaces), clusters))
+    shared = _shared(connection, wanted)
+    rare = _rare(connection, shared)
+    found_by = any(wanted.get(name) is not None for name in _FOUND_BY)
+    for given in (wanted.get("namespace"), wanted.get("namespaces")):
+        if given is None:
+            continue
+        # Few that are left by another filter are looked at one by one, a namespace of many is not.
+        most = 0 if rare is not None else _SOME if shared else _FEW
+        names = [given] if isinstance(given, str) else sorted(given)
+        listed, condition = _in_namespaces(connection, names, clusters, most=most)
+        query = query.where(condition)
+        found_by |= listed
     if (victim := wanted.get("victim")) is not None:
         query = query.where(_with_victim(connection, v.pod == victim))
     if (pod := wanted.get("pod")) is not None:
@@ -150,16 +160,16 @@ def _filtered(
         query = query.where(_with_victim(connection, its))
     if (named := wanted.get("victim_named")) is not None:
         query = query.where(_with_victim_named(connection, *named, clusters))
-    if (rule_set := wanted.get("rule_set")) is not None:
-        query = query.where(_one_of(c.rule_set_id, rule_set_ids(connection, rule_set)))
+    for column, values in shared:
+        plain = column is rare if rare is not None else not found_by
+        # Kept from its index where another one finds fewer.
+        query = query.where(_one_of(column if plain else func.coalesce(column, null()), values))
     outcome = wanted.get("outcome")
     if outcome == OutcomeKind.NOT_CARRIED_OUT:
         x = DECISION_OUTCOMES.c
         query = query.where(c.id.in_(select(x.decision_id).where(x.position == WHOLE)))
     elif outcome is not None:
-        query = query.where(_plainly(c.outcome, wanted) == outcome, ~contradicted(c.id, WHOLE))
-    if (origin := wanted.get("origin")) is not None:
-        query = query.where(_plainly(c.origin, wanted) == origin)
+        query = query.where(~contradicted(c.id, WHOLE))
     if (hypothetical := wanted.get("hypothetical", False)) is not None:
         # Literally as the index of the few that are has it.
         query = query.where(_HYPOTHETICAL if hypothetical else ~c.hypothetical)
@@ -167,15 +177,34 @@ def _filtered(
     return query.filter_by(**{name: value for name, value in equal.items() if value is not None})
 
 
-def _plainly(column: ColumnElement[str], wanted: DecisionFilter) -> ColumnElement[str]:
-    """A column that many rows agree in, kept from its index where another one finds fewer."""
-    found_by = (
-        *("node", "preemptor", "pod", "victim", "workload", "victim_named"),
-        *("namespace", "namespaces"),
-    )
-    if all(wanted.get(name) is None for name in found_by):
-        return column
-    return func.coalesce(column, "")
+_FOUND_BY: Final = ("node", "preemptor", "pod", "victim", "workload", "victim_named")
+"""Filters that mostly leave fewer decisions than an outcome, an origin or a rule set does."""
+
+
+def _shared(
+    connection: Connection, wanted: DecisionFilter
+) -> list[tuple[ColumnElement[Any], list[Any]]]:
+    """Columns that many decisions agree in, with what each of them has to be."""
+    c = DECISIONS.c
+    found: list[tuple[ColumnElement[Any], list[Any]]] = []
+    outcome, origin = wanted.get("outcome"), wanted.get("origin")
+    if outcome is not None and outcome != OutcomeKind.NOT_CARRIED_OUT:
+        found.append((c.outcome, [outcome]))
+    if origin is not None:
+        found.append((c.origin, [origin]))
+    if (rule_set := wanted.get("rule_set")) is not None:
+        found.append((c.rule_set_id, rule_set_ids(connection, rule_set)))
+    return found
+
+
+def _rare(
+    connection: Connection, shared: Sequence[tuple[ColumnElement[Any], list[Any]]]
+) -> ColumnElement[Any] | None:
+    """The first of the columns in which only few decisions are as they have to be."""
+    for column, values in shared:
+        if _few(connection, select(DECISIONS.c.id).where(_one_of(column, values))):
+            return column
+    return None
 
 
 def _clusters(connection: Connection, cluster: str | None) -> list[int]:
@@ -185,7 +214,7 @@ def _clusters(connection: Connection, cluster: str | None) -> list[int]:
     return list(connection.execute(select(CLUSTERS.c.id)).scalars())
 
 
-def _one_of(column: ColumnElement[int], values: Sequence[int]) -> ColumnElement[bool]:
+def _one_of(column: ColumnElement[Any], values: Sequence[Any]) -> ColumnElement[bool]:
     # With a single value an index gives the rows in the order of the list.
     return column == values[0] if len(values) == 1 else column.in_(values)
 
@@ -238,23 +267,28 @@ def _with_victim_named(
 
 
 def _in_namespaces(
-    connection: Connection, namespaces: Sequence[str], clusters: Sequence[int]
-) -> ColumnElement[bool]:
-    """Decisions whose preemptor or any of whose victims is of the namespaces."""
+    connection: Connection, namespaces: Sequence[str], clusters: Sequence[int], *, most: int
+) -> tuple[bool, ColumnElement[bool]]:
+    """Decisions whose preemptor or any of whose victims is of the namespaces.
+
+    most: so many of them are listed, which is said first; more are found by walking back.
+    """
     c, v = DECISIONS.c, VICTIMS.c
     its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
     own = select(c.id).where(c.preemptor_namespace.in_(namespaces))
-    hit = select(v.decision_id).where(its)
-    if _few(connection, own.union_all(hit)):
-        return c.id.in_(own.union_all(hit))
+    ids = own.union_all(select(v.decision_id).where(its))
+    if most and _few(connection, ids, most=most):
+        return True, c.id.in_(ids)
     # A long list is longer to sort than a page of decisions is to find by walking back.
     theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
-    return or_(c.preemptor_namespace.in_(namespaces), theirs)
+    return False, or_(c.preemptor_namespace.in_(namespaces), theirs)
 
 
-def _few(connection: Connection, ids: Select[Any] | CompoundSelect[Any]) -> bool:
-    found = select(func.count()).select_from(ids.limit(_FEW + 1).subquery())
-    return bool(connection.execute(found).scalar_one() <= _FEW)
+def _few(
+    connection: Connection, ids: Select[Any] | CompoundSelect[Any], *, most: int = _FEW
+) -> bool:
+    found = select(func.count()).select_from(ids.limit(most + 1).subquery())
+    return bool(connection.execute(found).scalar_one() <= most)
 
 
 def decisions(
