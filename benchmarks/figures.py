@@ -217,6 +217,16 @@ def _history() -> Sequence[float]:
     return [max(saved) / 1000, sorted(saved)[len(saved) // 2] / 1000]
 
 
+def _pages() -> Sequence[float]:
+    from benchmarks import history, pages
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.db"
+        history.fill(path, 1_000_000)
+        found = pages.run(str(path))
+    return max(one.p95_ms for one in found), max(one.cpu_ms for one in found)
+
+
 def _simulated(name: str) -> Callable[[], Sequence[float]]:
     def run() -> Sequence[float]:
         from benchmarks import simulate
@@ -409,6 +419,14 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="median saved query", unit="s"),
         ),
         run=_history,
+        long=True,
+    ),
+    "pages": Measurement(
+        figures=(
+            Figure(what="slowest page, p95, a million decisions", unit="ms", mark=200, goal=100),
+            Figure(what="slowest page, CPU", unit="ms"),
+        ),
+        run=_pages,
         long=True,
     ),
     "simulate-google2011": Measurement(
