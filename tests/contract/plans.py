@@ -26,15 +26,15 @@ def statements(store: Store) -> Iterator[list[Statement]]:
     @contextmanager
     def noting(connection, statement):
         with driver(connection, statement) as cursor:
-            yield _Noting(cursor, sent)
+            yield cursor if statement.startswith("BEGIN") else _Noting(cursor, sent)
 
-    engine, driver = store._database.engine, bulk.driver
+    engine, driver = store._database.engine, bulk.Driver
     event.listen(engine, "before_cursor_execute", note)
-    bulk.driver = noting
+    bulk.Driver = noting
     try:
         yield sent
     finally:
-        bulk.driver = driver
+        bulk.Driver = driver
         event.remove(engine, "before_cursor_execute", note)
 
 
