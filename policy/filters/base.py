@@ -252,6 +252,20 @@ class TopologyFilter(LinearFilter, ABC):
         """Why the pod fails on the node with only the pods `staying` there; shape (pods,)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TopologyCount:
+    """What a topology filter counts in each domain of one topology.
+
+    The load of a node is the count of its domain; where pods come and go on many nodes, counts
+    follow them that loads of single nodes do not.
+    """
+
+    domain: Ints  #: (nodes,) NOWHERE for a node that is in none
+    domains: int
+    #: what each pod counts, (pods,), and on which nodes, (nodes,), None for all; they add up
+    parts: tuple[tuple[Ints | Bools, Bools | None], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
     """What a filter says before nodes are looked at one by one (PreFilter).

@@ -32,13 +32,13 @@ from policy.filters.affinity_terms import (
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
-    Filter,
     FilterInfo,
     Incoming,
     Narrowing,
     Nodes,
     Parameter,
     Parameters,
+    TopologyCount,
     TopologyFilter,
     TopologyObstacle,
     Verdicts,
@@ -86,6 +86,10 @@ class _Topology:
     def has(self, nodes: Nodes) -> Bools:
         return np.asarray(self.domain[nodes] >= 0)
 
+    def counting(self, pods: Ints | Bools, on: Bools | None = None) -> TopologyCount:
+        """What each of the pods counts in its domain; on: the nodes on which it does."""
+        return TopologyCount(domain=self.domain, domains=self.domains, parts=((pods, on),))
+
 
 class PodAffinityFilter(TopologyFilter):
     def __init__(
@@ -105,8 +109,10 @@ class PodAffinityFilter(TopologyFilter):
         self._snapshot = snapshot
         self._on_node = snapshot.node >= 0
         self._carriers = existing
+        flight = incoming.in_flight
+        self._carrying_nodes = None if flight is None else flight.with_anti_affinity
         self._reasons = reasons
-        self._anywhere_if_first = anywhere_if_first
+        self.anywhere_if_first = anywhere_if_first
         self._existing_first = existing_first
         self._together = together
         affinity_groups = _grouped(affinity, together=together)
@@ -128,7 +134,7 @@ class PodAffinityFilter(TopologyFilter):
             pods_matching(snapshot, _selected(incoming, group, together=False))
             for group in anti_groups
         ]
-        self._self_match = bool(affinity) and _all_select(affinity, incoming.label_set)
+        self.self_match = bool(affinity) and _all_select(affinity, incoming.label_set)
         self._first_anti = len(self._affinity) + (1 if affinity else 0)
         self.width = self._first_anti + len(self._anti) + 1
 
@@ -167,6 +173,29 @@ class PodAffinityFilter(TopologyFilter):
             demand[:, -1] += np.where((column >= 0) & topology.has(nodes), terms[column], 0)
         return demand
 
+    def wanted(self) -> tuple[list[TopologyCount], TopologyCount]:
+        """Pods that own affinity wants: in each of its topologies, and all of them at once."""
+        pods = self._matches_all
+        on = [None] if self._together else [t.domain >= 0 for t in self._affinity]
+        anywhere = TopologyCount(
+            domain=np.zeros(len(self._snapshot.nodes), dtype=np.int64),
+            domains=1,
+            parts=tuple((pods, nodes) for nodes in on),
+        )
+        return [t.counting(pods) for t in self._affinity], anywhere
+
+    def unwanted(self) -> tuple[list[TopologyCount], list[TopologyCount]]:
+        """Pods that own anti-affinity keeps away from, and terms of pods that keep the pod away."""
+        own = zip(self._anti, self._matches_anti, strict=True)
+        column = self._snapshot.column(ANTI_AFFINITY)
+        return (
+            [topology.counting(pods) for topology, pods in own],
+            [
+                topology.counting(terms[column], self._carrying_nodes)
+                for topology, terms in self._existing.items()
+            ],
+        )
+
     def _parts(self, load: Ints, nodes: Nodes) -> tuple[Bools, Bools, Bools]:
         """Affinity, own anti-affinity and others' anti-affinity satisfied; shape (n,) each."""
         own = len(self._affinity)
@@ -176,11 +205,11 @@ class PodAffinityFilter(TopologyFilter):
             for topology in self._affinity:
                 labelled &= topology.has(nodes)
             affinity = np.asarray(labelled & (load[:, :own] > 0).all(axis=1))
-            if self._self_match:
+            if self.self_match:
                 # The first pod of a group that wants its own kind may go anywhere: otherwise
                 # none of them could ever start.
                 first = load[:, own] == 0
-                affinity |= first if self._anywhere_if_first else first & labelled
+                affinity |= first if self.anywhere_if_first else first & labelled
         anti = np.asarray(~(load[:, self._first_anti : self.width - 1] > 0).any(axis=1))
         return affinity, anti, np.asarray(load[:, -1] <= 0)
 
@@ -212,7 +241,7 @@ class PodAffinityFilter(TopologyFilter):
         found = []
         for topology in self._affinity:
             if not topology.among(self._matches_all & here, node).size and not (
-                self._self_match and not (self._matches_all & here).any()
+                self.self_match and not (self._matches_all & here).any()
             ):
                 leaving = topology.among(self._matches_all & self._on_node & ~staying, node)
                 key = ",".join(topology.keys)
@@ -300,7 +329,10 @@ def _without_selector(term: PodAffinityTerm) -> PodAffinityTerm:
     return msgspec.structs.replace(term, namespace_selector=None)
 
 
-def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+def build(
+    incoming: Incoming, parameters: Parameters, *, later: bool = False
+) -> PodAffinityFilter | None:
+    """later: terms matter of which pods that are not there yet may be carriers."""
     snapshot = incoming.snapshot
     keep = parameters["namespaceSelector"] == "kept"
     selectors = parameters["namespaceSelector"] != "ignored"
@@ -322,7 +354,9 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     carriers = with_anti_affinity(snapshot)
     if incoming.in_flight is not None and incoming.in_flight.with_anti_affinity is not None:
         carriers = carriers[incoming.in_flight.with_anti_affinity[snapshot.node[carriers]]]
-    if not own[0] and not own[1]:
+    if later and not existing_terms and not own[0] and not own[1]:
+        return None
+    if not later and not own[0] and not own[1]:
         seen = any(
             _Topology(incoming, (key,))
             .has(snapshot.node[carriers].astype(np.int64))[terms[column[carriers]] > 0]

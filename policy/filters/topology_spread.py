@@ -11,7 +11,8 @@ Source: PodTopologySpread's PreFilter, AddPod, RemovePod and Filter (1.35).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,12 +29,12 @@ from policy.filters import default_spread
 from policy.filters.base import (
     UNRESOLVABLE,
     UNSCHEDULABLE,
-    Filter,
     FilterInfo,
     Incoming,
     Nodes,
     Parameter,
     Parameters,
+    TopologyCount,
     TopologyFilter,
     TopologyObstacle,
     Verdicts,
@@ -74,9 +75,35 @@ class _Column:
     constraint: _Constraint
     sharing: tuple[_Constraint, ...]  #: constraints whose pods the counts hold; itself at least
     in_domains: Bools  #: (nodes,) nodes whose domain holds a counted node
+    counting: tuple[tuple[Bools, Bools], ...]  #: (pods,) and (nodes,) that are counted at first
+    present: Ints  #: domains that hold a counted node
     base: Ints  #: (nodes,) matching pods in each node's domain
     others_min: Ints  #: (nodes,) smallest count among the other domains
     fixed_min: int | None  #: 0 where there are fewer domains than minDomains
+
+    def recounted(self, totals: Ints) -> _Column:
+        """The column with other counts; (domains,)."""
+        domain = self.constraint.domain
+        base = np.zeros(domain.size, dtype=np.int64)
+        base[self.in_domains] = totals[domain[self.in_domains]]
+        others_min = _min_of_others(totals, self.present, domain)
+        return replace(self, base=base, others_min=others_min)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SpreadCount:
+    """A constraint as a count: where the skew is too large, and against which smallest count."""
+
+    count: TopologyCount
+    present: Ints  #: domains of which the smallest count is taken
+    fixed_min: int | None  #: smallest count, where it does not depend on pods
+    most: int  #: pods above the smallest count with which one more may come
+
+    def smallest(self, totals: Ints) -> int:
+        """totals: (domains,)."""
+        if self.fixed_min is not None:
+            return self.fixed_min
+        return int(totals[self.present].min()) if self.present.size else _NO_DOMAIN
 
 
 def _selector(constraint: TopologySpreadConstraint, incoming: Incoming) -> Selector:
@@ -141,20 +168,13 @@ def _compile(
     )
 
 
-def _totals(
-    constraint: _Constraint, incoming: Incoming, parameters: Parameters, counted: Bools
-) -> Ints:
-    """Pods of the counted nodes that the constraint counts, per domain; shape (domains,)."""
-    snapshot, domain = incoming.snapshot, constraint.domain
-    totals = np.zeros(constraint.domains, dtype=np.int64)
+def _counted_pods(constraint: _Constraint, incoming: Incoming, parameters: Parameters) -> Bools:
+    """Pods that count at first; shape (pods,)."""
     # Counting skips terminating pods, and (not in 1.20) an empty selector; removing a pod
     # does not.
-    if not constraint.selector.empty or parameters["emptySelector"] == "everything":
-        leaving = snapshot.column(TERMINATING)
-        rows = np.flatnonzero(constraint.matches & (snapshot.node >= 0) & ~leaving)
-        rows = rows[counted[snapshot.node[rows]]]
-        np.add.at(totals, domain[snapshot.node[rows]], 1)
-    return totals
+    if constraint.selector.empty and parameters["emptySelector"] != "everything":
+        return np.zeros(constraint.matches.size, dtype=np.bool_)
+    return constraint.matches & ~incoming.snapshot.column(TERMINATING)
 
 
 def _column(
@@ -163,30 +183,33 @@ def _column(
     incoming: Incoming,
     parameters: Parameters,
 ) -> _Column:
+    snapshot, domain = incoming.snapshot, constraint.domain
     totals = np.zeros(constraint.domains, dtype=np.int64)
     present = np.zeros(0, dtype=np.int64)
-    later = np.zeros(constraint.domain.size, dtype=np.bool_)
+    later = np.zeros(domain.size, dtype=np.bool_)
+    counting = []
     for part in reversed(sharing):
-        counted = part.counted & ~later
-        totals += _totals(part, incoming, parameters, counted)
+        pods, nodes = _counted_pods(part, incoming, parameters), part.counted & ~later
+        counting.append((pods, nodes))
+        rows = np.flatnonzero(pods & (snapshot.node >= 0))
+        rows = rows[nodes[snapshot.node[rows]]]
+        np.add.at(totals, domain[snapshot.node[rows]], 1)
         present = np.union1d(present, part.present)
         if parameters["sameKey"] == "overwritten":
             later |= part.counted
-    domain, labelled = constraint.domain, constraint.labelled
-    base = np.zeros(domain.size, dtype=np.int64)
-    base[labelled] = totals[domain[labelled]]
-    # A node outside the inclusion policies is not counted in; its domain may be, by other nodes.
-    in_domains = labelled & np.isin(domain, present)
-    base[~in_domains] = 0
     wanted = constraint.min_domains
     return _Column(
         constraint=constraint,
         sharing=sharing,
-        in_domains=in_domains,
-        base=base,
-        others_min=_min_of_others(totals, present, domain),
+        # A node outside the inclusion policies is not counted in; its domain may be, by other
+        # nodes.
+        in_domains=constraint.labelled & np.isin(domain, present),
+        counting=tuple(counting),
+        present=present,
+        base=domain,
+        others_min=domain,
         fixed_min=0 if wanted is not None and present.size < wanted else None,
-    )
+    ).recounted(totals)
 
 
 def _min_of_others(totals: Ints, present: Ints, domain: Ints) -> Ints:
@@ -202,9 +225,31 @@ def _min_of_others(totals: Ints, present: Ints, domain: Ints) -> Ints:
 
 class TopologySpread(TopologyFilter):
     def __init__(self, incoming: Incoming, columns: tuple[_Column, ...]) -> None:
+        self._incoming = incoming
         self._snapshot = incoming.snapshot
         self._columns = columns
         self.width = len(columns)
+
+    def counts(self) -> list[SpreadCount]:
+        """What each column counts."""
+        return [
+            SpreadCount(
+                count=TopologyCount(
+                    domain=column.constraint.domain,
+                    domains=column.constraint.domains,
+                    parts=column.counting,
+                ),
+                present=column.present,
+                fixed_min=column.fixed_min,
+                most=column.constraint.max_skew - column.constraint.own,
+            )
+            for column in self._columns
+        ]
+
+    def recounted(self, totals: Sequence[Ints]) -> TopologySpread:
+        """The filter with other counts: for each column (domains,)."""
+        columns = zip(self._columns, totals, strict=True)
+        return TopologySpread(self._incoming, tuple(c.recounted(t) for c, t in columns))
 
     def base(self) -> Ints:
         return np.stack([c.base for c in self._columns], axis=1)
@@ -276,7 +321,7 @@ class TopologySpread(TopologyFilter):
         return found
 
 
-def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
+def build(incoming: Incoming, parameters: Parameters) -> TopologySpread | None:
     wanted = default_spread.constraints(
         incoming,
         default_spread.listed(parameters["defaultConstraints"]),

@@ -8,6 +8,7 @@ Source: InterPodAffinity's PreScore, Score and NormalizeScore (1.35).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -91,39 +92,23 @@ def _pulls_id(pod: Pod, pools: Pools) -> int:
 PULLS: Final = PodColumn("affinity_pulls", np.int32, _pulls_id)
 
 
-class _Fields:
-    """Weight per topology key and domain."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Draw:
+    """Pods that draw the incoming pod to their domains of one topology."""
 
-    def __init__(self, incoming: Incoming) -> None:
-        self._snapshot = incoming.snapshot
-        self._totals: dict[str, Ints] = {}
-
-    def add(self, key: str, rows: Ints, weights: Ints | int) -> None:
-        """Pods `rows` pull their whole domain by the weights; without a domain, nothing."""
-        domain, domains = self._snapshot.nodes.domains(key)
-        at = domain[self._snapshot.node[rows]]
-        pulls = at >= 0
-        if pulls.any():
-            totals = self._totals.setdefault(key, np.zeros(domains, dtype=np.int64))
-            np.add.at(totals, at[pulls], weights if isinstance(weights, int) else weights[pulls])
-
-    @property
-    def empty(self) -> bool:
-        return not self._totals
-
-    def at(self, nodes: Nodes) -> Ints:
-        found = np.zeros(nodes.size, dtype=np.int64)
-        for key, totals in self._totals.items():
-            domain = self._snapshot.nodes.domains(key)[0][nodes]
-            found += np.where(domain >= 0, totals[domain], 0)
-        return found
+    topology_key: str
+    rows: Ints
+    weights: Ints  #: parallel to `rows`
+    nodes: Bools | None = None  #: (nodes,) where they do so; None: wherever they are
 
 
 def _selects(term: AffinityTerm, pod: LabelSet) -> bool:
     return term.selects(pod, {})
 
 
-def _own(incoming: Incoming, pulls: list[Pull], fields: _Fields, *, keep_selector: bool) -> None:
+def _own(
+    incoming: Incoming, pulls: list[Pull], there: Bools, *, keep_selector: bool
+) -> Iterator[Draw]:
     """Pods that the incoming pod's terms select pull it."""
     snapshot = incoming.snapshot
     for pull in pulls:
@@ -131,13 +116,14 @@ def _own(incoming: Incoming, pulls: list[Pull], fields: _Fields, *, keep_selecto
         matches = label_matches(
             snapshot, ("preferred", term), partial(_selects, term), within=term.selector
         )
-        rows = np.flatnonzero(pods_matching(snapshot, matches) & (snapshot.node >= 0))
-        fields.add(term.topology_key, rows, pull.weight)
+        rows = np.flatnonzero(pods_matching(snapshot, matches) & there)
+        weights = np.full(rows.size, pull.weight, dtype=np.int64)
+        yield Draw(topology_key=term.topology_key, rows=rows, weights=weights)
 
 
 def _of_others(
-    incoming: Incoming, fields: _Fields, *, required_weight: int, every_node: bool
-) -> None:
+    incoming: Incoming, there: Bools, *, required_weight: int, every_node: bool
+) -> Iterator[Draw]:
     """Pods whose terms select the incoming pod pull it.
 
     every_node: nodes are looked through that the list of nodes with affinity does not name, too.
@@ -155,34 +141,56 @@ def _of_others(
                 key = pull.term.topology_key
                 weights.setdefault(key, np.zeros(len(sets), dtype=np.int64))[i] += weight
                 selects.setdefault(key, np.zeros(len(sets), dtype=np.bool_))[i] = True
-    carriers = np.flatnonzero((column >= 0) & (snapshot.node >= 0))
+    carriers = np.flatnonzero((column >= 0) & there)
     flight = incoming.in_flight
-    if flight is not None and flight.with_affinity is not None and not every_node:
-        carriers = carriers[flight.with_affinity[snapshot.node[carriers]]]
+    nodes = None if flight is None or every_node else flight.with_affinity
     for key, of_set in weights.items():
         rows = carriers[selects[key][column[carriers]]]
-        fields.add(key, rows, of_set[column[rows]])
+        yield Draw(topology_key=key, rows=rows, weights=of_set[column[rows]], nodes=nodes)
 
 
-def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+def draws(incoming: Incoming, parameters: Parameters, there: Bools) -> Iterator[Draw]:
+    """What draws the pod, of the pods that are `there`; (pods,)."""
     pulls = preferred_pulls(incoming.pod)
     if not pulls and parameters["ignoreTermsOfOthers"]:
-        return None
-    fields = _Fields(incoming)
-    _own(incoming, pulls, fields, keep_selector=parameters["namespaceSelector"] == "kept")
-    _of_others(
+        return
+    yield from _own(incoming, pulls, there, keep_selector=parameters["namespaceSelector"] == "kept")
+    yield from _of_others(
         incoming,
-        fields,
+        there,
         required_weight=parameters["requiredWeight"],
         every_node=bool(pulls),
     )
-    if fields.empty:
-        return None
-    raw = fields.at(nodes)
+
+
+def scaled(raw: Ints) -> Ints:
+    """Sums of weights as values; (n,)."""
     smallest, largest = int(raw.min()), int(raw.max())
     if largest == smallest:
         return np.zeros_like(raw)
     return (MAX * ((raw - smallest) / (largest - smallest))).astype(np.int64)
+
+
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+    snapshot = incoming.snapshot
+    totals: dict[str, Ints] = {}
+    for draw in draws(incoming, parameters, snapshot.node >= 0):
+        domain, domains = snapshot.nodes.domains(draw.topology_key)
+        node = snapshot.node[draw.rows]
+        at = domain[node]
+        pulls = at >= 0
+        if draw.nodes is not None:
+            pulls &= draw.nodes[node]
+        if pulls.any():
+            of_key = totals.setdefault(draw.topology_key, np.zeros(domains, dtype=np.int64))
+            np.add.at(of_key, at[pulls], draw.weights[pulls])
+    if not totals:
+        return None
+    raw = np.zeros(nodes.size, dtype=np.int64)
+    for key, of_key in totals.items():
+        domain = snapshot.nodes.domains(key)[0][nodes]
+        raw += np.where(domain >= 0, of_key[domain], 0)
+    return scaled(raw)
 
 
 INFO = ScorerInfo(

@@ -7,6 +7,8 @@ Source: PodTopologySpread's PreScore, Score and NormalizeScore (1.35).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
 from typing import Final
@@ -48,7 +50,7 @@ def domain_weight(domains: int) -> float:
 
 
 def _matching(incoming: Incoming, constraint: TopologySpreadConstraint) -> Ints:
-    """Rows of pods on nodes that the constraint counts."""
+    """Rows of pods that the constraint counts on their nodes."""
     snapshot, namespace = incoming.snapshot, incoming.namespace
     keys = constraint.match_label_keys or ()
     own = {k: incoming.labels[k] for k in keys if k in incoming.labels}
@@ -61,8 +63,7 @@ def _matching(incoming: Incoming, constraint: TopologySpreadConstraint) -> Ints:
         lambda s: s.namespace == namespace and selector.matches(s.labels),
         within=selector,
     )
-    counted = pods_matching(snapshot, matches) & (snapshot.node >= 0)
-    return np.flatnonzero(counted & ~snapshot.column(TERMINATING))
+    return np.flatnonzero(pods_matching(snapshot, matches) & ~snapshot.column(TERMINATING))
 
 
 def _included(incoming: Incoming, constraint: TopologySpreadConstraint, *, policies: bool) -> Bools:
@@ -79,7 +80,48 @@ def _included(incoming: Incoming, constraint: TopologySpreadConstraint, *, polic
     return included
 
 
-def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Count:
+    """What one constraint counts, domain by domain."""
+
+    max_skew: int
+    #: (nodes,) whose pods are counted together; of a host alone, whatever its label says. Nodes
+    #: without the label are the last one
+    domain: Ints
+    domains: int
+    pods: Ints  #: rows of pods that count where they are, and on which nodes
+    nodes: Bools  #: (nodes,)
+    host: bool
+    labelled: Bools  #: (nodes,)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Spread:
+    """The constraints by which the incoming pod is spread."""
+
+    counts: tuple[Count, ...]
+    labelled: Bools  #: (nodes,) nodes that get a value
+
+    def score(self, totals: Sequence[Ints], nodes: Nodes) -> Ints:
+        """totals: pods of each count, (domains,)."""
+        known = self.labelled[nodes]
+        raw = np.zeros(nodes.size, dtype=np.float64)
+        for count, of_domain in zip(self.counts, totals, strict=True):
+            domain = count.domain[nodes]
+            if count.host:
+                weight = domain_weight(int(known.sum()))
+            else:
+                there = np.zeros(count.domains, dtype=np.bool_)
+                there[domain[known]] = True
+                weight = domain_weight(int(np.count_nonzero(there)))
+            # maxSkew waters the differences down: the larger, the less they matter.
+            spread = of_domain[domain] * weight + (count.max_skew - 1)
+            raw += np.where(count.labelled[nodes], spread, 0.0)
+        return _normalised(_rounded(raw), known)
+
+
+def spread(incoming: Incoming, parameters: Parameters) -> Spread | None:
+    """How the pod is spread; None where nothing says so."""
     system = parameters["defaultingType"] == "system"
     wanted = default_spread.constraints(
         incoming,
@@ -89,31 +131,43 @@ def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | No
     )
     if not wanted:
         return None
-    snapshot = incoming.snapshot
-    table = snapshot.nodes
+    table = incoming.snapshot.nodes
     domains = [table.domains(c.topology_key) for c in wanted]
     # With the system's constraints a node without a zone is still spread over by its name.
     partly = system and not incoming.pod.spec.topology_spread_constraints
     labelled = np.logical_and.reduce([(domain >= 0) | partly for domain, _ in domains])
-    known = labelled[nodes]
-    raw = np.zeros(nodes.size, dtype=np.float64)
+    policies = parameters["nodeInclusionPolicies"]
+    counts = []
     for constraint, (domain, size) in zip(wanted, domains, strict=True):
-        node = snapshot.node[_matching(incoming, constraint)]
-        if constraint.topology_key == HOSTNAME:
-            # A host is a domain of its own: its pods count whatever the policies say.
-            counts = np.bincount(node, minlength=len(table))[nodes]
-            weight = domain_weight(int(known.sum()))
-        else:
-            policies = parameters["nodeInclusionPolicies"]
+        # A host is a domain of its own: its pods count whatever the policies say.
+        host = constraint.topology_key == HOSTNAME
+        counted = np.ones(len(table), dtype=np.bool_)
+        if not host:
             counted = labelled & _included(incoming, constraint, policies=policies)
-            # Nodes without the label are a domain together, which nothing is counted for.
-            totals = np.bincount(domain[node[counted[node]]] % (size + 1), minlength=size + 1)
-            counts = totals[domain[nodes]]
-            weight = domain_weight(np.unique(domain[nodes[known]]).size)
-        # maxSkew waters the differences down: the larger, the less they matter.
-        has = domain[nodes] >= 0
-        raw += np.where(has, counts * weight + (constraint.max_skew - 1), 0.0)
-    return _normalised(_rounded(raw), known)
+        counts.append(
+            Count(
+                max_skew=constraint.max_skew,
+                domain=np.arange(len(table)) if host else domain % (size + 1),
+                domains=len(table) if host else size + 1,
+                pods=_matching(incoming, constraint),
+                nodes=counted,
+                host=host,
+                labelled=domain >= 0,
+            )
+        )
+    return Spread(counts=tuple(counts), labelled=labelled)
+
+
+def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints | None:
+    found = spread(incoming, parameters)
+    if found is None:
+        return None
+    where = incoming.snapshot.node
+    totals = []
+    for count in found.counts:
+        node = where[count.pods[where[count.pods] >= 0]]
+        totals.append(np.bincount(count.domain[node[count.nodes[node]]], minlength=count.domains))
+    return found.score(totals, nodes)
 
 
 def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Ints:
