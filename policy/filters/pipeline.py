@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -61,15 +62,22 @@ NONE_JUDGED: Final = Judged(
 class Pipeline:
     """Filters built for one pod, their loads side by side in one matrix."""
 
-    def __init__(self, incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> None:
+    def __init__(
+        self,
+        incoming: Incoming,
+        uses: Sequence[ConfiguredFilter],
+        *,
+        built: Iterable[tuple[str, Filter]] = (),
+    ) -> None:
+        """built: name and filter of further ones, made for the pod already."""
         self.incoming = incoming
         self._filters: list[tuple[str, Filter, slice]] = []
         width = 0
-        for use in uses:
-            built = use.info.build(incoming, use.parameters)
-            if built is not None:
-                self._filters.append((use.info.name, built, slice(width, width + built.width)))
-                width += built.width
+        made = ((use.info.name, use.info.build(incoming, use.parameters)) for use in uses)
+        for name, one in chain(made, built):
+            if one is not None:
+                self._filters.append((name, one, slice(width, width + one.width)))
+                width += one.width
         self.width = width
         self._loaded = [(built, columns) for _, built, columns in self._filters if built.width]
 

@@ -99,11 +99,18 @@ class SpreadCount:
     fixed_min: int | None  #: smallest count, where it does not depend on pods
     most: int  #: pods above the smallest count with which one more may come
 
-    def smallest(self, totals: Ints) -> int:
-        """totals: (domains,)."""
+    def smallest(self, totals: Ints) -> tuple[int, int]:
+        """The smallest count, and how many domains have it; totals: (domains,).
+
+        0 domains: no change of counts changes it.
+        """
         if self.fixed_min is not None:
-            return self.fixed_min
-        return int(totals[self.present].min()) if self.present.size else _NO_DOMAIN
+            return self.fixed_min, 0
+        if not self.present.size:
+            return _NO_DOMAIN, 0
+        counts = totals[self.present]
+        smallest = counts.min()
+        return int(smallest), int(np.count_nonzero(counts == smallest))
 
 
 def _selector(constraint: TopologySpreadConstraint, incoming: Incoming) -> Selector:
@@ -174,7 +181,7 @@ def _counted_pods(constraint: _Constraint, incoming: Incoming, parameters: Param
     # does not.
     if constraint.selector.empty and parameters["emptySelector"] != "everything":
         return np.zeros(constraint.matches.size, dtype=np.bool_)
-    return constraint.matches & ~incoming.snapshot.column(TERMINATING)
+    return np.asarray(constraint.matches & ~incoming.snapshot.column(TERMINATING))
 
 
 def _column(

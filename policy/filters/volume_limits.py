@@ -160,7 +160,7 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     pairs = pairs[pairs[:, 1] >= 0]
     pairs = pairs[driver_of[pairs[:, 1]] >= 0]
     own_ids = np.array([pool.ids[v] for v in own], dtype=np.int64)
-    shared_ids = np.setdiff1d(_shared(snapshot, pairs), own_ids)
+    shared_ids = np.setdiff1d(_shared(incoming, pairs), own_ids)
     column = len(own) + shared_ids.size + driver_of
     column[own_ids] = np.arange(len(own))
     column[shared_ids] = len(own) + np.arange(shared_ids.size)
@@ -183,8 +183,12 @@ def _driver_of(volumes: Sequence[tuple[str, str]], limited: Sequence[str]) -> In
     return np.array([at.get(driver, -1) for driver, _ in volumes], dtype=np.int64)
 
 
-def _shared(snapshot: Snapshot, pairs: Ints) -> Ints:
-    """Volumes that two pods on (or nominated to) one node use; pairs: (set of claims, volume)."""
+def _shared(incoming: Incoming, pairs: Ints) -> Ints:
+    """Volumes that two pods on one node use, or may use; pairs: (set of claims, volume).
+
+    Nominated pods count where they wait, and those in flight with the incoming pod everywhere.
+    """
+    snapshot = incoming.snapshot
     place = np.where(snapshot.node >= 0, snapshot.node, snapshot.nominated)
     claims = snapshot.column(CLAIMS)
     rows = np.flatnonzero((place >= 0) & (claims >= 0))
@@ -195,7 +199,11 @@ def _shared(snapshot: Snapshot, pairs: Ints) -> Ints:
     at = np.arange(int(count.sum())) - np.repeat(start - first, count)
     used = np.stack([np.repeat(place[rows], count), pairs[at, 1]], axis=1)
     distinct, times = np.unique(used, axis=0, return_counts=True)
-    return np.unique(distinct[times > 1, 1])
+    shared = distinct[times > 1, 1]
+    if incoming.in_flight is not None:
+        flying = np.isin(pairs[:, 0], claims[incoming.in_flight.pods])
+        shared = np.concatenate([shared, pairs[flying, 1]])
+    return np.unique(shared)
 
 
 INFO = FilterInfo(

@@ -170,7 +170,7 @@ def _clashing(incoming: Incoming) -> Bools | None:
     return np.array([*found, False], dtype=np.bool_) if any(found) else None
 
 
-def _one_pod_claims(incoming: Incoming) -> list[str]:
+def one_pod_claims(incoming: Incoming) -> list[str]:
     """Names of the pod's claims that one pod alone may use."""
     names: list[str] = []
     for reference in claim_references(incoming.pod):
@@ -200,7 +200,7 @@ def _references(incoming: Incoming, names: Sequence[str]) -> tuple[int, Ints]:
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
     if not incoming.pod.spec.volumes:
         return None
-    names = _one_pod_claims(incoming) if parameters["readWriteOncePod"] else []
+    names = one_pod_claims(incoming) if parameters["readWriteOncePod"] else []
     used, claims = _references(incoming, names) if names else (0, None)
     clashing = _clashing(incoming)
     # Without any use the scheduler skips the filter, and does not ask nominated pods either.

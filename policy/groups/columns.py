@@ -1,39 +1,50 @@
-"""Passes with running totals: where nothing but a node's own pods matters to a member there.
+"""Passes with running totals: what each node holds, and what each topology value does.
 
 The load of every node, what is used of its cpu and memory, and what a member scores there are
 arrays. Placing a member changes them on one node, putting a unit back on the nodes of its pods.
 Members with equal specs share them; the best node is then one maximum over an array. What was found
 for a node under a load is remembered: passes that follow one another put the same members on the
-same nodes.
+same nodes. Affinity between pods and topology spread are counts per topology value
+(`topology.py`), which follow the same moves.
 
-Why it is right. A filter that is `local` and a scorer of scope `node` read the pod, the node and
-sums over its pods, and these sums are exact integers. Where anything else could matter the plain
-passes are made: terms between pods, spread, volumes, filters that narrow the nodes, nominated
-members where one of priority 0 or below is tried. `tests/differential/test_group_passes.py`
-compares both ways.
+Why it is right. A filter of a node's own and a scorer of scope `node` read the pod, the node and
+sums over its pods, and these sums are exact integers; so are the counts of topology values. Where
+anything else could matter the plain passes are made: filters that narrow the nodes or reject the
+pod at once, claims that one pod alone may use, scorers of the rule file's own, pods that wait for a
+node and matter to a member's affinity or spread there, nominated members where one of priority 0 or
+below is tried. `test_group_passes.py` and `test_group_topologies.py` in `tests/differential`
+compare both ways.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from policy.cluster.objects import Volume
 from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Rows
 from policy.cluster.tables import NOWHERE, Ints
-from policy.filters.base import Incoming, LinearFilter, Nodes, NodeUse
-from policy.filters.pipeline import narrowing
+from policy.filters import pod_affinity
+from policy.filters.base import Filter, Incoming, LinearFilter, Nodes, NodeUse
+from policy.filters.pipeline import ConfiguredFilter, Pipeline, narrowing
+from policy.filters.pod_affinity import PodAffinityFilter
+from policy.filters.topology_spread import TopologySpread
+from policy.filters.volume_limits import VolumeLimits
+from policy.filters.volume_restrictions import VolumeRestrictions, one_pod_claims
 from policy.groups.members import Member
 from policy.groups.passes import CycleInputs, Misfit, Passes, PassResult, PlainPasses
+from policy.groups.topology import Surroundings
 from policy.preemption import placing
 from policy.preemption.context import DecisionContext
 from policy.preemption.importance import Importance
 from policy.rules.ruleset import ScorerUse
+from policy.scoring import pod_affinity as pod_affinity_scorer
+from policy.scoring import topology_spread as topology_spread_scorer
 from policy.scoring.base import Scope
 from policy.scoring.registry import SCORERS
 from policy.scoring.resource_use import node_use, pod_use
@@ -49,42 +60,45 @@ def fast_passes(task: CycleInputs) -> Passes:
 
 
 def column_passes(task: CycleInputs) -> ColumnPasses | None:
-    """None where something but a node's own pods may matter to a member."""
+    """None where something may matter to a member that is not followed; see the module."""
     members, snapshot = task.muster.members, task.snapshot
-    if any(_looks_around(member) for member in members):
-        return None
     nominated = snapshot.nominated[np.array(task.muster.flying, dtype=np.int64)] != NOWHERE
     if nominated.any() and any(member.priority <= 0 for member in members):
         return None
     used = _Used(task)
-    kinds: dict[bytes, _Kind] = {}
-    known: set[tuple[bytes, bytes]] = set()
+    kinds: dict[bytes, list[_Kind]] = {}
+    known: dict[tuple[bytes, bytes], _Kind] = {}
+    views: list[Surroundings] = []
     of_member = []
     for member in members:
-        spec, labels = _spec_key(member), _label_key(member)
-        if (spec, labels) not in known:
+        key = _spec_key(member), _label_key(member)
+        if key not in known:
             # Terms of pods that are there may select one of two members with equal specs.
-            kind = _Kind.of(task, member, used)
-            if kind is None:
+            seen = _Seen.of(task, member, used)
+            if seen is None:
                 return None
-            known.add((spec, labels))
-            kinds.setdefault(spec, kind)
-        of_member.append(kinds[spec])
-    return ColumnPasses(task, tuple(kinds.values()), of_member, used)
-
-
-def _looks_around(member: Member) -> bool:
-    """May pods of other nodes, or volumes, matter to the member?"""
-    spec = member.pod.spec
-    affinity = spec.affinity
-    between = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
-    volumes = any(volume != Volume(name=volume.name) for volume in spec.volumes or ())
-    return bool(between or spec.topology_spread_constraints or volumes)
+            around = seen.around
+            if around is not None:
+                around = next((view for view in views if view.equals(around)), around)
+                if around is seen.around:
+                    views.append(around)
+            alike = kinds.setdefault(key[0], [])
+            kind = next((k for k in alike if k.around is around), None)
+            if kind is None:
+                kind = _Kind(seen, around, used)
+                alike.append(kind)
+            known[key] = kind
+        of_member.append(known[key])
+    every = tuple(kind for alike in kinds.values() for kind in alike)
+    return ColumnPasses(task, every, views, of_member, used)
 
 
 def _spec_key(member: Member) -> bytes:
-    meta = member.pod.metadata
-    return msgspec.json.encode((meta.namespace, replace(member.pod.spec, node_name="")))
+    meta, spec = member.pod.metadata, member.pod.spec
+    # Claims that are made for the pod carry its name.
+    named = bool(spec.resource_claims) or any(v.ephemeral is not None for v in spec.volumes or ())
+    parts = (meta.namespace, replace(spec, node_name=""), meta.name if named else "")
+    return msgspec.json.encode(parts)
 
 
 def _label_key(member: Member) -> bytes:
@@ -114,30 +128,20 @@ class _Used:
         }
 
 
-class _Kind:
-    """Members with equal specs: the nodes on which they fit now, and what they score there."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Seen:
+    """What matters to a member, by what it depends on."""
 
-    def __init__(
-        self,
-        context: DecisionContext,
-        used: _Used,
-        scorers: Sequence[ScorerUse],
-        fitting: Sequence[ScorerUse],
-    ) -> None:
-        """scorers: of scope `node`; fitting: those of scope `fitting` that tell nodes apart."""
-        self._context = context
-        self._pipeline = context.pipeline
-        self._used = used
-        self._scorers = scorers
-        self._fitting = fitting
-        self._every = np.arange(len(context.names))
-        self.load = np.ascontiguousarray(self._counted())
-        self._found: dict[tuple[int, bytes, bytes], int] = {}
-        self.value = self._evaluated(self._every)  #: (nodes,) score, or _NONE
+    context: DecisionContext
+    filters: tuple[tuple[str, Filter], ...]  #: all of them, in order
+    pipeline: Pipeline  #: those that read the node and its pods alone
+    scorers: Sequence[ScorerUse]  #: of scope `node`
+    fitting: Sequence[ScorerUse]  #: those of scope `fitting` that tell nodes apart
+    around: Surroundings | None  #: pods of other nodes
 
     @staticmethod
-    def of(task: CycleInputs, member: Member, used: _Used) -> _Kind | None:
-        """None where something but a node's own pods may matter."""
+    def of(task: CycleInputs, member: Member, used: _Used) -> _Seen | None:
+        """None where it depends on something else."""
         incoming = Incoming(
             snapshot=task.snapshot,
             pod=member.pod,
@@ -150,15 +154,27 @@ class _Kind:
         context = DecisionContext(
             incoming=incoming, rules=task.rules, seed=task.seed, importance=Importance
         )
-        if narrowing(incoming, context.uses) is not None or not context.pipeline.local:
+        if narrowing(incoming, context.uses) is not None or one_pod_claims(incoming):
+            return None
+        filters = tuple(_filters(incoming, context.uses))
+        topologies = [one for _, one in filters if isinstance(one, _TOPOLOGIES)]
+        own = [(name, one) for name, one in filters if not isinstance(one, _TOPOLOGIES)]
+        if not all(one.local or isinstance(one, _OF_NODES) for _, one in own):
+            return None
+        every = np.arange(len(context.names))
+        named = [(name, one) for name, one in filters if isinstance(one, _TOPOLOGIES)]
+        if Pipeline(incoming, (), built=named).has_nominated(every).any():
             return None
         scorers: list[ScorerUse] = []
         fitting: list[ScorerUse] = []
-        every = np.arange(len(context.names))
+        looking: list[ScorerUse] = []
         for use in task.rules.scoring:
             info = SCORERS[use.name]
             if info.scope is Scope.NODE:
                 scorers.append(use)
+                continue
+            if info in _LOOKING:
+                looking.append(use)
                 continue
             found = placing.value(incoming, use, every)
             if found is None:
@@ -168,7 +184,53 @@ class _Kind:
             # What is equal on all nodes is equal on those that fit.
             if found.size and (found != found[0]).any():
                 fitting.append(use)
-        return _Kind(context, used, scorers, fitting)
+        rows = np.array([m.row for m in task.muster.members], dtype=np.int64)
+        around = Surroundings(incoming, topologies, looking, rows)
+        return _Seen(
+            context=context,
+            filters=filters,
+            pipeline=Pipeline(incoming, (), built=own),
+            scorers=scorers,
+            fitting=fitting,
+            around=around if topologies or around.scores else None,
+        )
+
+
+_TOPOLOGIES: Final = (PodAffinityFilter, TopologySpread)
+_OF_NODES: Final = (VolumeLimits, VolumeRestrictions)
+"""They read a node's own pods, although more of them may help."""
+_LOOKING: Final = (pod_affinity_scorer.INFO, topology_spread_scorer.INFO)
+
+
+def _filters(incoming: Incoming, uses: Sequence[ConfiguredFilter]) -> Iterator[tuple[str, Filter]]:
+    """The filters that have something to say about the pod, or will have once others are placed."""
+    for use in uses:
+        built: Filter | None
+        if use.info is pod_affinity.INFO:
+            built = pod_affinity.build(incoming, use.parameters, later=True)
+        else:
+            built = use.info.build(incoming, use.parameters)
+        if built is not None:
+            yield use.info.name, built
+
+
+class _Kind:
+    """Members with equal specs: the nodes on which they fit now, and what they score there."""
+
+    def __init__(self, seen: _Seen, around: Surroundings | None, used: _Used) -> None:
+        """around: `seen.around`, or one that equals it."""
+        self._seen = seen
+        self._context = seen.context
+        self._pipeline = seen.pipeline
+        self._used = used
+        self._scorers = seen.scorers
+        self._fitting = seen.fitting
+        self.around = around
+        self._every = np.arange(len(self._context.names))
+        self.load = np.ascontiguousarray(self._counted())
+        self._found: dict[tuple[int, bytes, bytes], int] = {}
+        #: (nodes,) score, or _NONE, but for what is seen around them
+        self.value = self._evaluated(self._every)
 
     def _counted(self) -> Ints:
         """The load of every node as a sum of what its pods demand."""
@@ -212,30 +274,58 @@ class _Kind:
             known = self._found[key] = int(self._evaluated(np.array([node]))[0])
         self.value[node] = known
 
+    def takes(self, node: int) -> bool:
+        """Does the node take a member now?"""
+        around = self.around is None or not self.around.failing[node]
+        return bool(around and self.value[node] != _NONE)
+
     def choose(self, nominated: int) -> int:
         """The node for a member: the one it is nominated to, else the best; NOWHERE for none."""
-        if nominated != NOWHERE and self.value[nominated] != _NONE:
+        if nominated != NOWHERE and self.takes(nominated):
             return nominated
+        value = self.value
+        if self.around is not None:
+            value = np.where(self.around.failing == 0, value, _NONE)
+            if self.around.scores:
+                return self._best_of_fitting(value)
         if self._fitting:
-            return self._best_of_fitting()
+            return self._best_of_fitting(value)
         # Nodes stand in name order, and the first of equal ones is taken.
-        best = int(self.value.argmax()) if self.value.size else NOWHERE
-        return best if best != NOWHERE and self.value[best] != _NONE else NOWHERE
+        best = int(value.argmax()) if value.size else NOWHERE
+        return best if best != NOWHERE and value[best] != _NONE else NOWHERE
 
-    def _best_of_fitting(self) -> int:
-        nodes = np.flatnonzero(self.value != _NONE)
+    def _best_of_fitting(self, value: Ints) -> int:
+        nodes = np.flatnonzero(value != _NONE)
         if not nodes.size:
             return NOWHERE
-        total = self.value[nodes]
+        total = value[nodes]
         for use in self._fitting:
             found = placing.value(self._context.incoming, use, nodes)
             if found is not None:
                 total = total + use.weight * found
+        for score in self.around.scores if self.around is not None else ():
+            total = total + score.weight * score.value(nodes)
         return int(nodes[total.argmax()])
 
     def misfit(self) -> Misfit:
         """Why no node takes a member now."""
-        judged = self._pipeline.judge(self.load, self._every)
+        if self.around is None:
+            judged = self._pipeline.judge(self.load, self._every)
+            return Misfit.of(self._context.statuses(self._every, judged))
+        now = iter(self.around.filters())
+        built: list[tuple[str, Filter]] = []
+        loads = []
+        columns = {id(one): where for _, one, where in self._pipeline.parts}
+        for name, one in self._seen.filters:
+            if isinstance(one, _TOPOLOGIES):
+                counted, load = next(now)
+                built.append((name, counted))
+            else:
+                load = self.load[:, columns[id(one)]]
+                built.append((name, one))
+            loads.append(load)
+        pipeline = Pipeline(self._context.incoming, (), built=built)
+        judged = pipeline.judge(np.concatenate(loads, axis=1), self._every)
         return Misfit.of(self._context.statuses(self._every, judged))
 
 
@@ -243,10 +333,17 @@ class ColumnPasses:
     """Passes over arrays; see the module."""
 
     def __init__(
-        self, task: CycleInputs, kinds: tuple[_Kind, ...], of_member: Sequence[_Kind], used: _Used
+        self,
+        task: CycleInputs,
+        kinds: Sequence[_Kind],
+        views: Sequence[Surroundings],
+        of_member: Sequence[_Kind],
+        used: _Used,
     ) -> None:
+        """views: what members of the kinds see around nodes."""
         self._task = task
         self._kinds = kinds
+        self._views = views
         self._of_member = of_member
         self._used = used
         rows = np.array([m.row for m in task.muster.members], dtype=np.int64)
@@ -258,6 +355,10 @@ class ColumnPasses:
         #: per member, the kinds of which one comes after it
         self._later = [
             tuple(kind for kind in kinds if last[id(kind)] > i) for i in range(rows.size)
+        ]
+        self._later_views = [
+            [view for view in views if any(kind.around is view for kind in later)]
+            for later in self._later
         ]
 
     def remove(self, rows: Rows) -> None:
@@ -273,6 +374,8 @@ class ColumnPasses:
         for kind in self._kinds:
             np.add.at(kind.load, nodes, sign * kind.demand(rows, nodes))
             kind.refresh(touched)
+        for view in self._views:
+            view.move(rows, nodes, sign)
 
     def run(self, *, whole: bool) -> PassResult:
         return self._pass(None, whole=whole)
@@ -293,7 +396,7 @@ class ColumnPasses:
                 nodes.append(NOWHERE)
                 continue
             else:
-                node = given[position] if kind.value[given[position]] != _NONE else NOWHERE
+                node = given[position] if kind.takes(given[position]) else NOWHERE
             nodes.append(node)
             if node != NOWHERE:
                 placed.append(self._assume(position, node))
@@ -319,6 +422,8 @@ class ColumnPasses:
             kind.load[node] += self._demand[id(kind)][position]
             before.append(int(kind.value[node]))
             kind.refresh_one(node)
+        for view in self._later_views[position]:
+            view.step(position, node, 1)
         return _Placed(position, node, before)
 
     def _taken_back(self, placed: Sequence[_Placed], first: int) -> Iterator[tuple[int, Misfit]]:
@@ -332,6 +437,8 @@ class ColumnPasses:
             for kind, value in zip(self._later[one.position], one.before, strict=True):
                 kind.load[one.node] -= self._demand[id(kind)][one.position]
                 kind.value[one.node] = value
+            for view in self._later_views[one.position]:
+                view.step(one.position, one.node, -1)
         if not listed:
             yield first, self._of_member[first].misfit()
 

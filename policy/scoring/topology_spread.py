@@ -102,6 +102,18 @@ class Spread:
     counts: tuple[Count, ...]
     labelled: Bools  #: (nodes,) nodes that get a value
 
+    def equals(self, other: Spread) -> bool:
+        """Does it make the same of equal counts?"""
+        return (
+            [(c.max_skew, c.host) for c in self.counts]
+            == [(c.max_skew, c.host) for c in other.counts]
+            and np.array_equal(self.labelled, other.labelled)
+            and all(
+                np.array_equal(a.labelled, b.labelled)
+                for a, b in zip(self.counts, other.counts, strict=True)
+            )
+        )
+
     def score(self, totals: Sequence[Ints], nodes: Nodes) -> Ints:
         """totals: pods of each count, (domains,)."""
         known = self.labelled[nodes]
