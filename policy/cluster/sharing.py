@@ -14,53 +14,55 @@ from msgspec.structs import force_setattr
 from policy.cluster.objects import Pod
 
 _ENCODE: Final = msgspec.json.Encoder().encode
+_RARER: Final = (
+    "init_containers",
+    "tolerations",
+    "affinity",
+    "topology_spread_constraints",
+    "node_selector",
+)
+"""Parts of specs that few pods have in the clusters that are large."""
 
 
 class Sharing:
-    """The parts that were met so far."""
+    """The parts that were met so far.
+
+    Equal texts are equal parts; those whose keys are ordered otherwise stay apart.
+    """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._parts: dict[tuple[str, bytes], Any] = {}
+        self._labels: dict[bytes, Any] = {}
+        self._owners: dict[bytes, Any] = {}
+        self._containers: dict[bytes, Any] = {}
+        self._rarer: dict[tuple[str, bytes], Any] = {}
 
     def pod(self, pod: Pod) -> None:
         """Let a pod that was just decoded, and that is not in use elsewhere, use what is there."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
-        text = self._texts.setdefault
-        if meta.namespace:
-            force_setattr(meta, "namespace", text(meta.namespace, meta.namespace))
-        if spec.node_name:
-            force_setattr(spec, "node_name", text(spec.node_name, spec.node_name))
-        if spec.priority_class_name:
-            name = spec.priority_class_name
-            force_setattr(spec, "priority_class_name", text(name, name))
-        if spec.preemption_policy:
-            name = spec.preemption_policy
-            force_setattr(spec, "preemption_policy", text(name, name))
-        if spec.scheduler_name:
-            force_setattr(spec, "scheduler_name", text(spec.scheduler_name, spec.scheduler_name))
-        if status.phase:
-            force_setattr(status, "phase", text(status.phase, status.phase))
-        if status.qos_class:
-            force_setattr(status, "qos_class", text(status.qos_class, status.qos_class))
-        if meta.labels is not None:
-            self._share(meta, "labels", meta.labels)
-        if meta.owner_references is not None:
-            self._share(meta, "owner_references", meta.owner_references)
-        if spec.containers is not None:
-            self._share(spec, "containers", spec.containers)
-        if spec.init_containers is not None:
-            self._share(spec, "init_containers", spec.init_containers)
-        if spec.tolerations is not None:
-            self._share(spec, "tolerations", spec.tolerations)
-        if spec.affinity is not None:
-            self._share(spec, "affinity", spec.affinity)
-        if spec.topology_spread_constraints is not None:
-            constraints = spec.topology_spread_constraints
-            self._share(spec, "topology_spread_constraints", constraints)
-        if spec.node_selector is not None:
-            self._share(spec, "node_selector", spec.node_selector)
-
-    def _share(self, owner: Any, name: str, part: Any) -> None:
-        # Equal texts are equal parts; those whose keys are ordered otherwise stay apart.
-        force_setattr(owner, name, self._parts.setdefault((name, _ENCODE(part)), part))
+        text, share = self._texts.setdefault, force_setattr
+        if found := meta.namespace:
+            share(meta, "namespace", text(found, found))
+        if found := spec.node_name:
+            share(spec, "node_name", text(found, found))
+        if found := spec.priority_class_name:
+            share(spec, "priority_class_name", text(found, found))
+        if policy := spec.preemption_policy:
+            share(spec, "preemption_policy", text(policy, policy))
+        if found := spec.scheduler_name:
+            share(spec, "scheduler_name", text(found, found))
+        if found := status.phase:
+            share(status, "phase", text(found, found))
+        if found := status.qos_class:
+            share(status, "qos_class", text(found, found))
+        if (labels := meta.labels) is not None:
+            share(meta, "labels", self._labels.setdefault(_ENCODE(labels), labels))
+        if (owners := meta.owner_references) is not None:
+            share(meta, "owner_references", self._owners.setdefault(_ENCODE(owners), owners))
+        if (containers := spec.containers) is not None:
+            known = self._containers.setdefault(_ENCODE(containers), containers)
+            share(spec, "containers", known)
+        for name in _RARER:
+            part = getattr(spec, name)
+            if part is not None:
+                share(spec, name, self._rarer.setdefault((name, _ENCODE(part)), part))

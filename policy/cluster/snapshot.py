@@ -48,6 +48,7 @@ from policy.cluster.tables import (
     node_table,
     request_matrix,
     same_requests,
+    taken,
     values_of,
     widen,
 )
@@ -185,16 +186,21 @@ class Snapshot:
             for namespace, pods in sorted(by_namespace.items())
             for name in sorted(pods)
         ]
-        # Node by node in memory: what belongs to a node then lies side by side.
-        node_names = [pod.spec.node_name for _, pod in ordered]
-        order = sorted(range(len(ordered)), key=node_names.__getitem__)
-        rank = np.array(order, dtype=np.int64)
-        rows = [ordered[i][1] for i in order]
-        keys = name_array(ordered[i][0] for i in order)
+        # As they come, they were made one after the other, so that looking at all of them goes
+        # through memory in its order; most are sorted as they come.
+        pods = [pod for _, pod in ordered]
         pools = Pools()
-        requests = request_matrix(rows, pools, rules=CURRENT)
+        requests = request_matrix(pods, pools, rules=CURRENT)
         table = node_table(nodes.values(), pools)
-        columns: dict[PodColumn, NDArray[Any]] = {c: fill(c, rows, pools) for c in STANDARD}
+        columns = {column: fill(column, pods, pools) for column in STANDARD}
+        # Node by node in memory: what belongs to a node then lies side by side.
+        node_names = [pod.spec.node_name for pod in pods]
+        order = sorted(range(len(pods)), key=node_names.__getitem__)
+        rank = np.array(order, dtype=np.int64)
+        rows = [pods[i] for i in order]
+        keys = name_array(ordered[i][0] for i in order)
+        requests = taken(requests, rank)
+        columns = {column: values[rank] for column, values in columns.items()}
         if state_digest is None:
             state_digest = digests.chain_changes(
                 digests.GENESIS,

@@ -176,9 +176,12 @@ def _label_id(pod: Pod, pools: Pools) -> int:
     return pools.labels.intern(key, LabelSet(namespace=namespace, labels=labels))
 
 
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
 def terminated(pod: Pod) -> bool:
     """Succeeded and Failed pods occupy nothing."""
-    return pod.status.phase in {"Succeeded", "Failed"}
+    return pod.status.phase in _FINISHED
 
 
 def preempted(pod: Pod) -> bool:
@@ -206,7 +209,7 @@ NODE_NAME: Final = PodColumn(
     "node_name",
     np.int32,
     _node_name,
-    parts=lambda pods: [(p.spec.node_name, p.status.phase) for p in pods],
+    parts=lambda pods: ["" if p.status.phase in _FINISHED else p.spec.node_name for p in pods],
     reads=_PLACE,
 )
 NOMINATED_NAME: Final = PodColumn(

@@ -18,7 +18,7 @@ from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRo
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
 
-_BATCH: Final = 10_000
+_BATCH: Final = 1000
 
 
 @cache
@@ -32,10 +32,14 @@ def decode(kind: str, manifest: str) -> ClusterObject:
     try:
         return _decoder(kind).decode(manifest)
     except msgspec.DecodeError as exc:
-        raise StoreError(
-            f"a stored {kind} cannot be read: {exc}",
-            help="run `policy audit verify` to find what was changed",
-        ) from exc
+        raise _unreadable(kind, exc) from exc
+
+
+def _unreadable(kind: str, error: msgspec.DecodeError) -> StoreError:
+    return StoreError(
+        f"a stored {kind} cannot be read: {error}",
+        help="run `policy audit verify` to find what was changed",
+    )
 
 
 def require_head(connection: Connection, cluster: str) -> Head:
@@ -100,12 +104,15 @@ def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iter
     found = connection.execute(
         select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
     )
-    sharing = Sharing()
+    sharing, decoder = Sharing(), _decoder(kind)
     for part in found.scalars().partitions():
         for manifest in part:
-            obj = decode(kind, manifest)
+            try:
+                obj = decoder.decode(manifest)
+            except msgspec.DecodeError as exc:
+                raise _unreadable(kind, exc) from exc
             if type(obj) is Pod:
-                sharing.pod(obj)
+                sharing.pod(obj)  # at once: the next one is made where its own parts were
             yield obj
 
 
