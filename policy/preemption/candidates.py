@@ -348,15 +348,11 @@ def _decided(context: DecisionContext, nodes: Rows) -> list[int]:
     """Pods on the nodes for which no victim rule decided, then those that each one decided."""
     if context.shared_victims is not None:
         return context.shared_victims.decided(nodes)
-    rules = context.rules.victims.eligible
-    here = context.snapshot.node >= 0
-    if nodes.size < len(context.names):
-        on = np.zeros(len(context.names) + 1, dtype=np.bool_)
-        on[nodes] = True
-        here = on[context.snapshot.node]
-    decided = context.allowed.rule
-    # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
-    return [int(np.count_nonzero((decided == i) & here)) for i in range(-1, len(rules))]
+    if nodes.size == len(context.names):
+        return context.allowed.decided
+    on = np.zeros(len(context.names) + 1, dtype=np.bool_)
+    on[nodes] = True
+    return context.allowed.decided_on(on[context.snapshot.node])
 
 
 def forbidding_rules(context: DecisionContext, held: Sequence[int]) -> tuple[RuleFired, ...]:

@@ -9,7 +9,8 @@ that one by binary search: no pod is put back one by one. Behind it a smaller po
 back. What is left of the limits only shrinks, so a pod that does not fit into it now never will;
 those that do are again the beginning of an order, and again stay up to the first that exceeds what
 is left. This repeats until no pod fits any more: as many rounds as the unluckiest node has pods
-that fit at the start of one and do not fit at its end, mostly one.
+that fit at the start of one and do not fit at its end, mostly one; the last few pods are gone
+through one by one.
 
 The totals say nothing of the preemptor: pods that wait together and may evict the same pods share
 them.
@@ -18,11 +19,13 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import Ints
+from policy.cluster.tables import Bools, Ints
 from policy.preemption.segments import SAFE, starts_of, sums_safely
 
 
@@ -30,17 +33,18 @@ from policy.preemption.segments import SAFE, starts_of, sums_safely
 class RunningTotals:
     """Demand of the potential victims of some nodes, added up in the order of the reprieve."""
 
-    demand: Ints  #: (rows, width) node by node
     counts: Rows  #: (nodes,)
     first: Rows  #: (nodes,) position of each node's first pod
-    before: Ints  #: (nodes, width) total of all pods of the nodes before
     leaving: Ints  #: (nodes, width) total of the node's own pods; wraps where it is not `limited`
-    totals: Ints  #: (rows, width) total up to and with each pod, over all nodes
     limited: bool  #: totals never fall, and int64 holds them
+    loads: tuple[_Load, ...]  #: (width,)
 
     @classmethod
-    def of(cls, demand: Ints, counts: Rows) -> RunningTotals:
-        """demand: (rows, width), column by column in memory; counts: (nodes,) pods of each."""
+    def of(cls, demand: Ints, counts: Rows, *, kept: bool = False) -> RunningTotals:
+        """demand: (rows, width), column by column in memory; counts: (nodes,) pods of each.
+
+        kept: the totals are asked again and again; making them may take a little longer.
+        """
         rows, width = demand.shape
         first = starts_of(counts)
         ends = first + counts
@@ -48,36 +52,36 @@ class RunningTotals:
         for column in range(width):
             np.cumsum(demand[:, column], out=totals[column, 1:])
         before = totals[:, first]
+        limited = not rows or all(
+            int(demand[:, column].min()) >= 0 and sums_safely(demand[:, column])
+            for column in range(width)
+        )
+        loads = (
+            _Load(demand=demand[:, i], totals=totals[i, 1:], before=before[i], shift=0)
+            for i in range(width)
+        )
         return cls(
-            demand=demand,
             counts=counts,
             first=first,
-            before=before.T,
             leaving=(totals[:, ends] - before).T,
-            totals=totals[:, 1:].T,
-            limited=not rows
-            or all(
-                int(demand[:, column].min()) >= 0 and sums_safely(demand[:, column])
-                for column in range(width)
-            ),
+            limited=limited,
+            loads=tuple(load.narrowed(counts) if kept and limited else load for load in loads),
         )
 
-    def evicted(self, slack: Ints, active: Rows) -> Rows:
-        """Positions of the pods that cannot stay, ascending; only where it is `limited`.
+    def evicted(self, slack: Ints, active: Rows) -> tuple[Rows, Rows]:
+        """Positions of the pods that cannot stay, ascending, and the node of each.
 
-        active: nodes on which the preemptor fits when all of their pods are gone; slack: (active,
-        width) how much more load each of them bears then, not negative.
+        Only where it is `limited`. active: nodes on which the preemptor fits when all of their
+        pods are gone; slack: (active, width) how much more load each of them bears then, not
+        negative.
         """
         counts, first = self.counts.take(active), self.first.take(active)
         binding = []
-        for column in range(slack.shape[1]):
+        for column, load in enumerate(self.loads):
             room = slack[:, column]
             # A load that stays within its limits with every pod back in place stands in no way.
             if (self.leaving[:, column].take(active) > room).any():
-                total = self.totals[:, column]
-                # More room than all pods want together is as good as that.
-                limit = self.before[:, column].take(active) + np.minimum(room, SAFE)
-                binding.append((self.demand[:, column], total, limit))
+                binding.append((load.demand, load.totals, load.limit(room, active)))
         stay = _staying(first, counts, [(total, limit) for _, total, limit in binding])
         rest = counts - stay
         some = np.flatnonzero(rest)
@@ -87,11 +91,57 @@ class RunningTotals:
         wanted, left = [], []
         for demand, total, limit in binding:
             wanted.append(demand.take(behind))
-            left.append(limit.take(some) - total.take(next_) + demand.take(next_))
-        return np.delete(behind, _returning(wanted, left, group))
+            room = limit.take(some).astype(np.int64)
+            left.append(room - total.take(next_) + demand.take(next_))
+        gone = np.ones(behind.size, dtype=np.bool_)
+        gone[_returning(wanted, left, group)] = False
+        at = np.flatnonzero(gone)
+        return behind.take(at), active.take(some).take(group.take(at))
 
 
-def _staying(first: Rows, counts: Rows, limits: list[tuple[Ints, Ints]]) -> Rows:
+FEW: Final = 64
+"""Pods that are gone through one by one sooner than in another round."""
+
+_Numbers: TypeAlias = NDArray[Any]
+"""int32, or int64."""
+_INT32: Final = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Load:
+    """The running totals of one load, in units of two to the power of `shift`."""
+
+    demand: _Numbers  #: (rows,) node by node
+    totals: _Numbers  #: (rows,) up to and with each pod, of all nodes or of its own
+    before: Ints | None  #: (nodes,) totals of the nodes before; None where each begins anew
+    shift: int
+
+    def narrowed(self, counts: Rows) -> _Load:
+        """In int32, where that holds them: mostly they are looked up far from each other, and half
+        as much memory is read then.
+
+        Amounts of memory are whole mebibytes mostly, which leaves few of their bits.
+        """
+        assert self.before is not None
+        used = int(np.bitwise_or.reduce(self.demand)) if self.demand.size else 0
+        shift = max(0, (used & -used).bit_length() - 1)
+        totals = (self.totals - np.repeat(self.before, counts)) >> shift
+        if totals.size and int(totals.max()) > _INT32.max:
+            return self
+        demand = (self.demand >> shift).astype(np.int32)
+        return _Load(demand=demand, totals=totals.astype(np.int32), before=None, shift=shift)
+
+    def limit(self, room: Ints, active: Rows) -> _Numbers:
+        """Up to which total each of some nodes bears the load; room: (active,) not negative."""
+        if self.before is None:
+            # What is over after the shift is less than any pod wants.
+            limit: _Numbers = np.minimum(room >> self.shift, _INT32.max).astype(np.int32)
+            return limit
+        # More room than all pods want together is as good as that.
+        return np.asarray(self.before.take(active) + np.minimum(room, SAFE))
+
+
+def _staying(first: Rows, counts: Rows, limits: list[tuple[_Numbers, _Numbers]]) -> Rows:
     """How many of its pods each node bears, from the first one on; shape (nodes,).
 
     first, counts: (nodes,) where the pods of each begin, and how many there are; limits: per load
@@ -112,7 +162,7 @@ def _staying(first: Rows, counts: Rows, limits: list[tuple[Ints, Ints]]) -> Rows
     return stay
 
 
-def _returning(wanted: list[Ints], left: list[Ints], group: Rows) -> Rows:
+def _returning(wanted: list[_Numbers], left: list[Ints], group: Rows) -> Rows:
     """Positions of the pods that come back into what is left of each node's limits.
 
     wanted: per load the demand of the pods in reprieve order, node by node; left: per load what
@@ -129,6 +179,8 @@ def _returning(wanted: list[Ints], left: list[Ints], group: Rows) -> Rows:
             return np.concatenate(back)
         pods, group = pods.take(fits), group.take(fits)
         wanted = [want.take(fits) for want in wanted]
+        if fits.size <= FEW:
+            return np.concatenate([*back, pods[_one_by_one(wanted, left, group)]])
         heads = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
         lengths = np.diff(np.append(heads, pods.size))
         nodes = group.take(heads)
@@ -142,3 +194,15 @@ def _returning(wanted: list[Ints], left: list[Ints], group: Rows) -> Rows:
             return np.concatenate(back)
         for want, room in zip(wanted, left, strict=True):
             room[nodes] -= np.add.reduceat(np.where(again, 0, want), heads)
+
+
+def _one_by_one(wanted: list[_Numbers], left: list[Ints], group: Rows) -> Bools:
+    """Which of a few pods come back, each in its turn; arguments as above, `left` stays."""
+    room = {node: [of_load.item(node) for of_load in left] for node in set(group.tolist())}
+    back = []
+    for node, *wants in zip(group.tolist(), *(want.tolist() for want in wanted), strict=True):
+        rest = [there - want for there, want in zip(room[node], wants, strict=True)]
+        back.append(min(rest, default=0) >= 0)
+        if back[-1]:
+            room[node] = rest
+    return np.array(back, dtype=np.bool_)

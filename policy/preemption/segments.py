@@ -50,9 +50,11 @@ def segment_sums(values: Ints | Bools, counts: Rows) -> Ints:
     int64 does not hold wraps: it may be taken from another that holds the same values, but not be
     compared (`saturated_sums`).
     """
-    sums: NDArray[np.int64] = np.zeros(counts.size, dtype=np.int64)
     # `reduceat` takes an empty segment for the value that follows it.
     some = np.flatnonzero(counts)
+    if some.size and some.size == counts.size:
+        return np.asarray(np.add.reduceat(values, starts_of(counts), dtype=np.int64))
+    sums: NDArray[np.int64] = np.zeros(counts.size, dtype=np.int64)
     if some.size:
         sums[some] = np.add.reduceat(values, starts_of(counts)[some], dtype=np.int64)
     return sums

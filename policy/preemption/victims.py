@@ -38,14 +38,26 @@ from policy.rules.ruleset import (
 _NO_RULE = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Allowed:
     """Which pods the rules allow as victims, and which rule said so."""
 
     pods: Bools  #: (pods,)
     rule: NDArray[np.int16]  #: (pods,) index of the rule that decided, -1 for the default
+    rules: int  #: how many there are
     #: rules whose condition had no value for pods that no rule before decided, with those pods
     without_value: tuple[tuple[int, Bools], ...]
+    node: NDArray[np.int32]  #: (pods,) index of the node that each is on, NOWHERE without one
+
+    @cached_property
+    def decided(self) -> list[int]:
+        """`decided_on` all nodes."""
+        return self.decided_on(self.node >= 0)
+
+    def decided_on(self, pods: Bools) -> list[int]:
+        """How many of some pods no rule decided, then how many each one did; pods: (pods,)."""
+        # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
+        return [int(np.count_nonzero((self.rule == i) & pods)) for i in range(-1, self.rules)]
 
 
 def allowed_victims(
@@ -95,7 +107,11 @@ def _allowed_victims(
         if rule.verdict is Verdict.ALLOW:
             pods |= matched
     return Allowed(
-        pods=pods & (snapshot.node >= 0), rule=decided, without_value=tuple(without_value)
+        pods=pods & (snapshot.node >= 0),
+        rule=decided,
+        rules=len(rules),
+        without_value=tuple(without_value),
+        node=snapshot.node,
     )
 
 
@@ -414,7 +430,9 @@ def dry_run(
         totals = RunningTotals.of(demand, counts)
     else:
         totals = pipeline.incoming.snapshot.remembered(
-            "running-totals", (demand, counts), lambda: RunningTotals.of(demand, counts)
+            "running-totals",
+            (demand, counts),
+            lambda: RunningTotals.of(demand, counts, kept=True),
         )
     load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
     tried = counts > 0
@@ -425,12 +443,12 @@ def dry_run(
     active = np.flatnonzero(fits)
     ceiling = pipeline.ceiling(nodes[active])
     if ceiling is not None and totals.limited:
-        evicted = totals.evicted(ceiling - taken(load, active), active)
+        evicted, group = totals.evicted(ceiling - taken(load, active), active)
     else:
         evicted = np.flatnonzero(_reprieve(pipeline, load, demand, nodes, counts, active))
+        # The reprieve goes node by node: whoever is listed in its order is on the same node.
+        group = potential.group.take(evicted)
     listed = potential.reprieve_order.take(evicted)
-    # The reprieve goes node by node: whoever is listed in its order is on the same node.
-    group = potential.group.take(evicted)
     if rules.sorted_again:
         again = np.arange(listed.size) if importance.sorts_all_again else _crossed(listed, group)
         if again.size:

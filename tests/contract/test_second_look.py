@@ -32,7 +32,9 @@ def forgetful(snapshot: Snapshot) -> Snapshot:
     none = Allowed(
         pods=np.zeros(len(snapshot.pods), dtype=np.bool_),
         rule=np.full(len(snapshot.pods), -1, dtype=np.int16),
+        rules=len(RULES.victims.eligible),
         without_value=(),
+        node=snapshot.node,
     )
     inputs = (RULES.victims.eligible, snapshot.node, 10, snapshot.column(PRIORITY))
     snapshot.remembered("allowed", inputs, lambda: none)
