@@ -172,9 +172,12 @@ def _alerting(
     if target is None:
         yield lambda _: None
         return
-    from policy.live.alerts import Sender, alerts_of
+    from policy.live.alerts import BadTarget, Sender, alerts_of
 
-    sender = Sender(target, report.trouble)
+    try:
+        sender = Sender(target, report.trouble)
+    except BadTarget as exc:
+        raise options.Misused(f"--on-event: {exc}") from exc
 
     def alert(occasion: Occasion) -> None:
         for one in alerts_of(store, cluster, occasion, rules=rules, thresholds=thresholds):

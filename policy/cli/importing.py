@@ -60,7 +60,8 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     "audit_logs",
     metavar="FILE",
     multiple=True,
-    help="Observe preemptions in an audit log of the API server (JSON lines); may be repeated.",
+    help="Observe preemptions in an audit log of the API server (JSON lines, also gzipped); repeat"
+    " it for a log in several files.",
 )
 @click.option(
     "--scheduler-user",
@@ -156,8 +157,7 @@ def command(
         from policy.cli import import_audit_log
 
         with session.open_store(db, write=True, create=True) as store:
-            for file in audit_logs:
-                _tell_observed(import_audit_log.take(store, cluster, file, users))
+            _tell_observed(import_audit_log.take(store, cluster, audit_logs, users))
         if not (live or paths):
             return Exit.OK
     if live and identity is None:

@@ -7,6 +7,7 @@ that was hit so many times in so long; a victim that the environment's active ru
 from __future__ import annotations
 
 import queue
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -25,9 +26,12 @@ from policy.rules import RuleSet
 from policy.store import Store
 from policy.store.observed import ObservationRow, VerdictClass
 
-_WAITING: Final = 1000
+_MOST_WAITING: Final = 1000
 _SECONDS: Final = 10.0
-_TRIES: Final = 3
+_PAUSES: Final = (1.0, 5.0)
+"""Seconds before the second and the third try: a receiver that starts anew is away for a while."""
+
+_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,10 @@ def _protected(
             }
 
 
+class BadTarget(ValueError):
+    """Alerts cannot be given to what is named."""
+
+
 class Sender:
     """Gives alerts to a program (as JSON on its standard input) or posts them to a URL.
 
@@ -125,9 +133,13 @@ class Sender:
     """
 
     def __init__(self, target: str, report: Callable[[str], None]) -> None:
+        """Raises BadTarget for what is neither a URL of HTTP nor a program that can be run."""
+        self._post_to = "://" in target
+        _check(target, url=self._post_to)
         self._target = target
         self._report = report
-        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(_WAITING)
+        self._waiting: queue.Queue[dict[str, Any]] = queue.Queue(_MOST_WAITING)
+        self._closing = threading.Event()
         self._pool = urllib3.PoolManager(retries=False, timeout=_SECONDS)
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
         self._thread.start()
@@ -136,23 +148,34 @@ class Sender:
         try:
             self._waiting.put_nowait(alert)
         except queue.Full:
-            self._report(f"alert `{alert['alert']}` is dropped: {_WAITING} wait already")
+            self._report(f"alert `{alert['alert']}` is dropped: {_MOST_WAITING} wait already")
 
     def close(self) -> None:
-        """Deliver what waits, within a few seconds."""
-        self._waiting.put(None)
+        """Deliver what waits, within a few seconds; say how much of it could not be."""
+        self._closing.set()
         self._thread.join(_SECONDS)
+        left = self._waiting.qsize() + self._thread.is_alive()
+        if left:
+            what = "1 alert was" if left == 1 else f"{left} alerts were"
+            self._report(f"{what} not delivered before the end")
 
     def _run(self) -> None:
-        while (alert := self._waiting.get()) is not None:
-            body = msgspec.json.encode(alert)
-            problem = ""
-            for _ in range(_TRIES):
-                problem = self._post(body) if "://" in self._target else self._exec(body)
-                if not problem:
-                    break
-            if problem:
-                self._report(f"alert `{alert['alert']}` was not delivered: {problem}")
+        while not (self._closing.is_set() and self._waiting.empty()):
+            try:
+                alert = self._waiting.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                continue
+            self._deliver(alert)
+
+    def _deliver(self, alert: dict[str, Any]) -> None:
+        body = msgspec.json.encode(alert)
+        problem = ""
+        for pause in (0.0, *_PAUSES):
+            self._closing.wait(pause)  # the end does not wait for somebody to come back
+            problem = self._post(body) if self._post_to else self._exec(body)
+            if not problem:
+                return
+        self._report(f"alert `{alert['alert']}` was not delivered: {problem}")
 
     def _post(self, body: bytes) -> str:
         try:
@@ -161,7 +184,11 @@ class Sender:
             )
         except urllib3.exceptions.HTTPError as exc:
             return str(exc)
-        return "" if answer.status < 300 else f"status {answer.status}"
+        if answer.status < 300:
+            return ""
+        moved = answer.headers.get("Location", "") if answer.status < 400 else ""
+        to = f" to {moved}, and redirects are not followed" if moved else ""
+        return f"status {answer.status}{to}"
 
     def _exec(self, body: bytes) -> str:
         try:
@@ -176,3 +203,16 @@ class Sender:
             return str(exc)
         said = done.stderr.decode(errors="replace").strip()[:200]
         return "" if done.returncode == 0 else f"exit status {done.returncode}: {said}"
+
+
+def _check(target: str, *, url: bool) -> None:
+    if not url:
+        if shutil.which(target) is None:
+            raise BadTarget(f"`{target}` is no program that can be run, and no URL")
+        return
+    try:
+        place = urllib3.util.parse_url(target)
+    except urllib3.exceptions.LocationParseError as exc:
+        raise BadTarget(f"`{target}` is no URL: {exc}") from exc
+    if place.scheme not in ("http", "https") or not place.host:
+        raise BadTarget(f"`{target}` is no URL of http or https")

@@ -70,6 +70,7 @@ class Layers:
 
     def own(self, file: RuleFile) -> None:
         """The file's own rules, and below them those that it includes."""
+        self._within_spec(file)
         self.found.append((file, spec_of(file)))
         for leaf in reversed(list(self._included(file))):
             other = open_beside(file, leaf, "include")
@@ -82,6 +83,14 @@ class Layers:
             elif self._fitting(other, leaf, "include"):
                 self.seen[other.key] = leaf
                 self.own(other)
+
+    def _within_spec(self, file: RuleFile) -> None:
+        spec = file.root.get("spec")
+        for key in ("extends", "include"):
+            if isinstance(spec, Branch) and key in spec.keys:
+                message = f"`{key}` stands in `spec`, where it means nothing"
+                advice = "write it at the start of the line, beside `kind` and `spec`"
+                self.problems.append(spec.keys[key].problem(f"spec.{key}", message, advice))
 
     def _included(self, file: RuleFile) -> Iterator[Leaf]:
         include = file.root.get("include")

@@ -10,12 +10,17 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from policy.cli.exits import Exit
+from policy.live import alerts
 from policy.live.alerts import Sender, Thresholds, alerts_of
 from policy.live.figures import Occasion
 from policy.rules import RuleSet
 from policy.store import Store
 from policy.store.record.following import Gap
-from tests.support.api_server import serving
+from tests.acceptance.commands import Policy
+from tests.support.api_server import kubeconfig, serving
 from tests.support.live import CLUSTER, following, initial, play, settled, until
 
 NAME = "kubelet-grace"
@@ -114,20 +119,36 @@ def test_a_program_gets_it_on_standard_input(tmp_path: Path) -> None:
     failing.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
     failing.chmod(0o755)
     reports: list[str] = []
-    for target in (program, failing, tmp_path / "absent"):
+    for target in (program, failing):
         sender = Sender(str(target), reports.append)
         sender.send({"alert": "gap", "kind": "Pod"})
         sender.close()
     assert json.loads((tmp_path / "got").read_text()) == {"alert": "gap", "kind": "Pod"}
-    assert [text.partition(": ")[2] for text in reports] == [
-        "exit status 3: no room",
-        f"[Errno 2] No such file or directory: '{tmp_path}/absent'",
-    ]
+    assert reports == ["alert `gap` was not delivered: exit status 3: no room"]
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("./absent", "`./absent` is no program that can be run, and no URL"),
+        ("ftp://example.org/x", "`ftp://example.org/x` is no URL of http or https"),
+        ("http://", "`http://` is no URL of http or https"),
+    ],
+)
+def test_a_target_that_is_none(target: str, message: str, policy: Policy, tmp_path: Path) -> None:
+    """It is refused at the start, not at the first alert."""
+    with serving(initial("single")) as server:
+        config = kubeconfig(tmp_path, server.url)
+        options = ("--kubeconfig", config, "--db", str(tmp_path / "policy.db"))
+        done = policy("follow", *options, "--on-event", target)
+    assert (done.status, f"--on-event: {message}" in done.err) == (Exit.USAGE, True)
 
 
 @contextmanager
 def receiver(statuses: list[int]) -> Iterator[tuple[str, list[Any]]]:
+    """statuses: of its answers in turn; 0 for one that comes late."""
     got: list[Any] = []
+    slow = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -135,7 +156,10 @@ def receiver(statuses: list[int]) -> Iterator[tuple[str, list[Any]]]:
 
         def do_POST(self) -> None:
             got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(statuses.pop(0))
+            status = statuses.pop(0)
+            slow.wait(0.0 if status else 30.0)
+            self.send_response(status or 204)
+            self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -144,6 +168,7 @@ def receiver(statuses: list[int]) -> Iterator[tuple[str, list[Any]]]:
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/hook", got
     finally:
+        slow.set()
         server.shutdown()
         server.server_close()
 
@@ -158,3 +183,32 @@ def test_a_url_gets_it_posted() -> None:
         sender.close()
     assert [one["number"] for one in got] == [1, 1, 2, 2, 2]
     assert reports == ["alert `gap` was not delivered: status 500"]
+
+
+def test_a_url_that_has_moved() -> None:
+    """Redirects are not followed: where alerts go is what was named, and it is said where."""
+    reports: list[str] = []
+    with receiver([302, 302, 302]) as (url, got):
+        sender = Sender(url, reports.append)
+        sender.send({"alert": "gap"})
+        sender.close()
+    assert len(got) == 3
+    assert reports == [
+        "alert `gap` was not delivered: status 302 to /elsewhere, and redirects are not followed"
+    ]
+
+
+def test_a_receiver_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends never waits; what is dropped or left at the end is said."""
+    monkeypatch.setattr(alerts, "_MOST_WAITING", 2)
+    monkeypatch.setattr(alerts, "_SECONDS", 2.0)
+    reports: list[str] = []
+    with receiver([0, 0, 0, 0]) as (url, got):
+        sender = Sender(url, reports.append)
+        sender.send({"alert": "gap", "number": 1})
+        until(lambda: bool(got), what="the first one")
+        for number in (2, 3, 4):
+            sender.send({"alert": "gap", "number": number})
+        assert reports == ["alert `gap` is dropped: 2 wait already"]
+        sender.close()
+    assert reports[-1].endswith("not delivered before the end")

@@ -136,20 +136,27 @@ def test_a_cluster_is_listed_once(policy: Policy, tmp_path: Path, database: Path
     assert (state, row.preemptor, row.confidence) == (final(name), "team-a/c14-pre31", "certain")
 
 
-def test_an_audit_log_is_read(policy: Policy, tmp_path: Path) -> None:
-    """Of the time before anybody followed; the same log again adds nothing."""
-    deletion = {
+def audited(verb: str, pod: str, second: int, **more: Any) -> bytes:
+    """A line of an audit log: a request of the scheduler about a pod in `shop`."""
+    ref = {"resource": "pods", "namespace": "shop", "name": pod, "uid": f"u-{pod}"}
+    entry = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "stage": "ResponseComplete",
-        "verb": "delete",
+        "verb": verb,
         "user": {"username": "system:kube-scheduler"},
-        "objectRef": {"resource": "pods", "namespace": "shop", "name": "a", "uid": "u-a"},
+        "objectRef": ref | ({"subresource": "status"} if verb == "patch" else {}),
         "responseStatus": {"code": 200},
-        "requestReceivedTimestamp": "2026-11-21T07:10:35.7Z",
+        "requestReceivedTimestamp": f"2026-11-21T07:10:{second}Z",
+        **more,
     }
+    return json.dumps(entry).encode() + b"\n"
+
+
+def test_an_audit_log_is_read(policy: Policy, tmp_path: Path) -> None:
+    """Of the time before anybody followed; the same log again adds nothing."""
     log = tmp_path / "audit.log.gz"
-    log.write_bytes(gzip.compress(json.dumps(deletion).encode() + b"\n"))
+    log.write_bytes(gzip.compress(audited("delete", "a", 35)))
     statuses = [policy("import", "--audit-log", str(log)).status for _ in range(2)]
     (row,) = observed(policy)
     assert (statuses, row["confidence"], row["verdict"], row["victims"][0]["victim"]) == (
@@ -158,6 +165,40 @@ def test_an_audit_log_is_read(policy: Policy, tmp_path: Path) -> None:
         "unknown",
         "shop/a",
     )
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_what_a_rotation_has_parted(newest_first: bool, policy: Policy, tmp_path: Path) -> None:
+    """A wave whose requests are in several files, the older of them gzipped, is one preemption."""
+    on_node = {"responseObject": {"metadata": {"uid": "u"}, "spec": {"nodeName": "n1"}}}
+    nominates = {"requestObject": {"status": {"nominatedNodeName": "n1"}}}
+    lines = [
+        audited("patch", "high", 35, **nominates),
+        audited("delete", "a", 36, **on_node),
+        audited("delete", "b", 37, **on_node),
+    ]
+    files = [tmp_path / "audit-1.log.gz", tmp_path / "audit-2.log.gz", tmp_path / "audit.log"]
+    for file, line in zip(files, lines, strict=True):
+        file.write_bytes(gzip.compress(line) if file.suffix == ".gz" else line)
+    named = [option for file in files for option in ("--audit-log", str(file))]
+    if newest_first:
+        named = [option for file in reversed(files) for option in ("--audit-log", str(file))]
+    assert policy("import", *named).status == 0
+    (row,) = observed(policy)
+    assert (row["preemptor"], row["node"], row["confidence"]) == ("shop/high", "n1", "likely")
+    assert [one["victim"] for one in row["victims"]] == ["shop/a", "shop/b"]
+
+
+@pytest.mark.parametrize("cut", [1, 9, 40])
+def test_an_audit_log_that_is_cut_off(cut: int, policy: Policy, tmp_path: Path) -> None:
+    """The file and the line are named, and nothing of the others is recorded."""
+    whole, broken = tmp_path / "audit-1.log.gz", tmp_path / "audit-2.log.gz"
+    whole.write_bytes(gzip.compress(audited("delete", "a", 35)))
+    broken.write_bytes(gzip.compress(audited("delete", "b", 36))[:-cut])
+    done = policy("import", "--audit-log", str(whole), "--audit-log", str(broken))
+    assert (done.status, observed(policy)) == (1, [])
+    assert f"{broken}:" in done.err
+    assert "the gzipped file is damaged behind this line" in done.err
 
 
 def test_the_kubectl_plugin(
