@@ -14,7 +14,7 @@ from policy.audit.inputs import MissingInput, ReplayVerdict
 from policy.audit.session_replay import SessionReplayer
 from policy.audit.supposed_groups import GroupChange
 from policy.audit.what_if import Supposition, suppose
-from policy.cluster.objects import Pod
+from policy.cluster.objects import Pod, SchedulingPodGroup
 from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
@@ -90,6 +90,10 @@ def pods_of(store):
     }
 
 
+def groups_of(store):
+    return [o for o in store.state.load("default").objects if type(o) is SchedulingPodGroup]
+
+
 def showing(store, name, *, seconds):
     """A watch shows a pod with another label, so many seconds after the cycle."""
     pod = pods_of(store)[name]
@@ -102,20 +106,23 @@ def showing(store, name, *, seconds):
 
 
 def test_members_of_a_cycle_that_was_not_carried_out_wait_without_a_nomination(store):
-    """As an ordinary preemptor does: the watch shows nothing of victims or members."""
-    before = pods_of(store)
+    """As an ordinary preemptor does: the watch shows nothing of victims, members or the group."""
+    before, groups = pods_of(store), groups_of(store)
     scheduler_of(store, rules=SAFE).decide_group("default/train")
+    assert groups_of(store) != groups
     nominated = [p.status.nominated_node_name for p in pods_of(store).values()]
     showing(store, "taker", seconds=3500)
     after = pods_of(store)
     assert sorted(filter(None, nominated)) == ["n1", "n2"]
     assert {**after, "taker": before["taker"]} == before
+    assert groups_of(store) == groups  # without the condition of the cycle
     assert store.ledger.verify().ok
 
 
 def test_members_keep_their_nominations_where_a_victim_left(store):
     """The other one that is still there is put back, the cycle took place."""
     scheduler_of(store, rules=SAFE).decide_group("default/train")
+    groups = groups_of(store)
     gone = [("Pod", "default/low-1", None)]
     store.record.follow("default", [gone], at_ms=NOW_MS + 2000, source="api", actor="ann")
     showing(store, "taker", seconds=3500)
@@ -124,6 +131,7 @@ def test_members_keep_their_nominations_where_a_victim_left(store):
     assert after["low-2"].metadata.deletion_timestamp is None
     nodes = sorted(after[f"train-{i}"].status.nominated_node_name for i in (0, 1))
     assert nodes == ["n1", "n2"]
+    assert groups_of(store) == groups
 
 
 def test_the_views_count_what_a_group_evicts(store):

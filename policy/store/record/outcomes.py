@@ -22,6 +22,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    true,
 )
 
 from policy.cluster import times
@@ -36,6 +37,7 @@ from policy.store.outcomes import (
     contradicted,
     step_contradicted,
 )
+from policy.store.record.groups import KIND as GROUP_CYCLE
 from policy.store.state.loading import decode
 from policy.store.state.versions import FINISHED, Head
 from policy.store.tables import (
@@ -48,6 +50,7 @@ from policy.store.tables import (
     SESSION_STEPS,
     SESSIONS,
     STEP_EVICTED,
+    VERSIONS,
     VICTIMS,
 )
 from policy.store.totals import Owner, Totals
@@ -58,6 +61,7 @@ ALLOWANCE_MS: Final = 30_000
 HORIZON_MS: Final = 3_600_000
 """How long the evictions of a decision are compared with what a watch shows."""
 
+_GROUP: Final = "SchedulingPodGroup"
 _WAITING: Final = ("nominate", "clear-nomination", "pending")
 """Steps about members of a pod group that are not bound."""
 
@@ -123,52 +127,64 @@ def after_watch(
 def undone(connection: Connection, head: Head, revision: int) -> list[Change]:
     """What leads back from decisions and sessions that the outcomes of a revision contradict.
 
-    Pods of which nothing was shown since the decision, as they were before it: victims without
+    Objects of which nothing was shown since the decision, as they were before it: victims without
     their deletion, the preemptor without its nomination. Of the cycle of a pod group none of whose
-    victims left, the members that wait, without theirs.
+    victims left, the members that wait, without theirs, and the group, without its condition.
     """
-    found: dict[str, ClusterObject] = {}
-    for owners, number, pod in (
-        (DECISIONS, DECISION_OUTCOMES.c.decision_id, DECISION_OUTCOMES.c.pod),
-        (SESSIONS, SESSION_OUTCOMES.c.session_id, SESSION_OUTCOMES.c.pod),
-        (SESSIONS, SESSION_OUTCOMES.c.session_id, SESSION_STEPS.c.task),
-    ):
-        o, d = number.table.c, owners.c
-        now, before = PODS.alias("now").c, PODS.alias("before").c
+    decided = DECISION_OUTCOMES.join(DECISIONS, DECISIONS.c.id == DECISION_OUTCOMES.c.decision_id)
+    cycled = SESSION_OUTCOMES.join(SESSIONS, SESSIONS.c.id == SESSION_OUTCOMES.c.session_id)
+    waiting = cycled.join(SESSION_STEPS, _waits_in_vain())
+    groups = and_(SESSIONS.c.kind == GROUP_CYCLE, ~_some_left())
+    sources: tuple[
+        tuple[str, FromClause, Table, Table, ColumnElement[str], ColumnElement[bool]], ...
+    ] = (
+        ("Pod", decided, DECISIONS, DECISION_OUTCOMES, DECISION_OUTCOMES.c.pod, true()),
+        ("Pod", cycled, SESSIONS, SESSION_OUTCOMES, SESSION_OUTCOMES.c.pod, true()),
+        ("Pod", waiting, SESSIONS, SESSION_OUTCOMES, SESSION_STEPS.c.task, true()),
+        (_GROUP, cycled, SESSIONS, SESSION_OUTCOMES, SESSIONS.c.subject, groups),
+    )
+    found: dict[tuple[str, str], ClusterObject] = {}
+    for kind, origin, owners, outcomes, key, wanted in sources:
+        o, d = outcomes.c, owners.c
+        now, before = VERSIONS[kind].alias("now").c, VERSIONS[kind].alias("before").c
         same = and_(
             now.cluster_id == o.cluster_id,
-            now.key == pod,
+            now.key == key,
             now.valid_to.is_(None),
             now.valid_from == d.revision,
         )
         last = and_(
-            before.cluster_id == o.cluster_id, before.key == pod, before.valid_to == d.revision
+            before.cluster_id == o.cluster_id, before.key == key, before.valid_to == d.revision
         )
-        origin = number.table.join(owners, d.id == number)
-        if pod.table is SESSION_STEPS:
-            origin = origin.join(SESSION_STEPS, _waits_in_vain(d.id))
         query = (
             select(before.key, before.manifest)
             .select_from(origin)
             .join(now.key.table, same)
             .join(before.key.table, last)
-            .where(o.cluster_id == head.cluster_id, o.revision == revision)
+            .where(o.cluster_id == head.cluster_id, o.revision == revision, wanted)
             .order_by(before.key)
         )
-        found.update((row.key, decode("Pod", row.manifest)) for row in connection.execute(query))
-    return [("Pod", key, pod) for key, pod in found.items()]
+        for row in connection.execute(query):
+            found[kind, row.key] = decode(kind, row.manifest)
+    return [(kind, key, obj) for (kind, key), obj in found.items()]
 
 
-def _waits_in_vain(session: ColumnElement[int]) -> ColumnElement[bool]:
-    """Steps about members that wait, of a session none of whose victims left."""
-    t, e = SESSION_STEPS.c, SESSION_STEPS.alias("e").c
+def _some_left() -> ColumnElement[bool]:
+    """Whether some victim of a session left."""
+    e = SESSION_STEPS.alias("e").c
     left = select(1).where(
-        e.session_id == session,
+        e.session_id == SESSIONS.c.id,
         e.operation == "evict",
         e.reason == "",
         ~step_contradicted(e.session_id, e.position),
     )
-    return and_(t.session_id == session, t.operation.in_(_WAITING), ~left.exists())
+    return left.exists()
+
+
+def _waits_in_vain() -> ColumnElement[bool]:
+    """Steps about members that wait, of a session none of whose victims left."""
+    t = SESSION_STEPS.c
+    return and_(t.session_id == SESSIONS.c.id, t.operation.in_(_WAITING), ~_some_left())
 
 
 def _of_decisions(head: Head) -> Select[Any]:
