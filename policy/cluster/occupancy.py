@@ -98,19 +98,22 @@ class PodsByNode:
         """The order kept under `name`: equal names must mean equal keys."""
         return snapshot.derived(
             ("order", name),
-            lambda s: replace(PodsByNode.build(s, keys, comparable=comparable), reads=reads),
+            lambda s: replace(
+                PodsByNode.build(s, keys), keys=keys, comparable=comparable, reads=reads
+            ),
         )
 
     @staticmethod
-    def build(snapshot: Snapshot, keys: SortKeys, *, comparable: bool = True) -> PodsByNode:
-        """The order computed from nothing, not kept."""
+    def build(snapshot: Snapshot, keys: SortKeys) -> PodsByNode:
+        """The order computed from nothing, not kept.
+
+        It does not hold its keys: what is remembered of it outlives the snapshot that they read.
+        """
         here = np.flatnonzero(snapshot.node >= 0)
         node = snapshot.node[here]
         order = np.lexsort((*reversed(tuple(keys(snapshot, here))), node))
         counts = np.bincount(node, minlength=len(snapshot.nodes)).astype(np.int64)
-        return PodsByNode(
-            keys=keys, rows=here[order], offsets=_offsets(counts), comparable=comparable
-        )
+        return PodsByNode(keys=_not_kept, rows=here[order], offsets=_offsets(counts))
 
     def on(self, nodes: Rows) -> tuple[Rows, Rows]:
         """Pods on the nodes, node by node, and for each the position of its node in `nodes`.
@@ -155,6 +158,10 @@ class PodsByNode:
             position = end
         pieces.append(self.rows[position:])
         return replace(self, rows=np.concatenate(pieces), offsets=_offsets(counts))
+
+
+def _not_kept(_snapshot: Snapshot, _rows: Rows) -> Sequence[NDArray[Any]]:
+    raise AssertionError("an order that is not kept is not brought up to date")
 
 
 def _offsets(counts: Ints) -> Rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import UTC, datetime
 
 import msgspec
@@ -15,6 +17,7 @@ from policy.cluster.occupancy import Occupancy
 from policy.cluster.sharing import Sharing
 from policy.cluster.tables import STANDARD
 from policy.preemption.decide import decide
+from policy.rules import RuleSet
 from tests.support.builders import (
     NOW,
     NOW_MS,
@@ -308,3 +311,23 @@ def test_shared_parts_leave_every_column_as_it_is() -> None:
     }
     assert one.requests().tolist() == other.requests().tolist()
     assert (one.keys.tolist(), one.rank.tolist()) == (other.keys.tolist(), other.rank.tolist())
+
+
+def test_states_that_are_done_with_are_freed() -> None:
+    """What decisions remember for later states holds none of those that came before.
+
+    Where a pod starts at that instant or, by its node's clock, later, the order of pods holds for
+    the instant alone.
+    """
+    running = [a_pod(f"p{number}").cpu(1).started(-1) for number in range(4)]
+    state = snapshot(a_node("n1").cpu(4).running(*running))
+    rules = RuleSet.load("kube-1.35")
+    states = []
+    for number in range(6):
+        high = a_pod(f"high-{number}").priority(100).cpu(1).pod
+        name = f"default/high-{number}"
+        state = state.apply([("Pod", name, high)]).at(NOW_MS + number)
+        assert decide(state, rules, name).victims
+        states.append(weakref.ref(state))
+    gc.collect()
+    assert [one() is None for one in states] == [True] * 5 + [False]
