@@ -43,10 +43,6 @@ class PodHead(msgspec.Struct, frozen=True):
     def key(self) -> str:
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
-    @property
-    def uid(self) -> str:
-        return self.metadata.uid or self.key
-
 
 class _FullVictims(msgspec.Struct, frozen=True):
     Pods: list[PodHead] | None = None
@@ -98,6 +94,8 @@ _NODE_LIST: Final = msgspec.json.Decoder(_NodeList | None)
 _HEAD: Final = msgspec.json.Decoder(PodHead)
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
+_NO_VICTIMS: Final = _FullVictims()
+_NO_META_VICTIMS: Final = _MetaVictims()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,12 +172,14 @@ def read_preempt(body: bytes) -> PreemptRequest:
     victims: dict[str, Sequence[PodHead]] = {}
     full = found.NodeNameToVictims is not None
     for node, given in (found.NodeNameToVictims or {}).items():
-        here = victims[node] = (given.Pods if given else None) or ()
-        uids = tuple(pod.uid for pod in here)
-        offer.append(_offered(node, uids, given.NumPDBViolations if given else 0))
+        given = given or _NO_VICTIMS
+        here = victims[node] = given.Pods or ()
+        uids = tuple([pod.metadata.uid or pod.key for pod in here])
+        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=given.NumPDBViolations))
     for node, meta in (found.NodeNameToMetaVictims or {}).items() if not full else ():
-        uids = tuple(pod.UID or "" for pod in (meta.Pods if meta else None) or ())
-        offer.append(_offered(node, uids, meta.NumPDBViolations if meta else 0))
+        meta = meta or _NO_META_VICTIMS
+        uids = tuple([pod.UID or "" for pod in meta.Pods or ()])
+        offer.append(OfferedNode(node=node, victims=uids, pdb_violations=meta.NumPDBViolations))
     return PreemptRequest(
         body=body,
         spelled=spelled,
@@ -189,10 +189,6 @@ def read_preempt(body: bytes) -> PreemptRequest:
         full=full,
         victims=victims,
     )
-
-
-def _offered(node: str, uids: tuple[str, ...], violations: int) -> OfferedNode:
-    return OfferedNode(node=node, victims=uids, pdb_violations=violations)
 
 
 def _absent(value: msgspec.Raw) -> bool:
