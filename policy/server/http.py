@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 EXTENDER_BYTES: Final = 128 << 20
 """A filter call in the full form holds every node of the cluster that passes."""
+EXTENDER_ROOM: Final = 1 << 30
+"""What the bodies of all calls that are under way may take together."""
 BODY_BYTES: Final = 1 << 20
 CLIENT_GONE: Final = 499
 """Counted where a client closes the connection before its body is whole; it gets no answer."""
@@ -103,8 +106,39 @@ def json_response(
     )
 
 
-async def body_of(request: Request, *, limit: int = BODY_BYTES) -> bytes:
-    """The body. Raises Failure where it is larger than `limit` bytes or does not arrive."""
+class Room:
+    """Memory for bodies of requests that are under way; used on the event loop only."""
+
+    def __init__(self, size: int) -> None:
+        """size: bytes."""
+        self._size = self._left = size
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """What takes some bytes more, up to the end of the block. That raises Failure."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if size > self._left:
+                told = f"the bodies of other requests take up the {self._size} bytes there are"
+                raise Failure(503, "unavailable", told)
+            self._left -= size
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self._left += taken
+
+
+async def body_of(
+    request: Request, *, limit: int = BODY_BYTES, take: Callable[[int], None] = lambda size: None
+) -> bytes:
+    """The body. Raises Failure where it is larger than `limit` bytes or does not arrive.
+
+    take: is called with the bytes of each part before it is kept; what it raises ends the reading.
+    """
     given = request.headers.get("content-length", "")
     if given.isdigit() and int(given) > limit:
         raise Failure(413, "too-large", f"the body has {given} bytes, {limit} are allowed")
@@ -118,6 +152,7 @@ async def body_of(request: Request, *, limit: int = BODY_BYTES) -> bytes:
                     raise Failure(
                         413, "too-large", f"the body is larger than the {limit} bytes allowed"
                     )
+                take(len(part))
                 parts.append(part)
     except TimeoutError:
         raise Failure(

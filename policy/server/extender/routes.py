@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from starlette.requests import Request
@@ -22,7 +23,14 @@ from policy.server.extender import wire
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.desk import Desk, Overloaded
 from policy.server.extender.spool import SpooledCall, SpoolFull
-from policy.server.http import EXTENDER_BYTES, Failure, body_of, in_thread
+from policy.server.http import (
+    EXTENDER_BYTES,
+    EXTENDER_ROOM,
+    Failure,
+    Room,
+    body_of,
+    in_thread,
+)
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
@@ -55,9 +63,14 @@ class ExtenderEndpoint:
     def __init__(self, service: PolicyService, access: Access) -> None:
         self._service = service
         self._access = access
+        self._room = Room(EXTENDER_ROOM)
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
+        with self._room.share() as take:
+            return await self._answered(request, take)
+
+    async def _answered(self, request: Request, take: Callable[[int], None]) -> Response:
         verb = request.url.path.rpartition("/")[2]
         metrics = self._service.metrics
         mode = self._service.config.mode.value
@@ -66,7 +79,7 @@ class ExtenderEndpoint:
         try:
             caller = self._caller(request)
             environment = await self._environment(request)
-            body = await body_of(request, limit=EXTENDER_BYTES)
+            body = await body_of(request, limit=EXTENDER_BYTES, take=take)
             if verb == "preempt":
                 answer, outcome = await self._preempt(
                     environment, caller, body, request.scope[TRACE]
