@@ -22,33 +22,47 @@ from policy.cluster.tables import Ints, Names
 _CHANGES: Final = 2048
 """Changed rows that lie beside a list of pods before a list of its own is cheaper."""
 
+_LATEST: Final = 64
+"""Changed rows that are copied with every delta, before they join the others."""
+
 
 class PodRows(Sequence["Pod | None"]):
     """Pods by row, None in the row of a removed pod."""
 
-    __slots__ = ("_base", "_changes", "_size")
+    __slots__ = ("_base", "_changes", "_latest", "_size")
 
     def __init__(
-        self, base: list[Pod | None], changes: dict[int, Pod | None], *, size: int
+        self,
+        base: list[Pod | None],
+        changes: dict[int, Pod | None],
+        latest: dict[int, Pod | None],
+        *,
+        size: int,
     ) -> None:
-        """base: longer than `size` where a later snapshot has grown it."""
+        """base: longer than `size` where a later snapshot has grown it.
+
+        latest: these count before `changes`, which many snapshots share.
+        """
         self._base = base
         self._changes = changes
+        self._latest = latest
         self._size = size
 
     @classmethod
     def of(cls, pods: Iterable[Pod]) -> PodRows:
         base: list[Pod | None] = list(pods)
-        return cls(base, {}, size=len(base))
+        return cls(base, {}, {}, size=len(base))
 
     def followed(self, changes: Mapping[int, Pod | None], added: Sequence[Pod]) -> PodRows:
         """The pods with some rows replaced, and others after the last one."""
-        base, mine = self._base, {**self._changes, **changes}
-        if len(mine) > _CHANGES or (added and len(base) != self._size):
-            base = list(PodRows(base, mine, size=self._size))
-            mine = {}
+        base, older, latest = self._base, self._changes, {**self._latest, **changes}
+        if len(latest) > _LATEST:
+            older, latest = {**older, **latest}, {}
+        if len(older) > _CHANGES or (added and len(base) != self._size):
+            base = list(PodRows(base, older, latest, size=self._size))
+            older, latest = {}, {}
         base.extend(added)
-        return PodRows(base, mine, size=self._size + len(added))
+        return PodRows(base, older, latest, size=self._size + len(added))
 
     def __len__(self) -> int:
         return self._size
@@ -63,14 +77,17 @@ class PodRows(Sequence["Pod | None"]):
         place = row if row >= 0 else row + self._size
         if not 0 <= place < self._size:
             raise IndexError(row)
+        if place in self._latest:
+            return self._latest[place]
         return self._changes[place] if place in self._changes else self._base[place]
 
     def __iter__(self) -> Iterator[Pod | None]:
-        if not self._changes:
+        if not (self._changes or self._latest):
             return islice(self._base, self._size)
         pods = self._base[: self._size]
-        for row, pod in self._changes.items():
-            pods[row] = pod
+        for changes in (self._changes, self._latest):
+            for row, pod in changes.items():
+                pods[row] = pod
         return iter(pods)
 
 

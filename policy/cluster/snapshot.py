@@ -1,8 +1,9 @@
 """The cluster as one cycle reads it: immutable, columnar, updated by deltas.
 
-`Snapshot.apply` gives the snapshot after some objects changed; it copies the columns that change
-and shares the rest, and lets everything derived from the snapshot (orders, sums, indexes) patch
-itself instead of being computed again.
+`Snapshot.apply` gives the snapshot after some objects changed. Its objects and its digest are there
+at once. Its columns follow when the first of them is read, several deltas in one step: they are
+copied where they change and shared where not, and everything derived from the snapshot (orders,
+sums, indexes) patches itself instead of being computed again.
 """
 
 from __future__ import annotations
@@ -61,13 +62,16 @@ _NO_OBJECTS: Final[Mapping[str, ClusterObject]] = MappingProxyType({})
 _FEW: Final = 8
 """Changed pods up to which the values of a column are gone through one by one."""
 
+_BEHIND: Final = 4096
+"""Changed rows up to which columns stay behind the objects while nobody reads them."""
+
 _CHANGES: Final = 20_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """What `apply` changed, for derived values that patch themselves."""
+    """What lies between two snapshots, for derived values that patch themselves."""
 
     rows: Rows  #: pods whose object changed, ascending; new rows included
     added: int  #: how many of them are new rows at the end
@@ -128,6 +132,58 @@ def _same(one: object, other: object) -> bool:
     return isinstance(one, Hashable) and isinstance(other, Hashable) and one == other
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Table:
+    """A snapshot's rows as columns, and what was derived from them."""
+
+    node: NodeIndex  #: (pods,)
+    nominated: NodeIndex  #: (pods,)
+    rank: Ints  #: (pods,)
+    in_order: Rows  #: (pods,) rows in snapshot order: what `rank` is the inverse of
+    columns: dict[PodColumn, NDArray[Any]]
+    requests: dict[RequestRules, Ints]
+    derived: dict[Hashable, Derived]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """Columns that have not followed yet."""
+
+    before: Snapshot  #: whose columns are there
+    rows: Mapping[int, None]  #: that changed since, beside those that are new
+    other_kinds: frozenset[str]  #: as in `Delta`
+
+
+class _Columns:
+    """The table of one state, made when it is first read; snapshots of that state share it."""
+
+    __slots__ = ("_behind", "_table")
+
+    def __init__(self, table: _Table | None, behind: _Behind | None = None) -> None:
+        """One of the two is None."""
+        self._table = table
+        self._behind = behind
+
+    def behind(self) -> _Behind | None:
+        """What is still to follow; None where the columns are there."""
+        return self._behind
+
+    def of(self, snapshot: Snapshot) -> _Table:
+        """The table of the snapshot, which is of this state."""
+        behind = self._behind  # read first: it is dropped when the table is there
+        if self._table is not None:
+            return self._table
+        assert behind is not None
+        delta, table = _followed(behind, snapshot)
+        self._table = table
+        for key, derived in list(behind.before._table.derived.items()):
+            patched = derived.patched(behind.before, snapshot, delta)
+            if patched is not None:
+                table.derived[key] = patched
+        self._behind = None
+        return table
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """Immutable cluster state with the instant (`now_ms`) at which it is looked at.
@@ -143,14 +199,8 @@ class Snapshot:
     now_ms: int
     state_digest: str
     history: digests.HistoryFigures | None
-    node: NodeIndex  #: (pods,) index of the node a pod occupies, NOWHERE without one
-    nominated: NodeIndex  #: (pods,) index of the node a waiting pod is nominated to
-    rank: Ints  #: (pods,)
-    _columns: dict[PodColumn, NDArray[Any]]
-    _requests: dict[RequestRules, Ints]
-    _derived: dict[Hashable, Derived]
     _keys: KeyRows
-    _in_order: Rows  #: (pods,) rows in snapshot order: what `rank` is the inverse of
+    _columns: _Columns
     _changes: int  #: pods and nodes changed since the rows were numbered
 
     # --- building ------------------------------------------------------------------------------
@@ -225,14 +275,18 @@ class Snapshot:
             now_ms=now_ms,
             state_digest=state_digest,
             history=history,
-            node=_locate(columns[NODE_NAME], pools, table),
-            nominated=_locate(columns[NOMINATED_NAME], pools, table),
-            rank=rank,
-            _columns=columns,
-            _requests={CURRENT: requests},
-            _derived={},
             _keys=KeyRows.of(keys),
-            _in_order=np.argsort(rank),
+            _columns=_Columns(
+                _Table(
+                    node=_locate(columns[NODE_NAME], pools, table),
+                    nominated=_locate(columns[NOMINATED_NAME], pools, table),
+                    rank=rank,
+                    in_order=np.argsort(rank),
+                    columns=columns,
+                    requests={CURRENT: requests},
+                    derived={},
+                )
+            ),
             _changes=0,
         )
 
@@ -242,6 +296,25 @@ class Snapshot:
     def digest(self) -> str:
         """Digest of all that a decision reads: state, now and history figures."""
         return digests.snapshot_digest(self.state_digest, now_ms=self.now_ms, history=self.history)
+
+    @cached_property
+    def _table(self) -> _Table:
+        return self._columns.of(self)
+
+    @cached_property
+    def node(self) -> NodeIndex:
+        """Index of the node that a pod occupies, NOWHERE without one; shape (pods,)."""
+        return self._table.node
+
+    @cached_property
+    def nominated(self) -> NodeIndex:
+        """Index of the node that a waiting pod is nominated to; shape (pods,)."""
+        return self._table.nominated
+
+    @cached_property
+    def rank(self) -> Ints:
+        """Place of each row in snapshot order; shape (pods,)."""
+        return self._table.rank
 
     @property
     def keys(self) -> Names:
@@ -266,26 +339,28 @@ class Snapshot:
 
         among: (pods,) bool.
         """
-        rows = self._in_order if among is None else self._in_order[among[self._in_order]]
-        for row in rows.tolist():
+        rows = self._table.in_order
+        for row in (rows if among is None else rows[among[rows]]).tolist():
             pod = self.pods[row]
             if pod is not None:
                 yield row, self.keys[row], pod
 
     def column(self, column: PodColumn) -> NDArray[Any]:
         """Values of all pods; shape (pods,). Computed at the first use, then kept up to date."""
-        found = self._columns.get(column)
+        columns = self._table.columns
+        found = columns.get(column)
         if found is None:
-            found = self._columns[column] = fill(column, self.pods, self.pools)
+            found = columns[column] = fill(column, self.pods, self.pools)
         return found
 
     def requests(self, rules: RequestRules = CURRENT) -> Ints:
         """Requests of pods as they count on a node; shape (pods, resources) int64."""
-        found = self._requests.get(rules)
+        requests = self._table.requests
+        found = requests.get(rules)
         if found is None or found.shape[1] < len(self.pools.resources):
             if found is None:
                 found = request_matrix(self.pods, self.pools, rules=rules)
-            found = self._requests[rules] = widen(found, len(self.pools.resources))
+            found = requests[rules] = widen(found, len(self.pools.resources))
         return found
 
     @property
@@ -298,15 +373,17 @@ class Snapshot:
 
         The key names everything that the value depends on beside the snapshot's state: equal keys
         mean the same computation. `build` reads the state alone, neither `now_ms` nor history
-        figures, because `at` shares what is kept. `apply` offers each kept value the delta
-        (`Derived.patched`); a value that returns None is built again when it is next wanted.
+        figures, because `at` shares what is kept. Each kept value is offered the delta to the next
+        snapshot of which something is read (`Derived.patched`); one that returns None is built
+        again when it is next wanted.
         `packed` keeps none. Row numbers and interned ids in it hold until then.
         A value is never changed, or a snapshot that came before would see it; one that only grows
         with the pools (answers for further label sets) may.
         """
-        found = self._derived.get(key)
+        kept = self._table.derived
+        found = kept.get(key)
         if found is None:
-            found = self._derived[key] = build(self)
+            found = kept[key] = build(self)
         return cast("D", found)
 
     def remembered(self, name: str, inputs: tuple[object, ...], build: Callable[[], V]) -> V:
@@ -318,14 +395,15 @@ class Snapshot:
         by identity). The last few values of each name are kept: pods of different priorities take
         turns. The value is never changed, or an array that was an input.
         """
-        known = self._derived.get(name)
+        kept = self._table.derived
+        known = kept.get(name)
         found = (known if isinstance(known, _Remembered) else _Remembered()).used(inputs, build)
-        self._derived[name] = found
+        kept[name] = found
         return cast("V", found.entries[-1][1])
 
     def kept(self) -> Iterable[Derived]:
         """The derived values that this snapshot holds."""
-        return self._derived.values()
+        return self._table.derived.values()
 
     def of_kind(self, kind: str) -> Mapping[str, ClusterObject]:
         return self.others.get(kind, _NO_OBJECTS)
@@ -363,7 +441,7 @@ class Snapshot:
 
     def at(self, now_ms: int, *, history: digests.HistoryFigures | None = None) -> Snapshot:
         """The same state looked at at another instant (with other history figures)."""
-        return self._with(now_ms=now_ms, history=history, _derived=dict(self._derived))
+        return self._with(now_ms=now_ms, history=history)
 
     def apply(
         self, changes: Iterable[digests.Change], *, state_digest: str | None = None
@@ -379,7 +457,7 @@ class Snapshot:
             unchanged = state_digest in {None, self.state_digest}
             if unchanged:
                 return self
-            return self._with(state_digest=state_digest, _derived=dict(self._derived))
+            return self._with(state_digest=state_digest)
         if state_digest is None:
             state_digest = digests.chain_changes(
                 self.state_digest, ((kind, key, obj) for (kind, key), obj in last.items())
@@ -423,7 +501,6 @@ class Snapshot:
         state_digest: str,
         changes: int,
     ) -> Snapshot:
-        size = len(self.pods)
         there: dict[int, Pod | None] = {}
         added: dict[str, Pod] = {}
         for key, pod in changed.items():
@@ -432,117 +509,27 @@ class Snapshot:
                 there[row] = pod
             elif pod is not None:
                 added[key] = pod
-        pods, keys, in_order, rank = self.pods, self._keys, self._in_order, self.rank
-        if changed:
-            pods = pods.followed(there, list(added.values()))
-        if added:
-            keys = keys.followed(list(added))
-            in_order = _inserted(in_order, keys.keys)
-            rank = np.empty(in_order.size, dtype=np.int64)
-            rank[in_order] = np.arange(in_order.size)
-        row_ids = np.array([*sorted(there), *range(size, len(pods))], dtype=np.int64)
-        row_pods = [pods[row] for row in row_ids.tolist()]
-
-        was = [self.pods[row] for row in there]
-        parts = None if added else changed_parts(was, there.values())
-        columns = {
-            column: array
-            if parts is not None and column.reads is not None and parts.isdisjoint(column.reads)
-            else self._column_after(column, array, row_ids, row_pods, len(added))
-            for column, array in self._columns.items()
-        }
-        requests = self._requests
-        if added or not all(map(same_requests, was, there.values())):
-            requests = {
-                rules: self._requests_after(matrix, row_ids, row_pods, len(added), rules=rules)
-                for rules, matrix in self._requests.items()
-            }
-        node = self._nodes_after(self.node, NODE_NAME, columns, nodes, row_ids, len(added))
-        nominated = self._nodes_after(
-            self.nominated, NOMINATED_NAME, columns, nodes, row_ids, len(added)
+        behind = self._columns.behind()
+        if behind is not None and len(behind.rows) > _BEHIND:
+            self._columns.of(self)
+            behind = None
+        if behind is None:
+            behind = _Behind(before=self, rows={}, other_kinds=frozenset())
+        known = len(behind.before.pods)
+        follows = _Behind(
+            before=behind.before,
+            rows={**behind.rows, **dict.fromkeys(row for row in there if row < known)},
+            other_kinds=behind.other_kinds | other_kinds,
         )
-        after = self._with(
-            pods=pods,
+        return self._with(
+            pods=self.pods.followed(there, list(added.values())) if changed else self.pods,
             nodes=nodes,
             others=others,
             state_digest=state_digest,
-            node=node,
-            nominated=nominated,
-            rank=rank,
-            _columns=columns,
-            _requests=dict(requests),
-            _derived={},
-            _keys=keys,
-            _in_order=in_order,
+            _keys=self._keys.followed(list(added)) if added else self._keys,
+            _columns=_Columns(None, follows),
             _changes=self._changes + changes,
         )
-        old_node = np.full(row_ids.size, NOWHERE, dtype=np.int32)
-        known = row_ids < size
-        old_node[known] = self.node[row_ids[known]]
-        delta = Delta(
-            rows=row_ids,
-            added=len(added),
-            old_node=old_node,
-            new_node=node[row_ids],
-            nodes_changed=nodes is not self.nodes,
-            other_kinds=other_kinds,
-        )
-        for derived_key, derived in self._derived.items():
-            patched = derived.patched(self, after, delta)
-            if patched is not None:
-                after._derived[derived_key] = patched
-        return after
-
-    def _column_after(
-        self,
-        column: PodColumn,
-        array: NDArray[Any],
-        rows: Rows,
-        pods: Sequence[Pod | None],
-        added: int,
-    ) -> NDArray[Any]:
-        """The column with the pods in their rows; itself where nothing in it changes."""
-        if added or rows.size > _FEW:
-            return _replaced(array, rows, fill(column, pods, self.pools), added)
-        # Of a few pods plain numbers are compared sooner than arrays are made.
-        values = values_of(column, pods, self.pools)
-        places = rows.tolist()
-        if list(map(array.item, places)) == values:
-            return array
-        array = array.copy(order="K")
-        for row, value in zip(places, values, strict=True):
-            array[row] = value
-        return array
-
-    def _requests_after(
-        self,
-        matrix: Ints,
-        rows: Rows,
-        pods: Sequence[Pod | None],
-        added: int,
-        *,
-        rules: RequestRules,
-    ) -> Ints:
-        new = request_matrix(pods, self.pools, rules=rules)
-        width = len(self.pools.resources)
-        return _replaced(widen(matrix, width), rows, widen(new, width), added)
-
-    def _nodes_after(
-        self,
-        index: NodeIndex,
-        names: PodColumn,
-        columns: Mapping[PodColumn, NDArray[Any]],
-        nodes: NodeTable,
-        rows: Rows,
-        added: int,
-    ) -> NodeIndex:
-        """The nodes that the names of a column stand for; `index`: those before."""
-        if nodes is not self.nodes:
-            return _locate(columns[names], self.pools, nodes)
-        if columns[names] is self._columns[names]:
-            return index
-        places = [_place(i, self.pools, nodes) for i in columns[names][rows].tolist()]
-        return _replaced(index, rows, np.array(places, dtype=np.int32), added)
 
     def packed(self, *, tolerated: int | None = None) -> Snapshot:
         """The same state without the traces of changes; the snapshot itself while they are few.
@@ -577,6 +564,102 @@ def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
     """Names of the fields, and what reads all of them at once."""
     names = tuple(field.name for field in fields(kind))
     return names, attrgetter(*names)
+
+
+def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
+    """What lies between the two snapshots, and the table of the later one, nothing derived yet."""
+    before, pools = behind.before, after.pools
+    was_table = before._table
+    size, added = len(before.pods), len(after.pods) - len(before.pods)
+    there = sorted(behind.rows)
+    row_ids = np.array([*there, *range(size, size + added)], dtype=np.int64)
+    row_pods = [after.pods[row] for row in row_ids.tolist()]
+    was, now = [before.pods[row] for row in there], row_pods[: len(there)]
+    parts = None if added else changed_parts(was, now)
+    columns = {
+        column: array
+        if parts is not None and column.reads is not None and parts.isdisjoint(column.reads)
+        else _column_after(column, array, row_ids, row_pods, added, pools)
+        for column, array in was_table.columns.items()
+    }
+    requests = was_table.requests
+    if added or not all(map(same_requests, was, now)):
+        requests = {
+            rules: _requests_after(matrix, row_ids, row_pods, added, pools, rules=rules)
+            for rules, matrix in requests.items()
+        }
+    in_order, rank = was_table.in_order, was_table.rank
+    if added:
+        in_order = _inserted(in_order, after.keys)
+        rank = np.empty(in_order.size, dtype=np.int64)
+        rank[in_order] = np.arange(in_order.size)
+
+    def located(index: NodeIndex, names: PodColumn) -> NodeIndex:
+        array = columns[names]
+        if after.nodes is not before.nodes:
+            return _locate(array, pools, after.nodes)
+        if array is was_table.columns[names]:
+            return index
+        places = [_place(i, pools, after.nodes) for i in array[row_ids].tolist()]
+        return _replaced(index, row_ids, np.array(places, dtype=np.int32), added)
+
+    node = located(was_table.node, NODE_NAME)
+    table = _Table(
+        node=node,
+        nominated=located(was_table.nominated, NOMINATED_NAME),
+        rank=rank,
+        in_order=in_order,
+        columns=columns,
+        requests=dict(requests),
+        derived={},
+    )
+    old_node = np.full(row_ids.size, NOWHERE, dtype=np.int32)
+    old_node[: len(there)] = was_table.node[row_ids[: len(there)]]
+    delta = Delta(
+        rows=row_ids,
+        added=added,
+        old_node=old_node,
+        new_node=node[row_ids],
+        nodes_changed=after.nodes is not before.nodes,
+        other_kinds=behind.other_kinds,
+    )
+    return delta, table
+
+
+def _column_after(
+    column: PodColumn,
+    array: NDArray[Any],
+    rows: Rows,
+    pods: Sequence[Pod | None],
+    added: int,
+    pools: Pools,
+) -> NDArray[Any]:
+    """The column with the pods in their rows; itself where nothing in it changes."""
+    if added or rows.size > _FEW:
+        return _replaced(array, rows, fill(column, pods, pools), added)
+    # Of a few pods plain numbers are compared sooner than arrays are made.
+    values = values_of(column, pods, pools)
+    places = rows.tolist()
+    if list(map(array.item, places)) == values:
+        return array
+    array = array.copy(order="K")
+    for row, value in zip(places, values, strict=True):
+        array[row] = value
+    return array
+
+
+def _requests_after(
+    matrix: Ints,
+    rows: Rows,
+    pods: Sequence[Pod | None],
+    added: int,
+    pools: Pools,
+    *,
+    rules: RequestRules,
+) -> Ints:
+    new = request_matrix(pods, pools, rules=rules)
+    width = len(pools.resources)
+    return _replaced(widen(matrix, width), rows, widen(new, width), added)
 
 
 def _inserted(in_order: Rows, keys: Names) -> Rows:

@@ -28,7 +28,16 @@ from numpy.typing import NDArray
 from policy.cluster.objects import Pod
 from policy.cluster.requests import RequestRules, pod_requests
 from policy.cluster.snapshot import Snapshot
-from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, PRIORITY, Bools, Ints, widen
+from policy.cluster.tables import (
+    ANTI_AFFINITY,
+    NOWHERE,
+    PRIORITY,
+    Bools,
+    Ints,
+    same_requests,
+    terminated,
+    widen,
+)
 from policy.decision.model import Code, Decision, Outcome
 from policy.filters.resources import request_rules
 from policy.rules.expressions.implication import only_lower
@@ -96,7 +105,7 @@ class Foregone:
                 self._others_changed = self._changes
                 continue
             before, after = step.before.pod(key), step.after.pod(key)
-            self._kinds.moved(step, key)
+            self._kinds.moved(before, after)
             for pod in (before, after):
                 if pod is not None:
                     self._touch(pod)
@@ -228,21 +237,34 @@ class _Kinds:
         """The kind of the pod where pods of lower priority may go, None where it was not met."""
         return self._ids.get(_kind(pod, evicts=True))
 
-    def moved(self, step: Transition, key: str) -> None:
+    def moved(self, before: Pod | None, after: Pod | None) -> None:
         """One pod came, went or changed: its node has more room now, or less."""
-        old, new = _occupied(step.before, key), _occupied(step.after, key)
-        touched = set()
-        for sign, place, snapshot in ((-1, old, step.before), (1, new, step.after)):
-            if place is None:
+        old, new = self._place(before), self._place(after)
+        if old is None and new is None:
+            return
+        if before is not None and after is not None and old == new and same_requests(before, after):
+            return
+        for sign, place, pod in ((-1, old, before), (1, new, after)):
+            if place is None or pod is None:
                 continue
-            row, node, priority, placed = place
-            load = self._load(snapshot, row)
+            node, priority, placed = place
+            load = self._load(pod)
             for level, at in self._level_of.items():
                 if priority >= level[not placed]:
                     self._taken[at, node] += sign * load
-            touched.add(node)
-        for node in touched:
+        for node in {place[0] for place in (old, new) if place is not None}:
             self._count(node)
+
+    def _place(self, pod: Pod | None) -> tuple[int, int, bool] | None:
+        """Node and priority of a pod that takes up room, and whether it is there already."""
+        if pod is None or terminated(pod):
+            return None
+        name = pod.spec.node_name
+        node = self._table.index.get(name) if name else None
+        placed = node is not None
+        if not name:
+            node = self._table.index.get(pod.status.nominated_node_name)
+        return None if node is None else (node, pod.spec.priority or 0, placed)
 
     def _count(self, node: int) -> None:
         left = self._total[node] - self._taken[:, node]
@@ -285,15 +307,22 @@ class _Kinds:
         self._taken = np.concatenate([self._taken, taken[None]])
         return found
 
-    def _load(self, snapshot: Snapshot, row: int) -> Ints:
-        return np.append(snapshot.requests(self._rules)[row], 1)
+    def _load(self, pod: Pod) -> Ints:
+        """What a pod takes up; a resource that came after the nodes were counted is on none."""
+        load = np.zeros(self._width + 1, dtype=np.int64)
+        load[-1] = 1
+        for name, amount in pod_requests(pod, on_node=True, rules=self._rules).items():
+            column = self._resources.get(name, self._width)
+            if column < self._width:
+                load[column] = amount
+        return load
 
     def _wants(self, pod: Pod) -> Ints:
         wanted = np.full(self._width + 1, _ANYTHING, dtype=np.int64)
         wanted[-1] = 1
         for name, amount in pod_requests(pod, on_node=False, rules=self._rules).items():
-            column = self._resources.get(name)
-            if column is not None and amount > 0:
+            column = self._resources.get(name, self._width)
+            if column < self._width and amount > 0:
                 wanted[column] = amount
         return wanted
 
@@ -301,18 +330,6 @@ class _Kinds:
 def _kind(pod: Pod, *, evicts: bool) -> tuple[bytes, _Level]:
     priority = pod.spec.priority or 0
     return msgspec.json.encode(pod.spec), (priority if evicts else _EVERYONE, priority)
-
-
-def _occupied(snapshot: Snapshot, key: str) -> tuple[int, int, int, bool] | None:
-    """Row, node and priority of a pod that takes up room, and whether it is there already."""
-    row = snapshot.row(key)
-    if row is None:
-        return None
-    placed = snapshot.node[row] != NOWHERE
-    node = snapshot.node[row] if placed else snapshot.nominated[row]
-    if node == NOWHERE:
-        return None
-    return row, int(node), int(snapshot.column(PRIORITY)[row]), bool(placed)
 
 
 def _resource_rules(rules: RuleSet) -> RequestRules | None:

@@ -20,7 +20,7 @@ from policy.rules.ruleset import QueueKind, QueueRules
 from policy.scheduling.nominator import Nominator
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Entry:
     pod: str
     priority: int
@@ -49,18 +49,23 @@ class _Timed:
     def discard(self, pod: str) -> None:
         self._entries.pop(pod, None)
 
-    def idle(self, now_ms: int) -> bool:
-        """Is there no pod whose instant has come?"""
-        return not self._heap or self._heap[0][0] > now_ms
-
     def due(self, now_ms: int) -> list[_Entry]:
         """Those whose instant has come, no longer kept here; in the order in which they came."""
+        if not self._heap or self._heap[0][0] > now_ms:
+            return []  # as after most cycles
         found = []
         while (at := self.next()) is not None and at <= now_ms:
             _, came, entry = heapq.heappop(self._heap)
             del self._entries[entry.pod]
             found.append((came, entry))
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+
+    def drained(self) -> list[_Entry]:
+        """All of them, in the order in which they came; none is kept here any longer."""
+        found = list(self._entries.values())
+        self._entries.clear()
+        self._heap.clear()
+        return found
 
     def next(self) -> int | None:
         """The first instant, None without any."""
@@ -250,20 +255,19 @@ class SchedulingQueue:
     def move_all(self, *, now_ms: int) -> None:
         """Something happened that may help any pod: a node or a deletion, a budget, a volume."""
         self._move_requested = True
-        self._move(list(self._unschedulable), now_ms)
+        self._move(self._unschedulable.drained(), now_ms)
 
     def move(self, pods: Collection[str], *, now_ms: int) -> None:
         """An assigned pod came or changed: pods whose affinity it matches may now fit."""
         self._move_requested = True
-        self._move([e for e in self._unschedulable if e.pod in pods], now_ms)
+        if pods:
+            self._move([e for e in self._unschedulable if e.pod in pods], now_ms)
 
     def flush(self, *, now_ms: int) -> None:
         """Timers: backoffs that are over, and pods that have been unschedulable for too long."""
-        if not self._backoff.idle(now_ms):
-            for entry in self._backoff.due(now_ms):
-                self._activate(entry)
-        if not self._unschedulable.idle(now_ms):
-            self._move(self._unschedulable.due(now_ms), now_ms)
+        for entry in self._backoff.due(now_ms):
+            self._activate(entry)
+        self._move(self._unschedulable.due(now_ms), now_ms)
 
     def next_timer(self, *, unschedulable: bool = True) -> int | None:
         """The next instant at which `flush` moves a pod; None without any.

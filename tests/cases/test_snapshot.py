@@ -15,7 +15,7 @@ from policy.cluster import times
 from policy.cluster.objects import Pod, encode
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.sharing import Sharing
-from policy.cluster.tables import STANDARD
+from policy.cluster.tables import LABELS, STANDARD
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
 from tests.support.builders import (
@@ -252,6 +252,7 @@ def test_packing_leaves_no_trace_of_removed_pods() -> None:
     for i in range(5):
         pod = a_pod(f"gone{i}").labelled(run=str(i)).pod
         found = found.apply([("Pod", f"default/gone{i}", pod)])
+        found.column(LABELS)
         found = found.apply([("Pod", f"default/gone{i}", None)])
     packed = found.packed(tolerated=0)
     assert [(len(s.pods), len(s.pools.labels)) for s in (found, packed)] == [(7, 6), (2, 1)]

@@ -249,11 +249,10 @@ def follow(case: Example, history: Steps) -> None:
         rules = rule_set(generation)
         # What this decision computes is what the next snapshot starts from.
         decide(followed, rules, HIGH, evaluate_all=True, by_class=True)
-        made: list[Change] = []
-        for what, throws in step:
-            made += changes(state, what, dice_of(throws))
         now_ms += minutes * 60_000
-        followed = followed.at(now_ms).apply(made)
+        followed = followed.at(now_ms)
+        for what, throws in step:  # read after all of them, so that they follow in one step
+            followed = followed.apply(changes(state, what, dice_of(throws)))
         digest = followed.digest
         if packed:
             followed = followed.packed(tolerated=0)
