@@ -125,7 +125,8 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     default="observed",
     show_default=True,
     help="How long a pod works whose end the trace does not show: until the simulation ends, or "
-    "as the median of its workload's pods that ended.",
+    "as the median of its workload's pods that ended. One that runs at the start works that long "
+    "from then on, however long it has run before.",
 )
 @click.option(
     "--for",

@@ -47,6 +47,7 @@ from policy.cluster.tables import (
     fill,
     name_array,
     node_table,
+    packed,
     request_matrix,
     same_requests,
     taken,
@@ -65,7 +66,7 @@ _FEW: Final = 8
 _BEHIND: Final = 4096
 """Changed rows up to which columns stay behind the objects while nobody reads them."""
 
-_CHANGES: Final = 20_000
+_CHANGES: Final = 10_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""
 
 
@@ -536,22 +537,55 @@ class Snapshot:
 
         Rows of removed pods, interned values and answers about them are kept by `apply` for good:
         who follows a cluster for long packs after each change. Rows are then numbered anew and
-        derived values are computed again; digests and decisions stay what they are.
+        derived values are computed again; digests and decisions stay what they are. No object is
+        read for it: the columns of the pods that are there are taken as they are.
 
-        tolerated: changed pods and nodes that are few, where not a third of the cluster's pods.
+        tolerated: changed pods and nodes that are few, where not a twentieth of the cluster's pods.
         """
-        few = max(_CHANGES, len(self.pods) // 3) if tolerated is None else tolerated
+        few = max(_CHANGES, len(self.pods) // 20) if tolerated is None else tolerated
         if self._changes <= few:
             return self
-        packed = self.from_objects(
+        table = self._table
+        pods = list(self.pods)
+        living = np.array([row for row, pod in enumerate(pods) if pod is not None], dtype=np.int64)
+        # Node by node in memory: what belongs to a node then lies side by side.
+        living = living[np.argsort(table.node[living], kind="stable")]
+        numbers = np.full(len(pods), NOWHERE, dtype=np.int64)
+        numbers[living] = np.arange(living.size)
+        in_order = numbers[table.in_order]
+        in_order = in_order[in_order != NOWHERE]
+        rank = np.empty(living.size, dtype=np.int64)
+        rank[in_order] = np.arange(living.size)
+        columns, pools = packed(table.columns, living, self.pools)
+        return self._with(
+            pods=PodRows.of(cast("list[Pod]", [pods[row] for row in living.tolist()])),
+            pools=pools,
+            _keys=KeyRows.of(self.keys[living]),
+            _columns=_Columns(
+                _Table(
+                    node=table.node[living],
+                    nominated=table.nominated[living],
+                    rank=rank,
+                    in_order=in_order,
+                    columns=columns,
+                    requests={
+                        rules: taken(self.requests(rules), living)
+                        for rules in list(table.requests)  # others may decide meanwhile
+                    },
+                    derived={},
+                )
+            ),
+            _changes=0,
+        )
+
+    def made_anew(self) -> Snapshot:
+        """The same state put together from its objects, without anything that was computed."""
+        return self.from_objects(
             self.objects(),
             now_ms=self.now_ms,
             state_digest=self.state_digest,
             history=self.history,
         )
-        for rules in list(self._requests):  # others may decide meanwhile
-            packed.requests(rules)  # the slowest of what decisions look at
-        return packed
 
     def _with(self, **changes: Any) -> Snapshot:
         kind: type = type(self)
@@ -580,13 +614,13 @@ def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
         column: array
         if parts is not None and column.reads is not None and parts.isdisjoint(column.reads)
         else _column_after(column, array, row_ids, row_pods, added, pools)
-        for column, array in was_table.columns.items()
+        for column, array in list(was_table.columns.items())  # others may decide meanwhile
     }
     requests = was_table.requests
     if added or not all(map(same_requests, was, now)):
         requests = {
             rules: _requests_after(matrix, row_ids, row_pods, added, pools, rules=rules)
-            for rules, matrix in requests.items()
+            for rules, matrix in list(requests.items())
         }
     in_order, rank = was_table.in_order, was_table.rank
     if added:

@@ -7,7 +7,7 @@ descend from one another. Everything else is copied where it changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -45,6 +45,18 @@ class Pool:
             found = self.ids[key] = len(self.values)
             self.values.append(value)
         return found
+
+    def only(self, used: Ints) -> tuple[Pool, Ints]:
+        """A pool of some values alone, and by old number the new one, NOWHERE for the others.
+
+        used: numbers of the values, distinct.
+        """
+        keys = list(self.ids)  # in the order of their numbers
+        found = Pool()
+        numbers = np.full(len(keys) + 1, NOWHERE, dtype=np.int64)  # the last one is that of NOWHERE
+        for old in used.tolist():
+            numbers[old] = found.intern(keys[old], self.values[old])
+        return found, numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +295,34 @@ STANDARD: Final = (
     HOST_PORTS,
     SCHEDULER,
 )
+
+
+_INTERNED: Final[Mapping[str, tuple[PodColumn, ...]]] = {
+    "names": (NODE_NAME, NOMINATED_NAME, SCHEDULER),
+    "labels": (LABELS,),
+    "terms": (ANTI_AFFINITY,),
+    "ports": (HOST_PORTS,),
+}
+"""The standard columns of interned values, by pool."""
+
+
+def packed(
+    columns: Mapping[PodColumn, NDArray[Any]], rows: Ints, pools: Pools
+) -> tuple[dict[PodColumn, NDArray[Any]], Pools]:
+    """The standard columns of some rows, and pools of what these hold.
+
+    Resources stay, as requests and allocatable count them in their order. What other columns have
+    interned is left behind: they are computed again when they are read.
+    """
+    kept = {column: columns[column][rows] for column in STANDARD}
+    some = Pools(resources=pools.resources)
+    for name, interned in _INTERNED.items():
+        used = np.unique(np.concatenate([kept[column] for column in interned]))
+        pool, numbers = getattr(pools, name).only(used[used != NOWHERE])
+        setattr(some, name, pool)
+        for column in interned:
+            kept[column] = numbers[kept[column]].astype(column.dtype)
+    return kept, some
 
 
 def fill(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:

@@ -80,13 +80,16 @@ class QueueFeed:
         self._in_cycle = () if key is None else (key,)
         return key
 
+    @property
+    def grouped(self) -> bool:
+        """Are members of pod groups scheduled together?"""
+        return self._groups is not None
+
     def gather(self, key: str, snapshot: Snapshot) -> QueueHead | None:
         """The cycle of the popped pod: members of its group are taken out with it.
 
         None where the gate of the group is closed; the pod waits until its group changes.
         """
-        if self._groups is None:
-            return QueueHead(pods=self._in_cycle)
         head = head_of(key, snapshot, self._groups)
         if key not in head.pods:
             self.queue.hold_back(key)

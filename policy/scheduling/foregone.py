@@ -10,7 +10,8 @@ pods that ask for the same. Two kinds of them are certain beforehand:
    other pod go, so neither a place nor a candidate can be found. That is known of a pod that failed
    before, and of another one with the same `spec`.
 2. *Still waiting*: the rules did not let the pod preempt, as they mostly do not while its victims
-   leave. It fits on no node as they are, and nothing that the rules looked at has changed.
+   leave. It fits on no node as they are, and nothing that the rules looked at has changed. The
+   first of these tries follows the cycle that evicted: for it the rules are asked, and no node.
 
 Who only wants to know where a run leads need not make them.
 `tests/property/test_simulation_laws.py` makes them all the same and compares.
@@ -38,8 +39,13 @@ from policy.cluster.tables import (
     terminated,
     widen,
 )
-from policy.decision.model import Code, Decision, Outcome
+from policy.decision.model import Code, Decision, NodeStatuses, Outcome, Status
+from policy.filters.base import UNSCHEDULABLE, Incoming
 from policy.filters.resources import request_rules
+from policy.preemption.context import DecisionContext
+from policy.preemption.eligibility import eligibility
+from policy.preemption.filtering import Filtered
+from policy.preemption.importance import Importance
 from policy.rules.expressions.implication import only_lower
 from policy.rules.ruleset import Rule, RuleSet, Verdict
 from policy.scheduling.state import Transition
@@ -72,12 +78,14 @@ class _Tried:
     nominated: str
     seen: int  #: changes that the cycle saw
     local: bool  #: what its filters say of a node depends on that node alone
+    status: Status | None = None  #: of the node that it is nominated to since that cycle
 
 
 class Foregone:
     """Follows a cluster and tells which pods would fail once more. It decides nothing itself."""
 
     def __init__(self, rules: RuleSet, snapshot: Snapshot) -> None:
+        self._rules = rules
         self._requests = _resource_rules(rules)
         self._waits = _eligibility_stays(rules)
         self._changes = 0
@@ -120,22 +128,34 @@ class Foregone:
         self._tried.pop(decision.preemptor, None)
         if self._requests is None:
             return
-        if decision.outcome not in {Outcome.NO_CANDIDATE, Outcome.NOT_ELIGIBLE}:
+        if decision.outcome not in {
+            Outcome.NO_CANDIDATE,
+            Outcome.NOT_ELIGIBLE,
+            Outcome.PREEMPT,
+        }:
             return
         pod = snapshot.pod(decision.preemptor)
         if pod is None:
             return
         if len(self._kinds) > _MOST_KINDS:
             self._begin(snapshot)
+        nominated = pod.status.nominated_node_name
+        evicted = decision.outcome is Outcome.PREEMPT
+        if evicted and not nominated:
+            return
         excluded = _excluded(decision, snapshot)
+        statuses = decision.trace.filter_statuses
+        as_it_is = self._kinds.kind_of(pod, excluded, evicts=False)
         self._tried[decision.preemptor] = _Tried(
             uid=pod.metadata.uid,
             outcome=decision.outcome,
-            evicting=self._kinds.kind_of(pod, excluded, evicts=True),
-            as_it_is=self._kinds.kind_of(pod, excluded, evicts=False),
-            nominated=pod.status.nominated_node_name,
+            # One that evicted says nothing of what others of its kind would find.
+            evicting=as_it_is if evicted else self._kinds.kind_of(pod, excluded, evicts=True),
+            as_it_is=as_it_is,
+            nominated=nominated,
             seen=self._changes,
             local=_local(pod) and not self._anti_affinity,
+            status=statuses.get(nominated),
         )
 
     def fails_again(self, key: str, pod: Pod) -> bool:
@@ -145,9 +165,27 @@ class Foregone:
             return False
         if not tried.nominated and not self._kinds.somewhere(tried.evicting):
             return True
+        return tried.outcome is Outcome.NOT_ELIGIBLE and self._fits_nowhere(tried)
+
+    def may_not_preempt(self, key: str, pod: Pod, snapshot: Snapshot) -> bool:
+        """Would the first cycle after the one that evicted for the pod end as not eligible?"""
+        tried = self._tried.get(key)
+        if (
+            tried is None
+            or tried.outcome is not Outcome.PREEMPT
+            or tried.uid != pod.metadata.uid
+            or tried.status is None
+            or not self._fits_nowhere(tried)
+            or not _refused(key, pod, snapshot, self._rules, tried.status)
+        ):
+            return False
+        tried.outcome = Outcome.NOT_ELIGIBLE
+        return True
+
+    def _fits_nowhere(self, tried: _Tried) -> bool:
+        """Does the pod fit on no node, and is all as it was that the eligibility rules read?"""
         return (
-            tried.outcome is Outcome.NOT_ELIGIBLE
-            and self._waits
+            self._waits
             and tried.local
             and not self._anti_affinity
             and self._others_changed <= tried.seen
@@ -301,7 +339,7 @@ class _Kinds:
         taken = np.zeros((len(self._table), self._width + 1), dtype=np.int64)
         for nodes, lowest in zip((snapshot.node, snapshot.nominated), level, strict=True):
             rows = np.flatnonzero((nodes >= 0) & (priority >= lowest))
-            loads = widen(snapshot.requests(self._rules)[rows], self._width)
+            loads = widen(snapshot.requests(self._rules)[rows], self._width)[:, : self._width]
             np.add.at(taken, nodes[rows], np.column_stack([loads, np.ones(rows.size, int)]))
         found = self._level_of[level] = len(self._level_of)
         self._taken = np.concatenate([self._taken, taken[None]])
@@ -347,16 +385,44 @@ def _allows_lower_only(rule: Rule) -> bool:
 
 
 def _eligibility_stays(rules: RuleSet) -> bool:
-    """Does eligibility depend on nothing but the pod and the node that it is nominated to?"""
+    """Does eligibility depend on nothing but the pod and the node that it is nominated to?
+
+    Nor may it depend on the instant, or have no value.
+    """
     asked = [r.when for r in rules.eligibility if r.when is not None]
     allowed = [r.when for r in rules.victims.eligible if r.when is not None]
     return (
-        all(v.startswith(("preemptor.", "nominated.")) for e in asked for v in e.variables)
+        all(e.total for e in asked)
+        and all(v.startswith(("preemptor.", "nominated.")) for e in asked for v in e.variables)
+        and not any("preemptor.waitingSeconds" in e.variables for e in asked)
         and all(
             v in {"victim.priority", "preemptor.priority"} for e in allowed for v in e.variables
         )
         and not any(e.history_needs for e in (*asked, *allowed))
     )
+
+
+def _refused(key: str, pod: Pod, snapshot: Snapshot, rules: RuleSet, status: Status) -> bool:
+    """Do the eligibility rules refuse the pod, which fits nowhere?
+
+    status: that the filters give of the node that it is nominated to.
+    """
+    row = snapshot.row(key)
+    assert row is not None
+    context = DecisionContext(
+        incoming=Incoming(snapshot=snapshot, pod=pod, key=key, row=row, messages=rules.messages),
+        rules=rules,
+        seed=0,  # no rule of eligibility reads it
+        importance=Importance,
+    )
+    nominated = Filtered(
+        codes=np.array([UNSCHEDULABLE], dtype=np.int8),
+        statuses=NodeStatuses(
+            nodes=(pod.status.nominated_node_name,), index=(0,), statuses=(status,)
+        ),
+        filtered=np.ones(1, dtype=np.bool_),
+    )
+    return not eligibility(context, nominated).eligible
 
 
 def _excluded(decision: Decision, snapshot: Snapshot) -> Bools:

@@ -42,20 +42,21 @@ class DecisionLoop(ABC):
                 if not self._idle():
                     return
                 continue
-            head = self._feed.gather(pod, self._scheduler.snapshot)
-            if head is None:
-                continue
-            if head.group:
-                done = self._scheduler.decide_group_if(
-                    head.group, wanted=partial(self._group_wanted, head)
-                )
-                if done is None:
-                    self._feed.dropped(self._scheduler.snapshot)
+            if self._feed.grouped:
+                head = self._feed.gather(pod, self._scheduler.snapshot)
+                if head is None:
                     continue
-                self._feed.group_decided(done.decision, self._scheduler.snapshot)
-                self._group_decided(done)
-                yield done
-                continue
+                if head.group:
+                    done = self._scheduler.decide_group_if(
+                        head.group, wanted=partial(self._group_wanted, head)
+                    )
+                    if done is None:
+                        self._feed.dropped(self._scheduler.snapshot)
+                        continue
+                    self._feed.group_decided(done.decision, self._scheduler.snapshot)
+                    self._group_decided(done)
+                    yield done
+                    continue
             if self._failed_without_cycle(pod):
                 self._feed.failed_again(pod, self._scheduler.snapshot)
                 self._passed_over(pod)

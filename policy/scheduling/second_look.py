@@ -33,7 +33,7 @@ def look_again(snapshot: Snapshot, rules: RuleSet, decision: Decision) -> None:
     """
     calls = decision.trace.extender_calls
     again = decide(
-        snapshot.packed(tolerated=-1),
+        snapshot.made_anew(),
         rules,
         decision.preemptor,
         seed=decision.seed,

@@ -19,7 +19,9 @@ class Durations(StrEnum):
     """How long a pod works whose end the trace does not show."""
 
     OBSERVED = "observed"  # to the end of the simulation: as long as it was seen, and longer
-    SIBLINGS = "siblings"  # as the median of the pods of its workload that ended, if there are any
+    #: as the median of the pods of its workload that ended, if there are any; one that runs at the
+    #: start works that long from then on, whatever it did before
+    SIBLINGS = "siblings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

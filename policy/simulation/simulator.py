@@ -99,6 +99,9 @@ class Simulator(DecisionLoop):
             return False
         if self._foregone.fails_again(pod, found):
             return True
+        if self._foregone.may_not_preempt(pod, found, self._scheduler.snapshot):
+            self._count(Outcome.NOT_ELIGIBLE)
+            return True
         if not self._foregone.fails_like_others(pod, found):
             return False
         failed = unschedulable(found, self._virtual.now_ms)
@@ -111,7 +114,7 @@ class Simulator(DecisionLoop):
 
     def _decided(self, step: Step) -> None:
         decision = step.decision
-        self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
+        self._count(decision.outcome)
         self.nominations.decided(decision)
         if decision.outcome is Outcome.BIND:
             self._starting.append((decision.preemptor, decision.effects.bind))
@@ -128,7 +131,7 @@ class Simulator(DecisionLoop):
 
     def _group_decided(self, step: GroupStep) -> None:
         decision = step.decision
-        self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
+        self._count(decision.outcome)
         self.nominations.group_decided(decision)
         self._starting += decision.effects.bind.items()
         self._evict(
@@ -138,6 +141,9 @@ class Simulator(DecisionLoop):
             priority=decision.group_priority,
         )
         self._cycle_ends()
+
+    def _count(self, outcome: str) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
     def _cycle_ends(self) -> None:
         self.cycles += 1

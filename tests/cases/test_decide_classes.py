@@ -194,7 +194,7 @@ def equal_to_the_full_path(snapshot: Snapshot, *pods: str) -> None:
     """Each decision by class is the one on the full path, on the state made anew."""
     for pod in pods:
         shared = decide(snapshot, RULES, f"default/{pod}", by_class=True)
-        full = decide(snapshot.packed(tolerated=-1), RULES, f"default/{pod}")
+        full = decide(snapshot.made_anew(), RULES, f"default/{pod}")
         assert shared.canonical == full.canonical
 
 

@@ -15,7 +15,16 @@ from policy.cluster import times
 from policy.cluster.objects import Pod, encode
 from policy.cluster.occupancy import Occupancy
 from policy.cluster.sharing import Sharing
-from policy.cluster.tables import LABELS, STANDARD
+from policy.cluster.tables import (
+    ANTI_AFFINITY,
+    HOST_PORTS,
+    LABELS,
+    NODE_NAME,
+    NOMINATED_NAME,
+    SCHEDULER,
+    STANDARD,
+    PodColumn,
+)
 from policy.preemption.decide import decide
 from policy.rules import RuleSet
 from tests.support.builders import (
@@ -272,8 +281,57 @@ def test_packing_changes_nothing_that_is_read() -> None:
     assert {repr(o) for o in packed.objects()} == {repr(o) for o in found.objects()}
 
 
+def test_a_packed_snapshot_reads_like_one_that_is_made_anew() -> None:
+    """Every pod has the columns, the requests and the place in the order that its object gives."""
+    ports = a_pod("new").on("n1").host_port(80).requesting({"example.com/gpu": 1}).priority(3)
+    found = snapshot(*PARTS, a_pod("waits").nominated_to("n1")).apply(
+        [("Pod", f"default/gone{i}", a_pod(f"gone{i}").labelled(run=str(i)).pod) for i in range(3)]
+    )
+    found.column(LABELS)
+    found = found.apply(
+        [
+            *(("Pod", f"default/gone{i}", None) for i in range(3)),
+            ("Pod", "default/new", ports.labelled(run="new").pod),
+            ("Pod", "default/low", LOW.labelled(app="low").started(7).on("n1").pod),
+        ]
+    )
+    packed = found.packed(tolerated=0)
+    assert len(packed.pods) == len(packed.pools.labels) + 1 == 4
+    assert read(packed) == read(found.made_anew()) == read(found)
+
+
+def read(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+    """What the columns say of each pod, in snapshot order."""
+    pools = snapshot.pools
+    interned = {
+        NODE_NAME: pools.names,
+        NOMINATED_NAME: pools.names,
+        SCHEDULER: pools.names,
+        LABELS: pools.labels,
+        HOST_PORTS: pools.ports,
+        ANTI_AFFINITY: pools.terms,
+    }
+
+    def value(column: PodColumn, row: int) -> object:
+        plain = snapshot.column(column)[row].item()
+        pool = interned.get(column)
+        return plain if pool is None or plain < 0 else pool.values[plain]
+
+    names = pools.resources.values
+    return {
+        key: (
+            snapshot.row(key) == row,
+            int(snapshot.node[row]),
+            int(snapshot.nominated[row]),
+            {n: v for n, v in zip(names, snapshot.requests()[row].tolist(), strict=True) if v},
+            *(value(column, row) for column in STANDARD),
+        )
+        for row, key, _ in snapshot.in_order()
+    }
+
+
 def test_a_snapshot_with_few_changes_is_not_packed() -> None:
-    """Packing costs as much as building: it is worth it after many changes only."""
+    """What was derived is computed again afterwards: it is worth it after many changes only."""
     found = snapshot(*PARTS).apply([("Pod", "default/low", None)])
     assert found.packed() is found
 

@@ -20,6 +20,10 @@ from tests.support.builders import NOW_MS, NodeBuilder, a_node, a_pdb, a_pod, ru
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RULES = ("kube-1.36", "kube-1.20", "kube-1.14")
+PATIENT = """{"eligibility": {"insert": [{"at": "start", "rule": {
+    "id": "patience", "when": "preemptor.waitingSeconds < 20", "verdict": "deny",
+    "reason": "it waits a while first", "why": "most room comes by itself"}}]}}"""
+"""What a pod may do depends on the instant."""
 
 
 @st.composite
@@ -59,11 +63,12 @@ OPTIONS = st.builds(
 
 
 def run(trace: Trace, options: Options, rules: str = "kube-1.36", *, every: bool = False) -> Result:
-    return simulate(trace, rule_set(rules), options=options, seed=1, every_cycle=every)
+    named = rule_set("kube-1.36", PATIENT) if rules == PATIENT else rule_set(rules)
+    return simulate(trace, named, options=options, seed=1, every_cycle=every)
 
 
 @SOME
-@given(trace=traces(), options=OPTIONS, rules=st.sampled_from(RULES))
+@given(trace=traces(), options=OPTIONS, rules=st.sampled_from((*RULES, PATIENT)))
 def test_cycles_that_are_certain_to_fail_change_nothing(
     trace: Trace, options: Options, rules: str
 ) -> None:
