@@ -52,10 +52,12 @@ class Pool:
         used: numbers of the values, distinct.
         """
         keys = list(self.ids)  # in the order of their numbers
+        places = used.tolist()
         found = Pool()
+        found.values = [self.values[place] for place in places]
+        found.ids = {keys[place]: number for number, place in enumerate(places)}
         numbers = np.full(len(keys) + 1, NOWHERE, dtype=np.int64)  # the last one is that of NOWHERE
-        for old in used.tolist():
-            numbers[old] = found.intern(keys[old], self.values[old])
+        numbers[used] = np.arange(used.size)
         return found, numbers
 
 
