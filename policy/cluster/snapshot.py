@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from types import MappingProxyType
@@ -443,6 +443,10 @@ class Snapshot:
     def at(self, now_ms: int, *, history: digests.HistoryFigures | None = None) -> Snapshot:
         """The same state looked at at another instant (with other history figures)."""
         return self._with(now_ms=now_ms, history=history)
+
+    def with_pods_on(self, node: NodeIndex) -> Snapshot:
+        """The same pods on other nodes, nothing derived yet; node: (pods,), as `node` is."""
+        return self._with(_columns=_Columns(replace(self._table, node=node, derived={})))
 
     def apply(
         self, changes: Iterable[digests.Change], *, state_digest: str | None = None

@@ -78,7 +78,8 @@ class _Tried:
     nominated: str
     seen: int  #: changes that the cycle saw
     local: bool  #: what its filters say of a node depends on that node alone
-    status: Status | None = None  #: of the node that it is nominated to since that cycle
+    excluded: Bools  #: (nodes,) nodes that the pod fails on for what they are
+    status: Status | None  #: of the node that it is nominated to, as the cycle found it
 
 
 class Foregone:
@@ -149,12 +150,13 @@ class Foregone:
         self._tried[decision.preemptor] = _Tried(
             uid=pod.metadata.uid,
             outcome=decision.outcome,
-            # One that evicted says nothing of what others of its kind would find.
+            # One that evicted says nothing of what others of its kind would find, yet.
             evicting=as_it_is if evicted else self._kinds.kind_of(pod, excluded, evicts=True),
             as_it_is=as_it_is,
             nominated=nominated,
             seen=self._changes,
             local=_local(pod) and not self._anti_affinity,
+            excluded=excluded,
             status=statuses.get(nominated),
         )
 
@@ -180,6 +182,7 @@ class Foregone:
         ):
             return False
         tried.outcome = Outcome.NOT_ELIGIBLE
+        tried.evicting = self._kinds.kind_of(pod, tried.excluded, evicts=True)
         return True
 
     def _fits_nowhere(self, tried: _Tried) -> bool:
@@ -211,6 +214,8 @@ class Foregone:
             nominated="",
             seen=self._changes,
             local=False,
+            excluded=self._kinds.excluded(kind),
+            status=None,
         )
         return True
 
@@ -253,6 +258,10 @@ class _Kinds:
         self._snapshot = step.after
         same = step.after.nodes is self._table
         return same and len(step.after.pools.resources) == self._width
+
+    def excluded(self, kind: int) -> Bools:
+        """Nodes that pods of the kind fail on whatever leaves them; shape (nodes,)."""
+        return self._excluded[:, kind]
 
     def somewhere(self, kind: int) -> bool:
         """Has any node room for the kind?"""

@@ -7,7 +7,6 @@ is where the session has them: the snapshot is looked at with the pods in other 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -210,7 +209,7 @@ class Predicates(Plugin):
 
     def _seen(self, places: NodeIndex) -> Snapshot:
         """The snapshot with its pods on other nodes."""
-        return replace(self._snapshot, node=places, _derived={})
+        return self._snapshot.with_pods_on(places)
 
     @staticmethod
     def _incoming(snapshot: Snapshot, task: Task) -> Incoming:

@@ -9,7 +9,6 @@ Source: Volcano `pkg/scheduler/plugins/predicates`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar, Final
 
 import msgspec
@@ -197,7 +196,7 @@ class Predicates(Plugin):
 
 def incoming(session: Session, task: Task, seen: NodeIndex) -> Incoming:
     """The task as filters and scorers read it, among pods that are where `seen` has them."""
-    snapshot = replace(session.snapshot, node=seen.copy(), _derived={})
+    snapshot = session.snapshot.with_pods_on(seen.copy())
     return Incoming(snapshot=snapshot, pod=task.pod, key=task.key, row=task.row)
 
 
