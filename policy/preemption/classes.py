@@ -182,16 +182,26 @@ class _Findings:
     decided: _Small  #: (rules + 1, nodes) pods for which no rule decided, then each of them
     victims: Rows  #: rows of pods
     violating: Bools  #: parallel to `victims`
+    #: fields that findings of before or after may hold too, as they are
+    shared: set[str] = field(default_factory=set)
+
+    def own(self, *names: str) -> None:
+        """Make some fields safe to be written: those who share them keep what they have."""
+        for name in self.shared.intersection(names):
+            setattr(self, name, getattr(self, name).copy())
+        self.shared.difference_update(names)
 
     def copy(self) -> _Findings:
         # What is known before the values: in between another thread may add nodes.
         judged, scored, ran = self.judged.copy(), self.scored.copy(), self.ran.copy()
+        # The largest ones: many a decision finds nothing that goes there.
+        self.shared.update(_SELDOM_WRITTEN)
         return _Findings(
             judged=judged,
             status=self.status.copy(),
             scored=scored,
-            scores=self.scores.copy(),
-            score=self.score.copy(),
+            scores=self.scores,
+            score=self.score,
             ran=ran,
             once=self.once.copy(),
             kind=self.kind.copy(),
@@ -199,12 +209,16 @@ class _Findings:
             first=self.first.copy(),
             count=self.count.copy(),
             failure=self.failure.copy(),
-            values=self.values.copy(),
-            lasting=self.lasting.copy(),
+            values=self.values,
+            lasting=self.lasting,
             decided=self.decided.copy(),
             victims=self.victims,
             violating=self.violating,
+            shared=set(_SELDOM_WRITTEN),
         )
+
+
+_SELDOM_WRITTEN: Final = ("scores", "score", "values", "lasting")
 
 
 @dataclass(slots=True, eq=False)
@@ -347,6 +361,8 @@ class PodClass:
         """What those scorers say of every node that look at nothing but the node and the class."""
         found, scoring = self._findings, context.rules.scoring
         unknown = np.flatnonzero(~found.scored)
+        if unknown.size:
+            found.own("scores", "score")
         nothing = set()  # what a scorer has nothing to go by depends on the class alone
         for row, i in zip(found.scores, self._scorers, strict=True):
             # Of a few nodes where all are known: whether there is anything to say.
@@ -480,6 +496,7 @@ class PodClass:
         found = self._findings
         field = Field.of(new, context.staying_violations)
         values, lasting = lasting_values(context.rules.ranking, context.snapshot, field)
+        found.own("values", "lasting")
         for row, of_criterion in zip(found.values, values, strict=True):
             row[new.nodes] = of_criterion
         found.lasting[new.nodes] = lasting
