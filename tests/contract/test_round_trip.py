@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from policy.store import (
     HypotheticalDecision,
     NominationRow,
     NotFound,
+    Origin,
     QueueInfo,
     SnapshotMismatch,
     StaleRevision,
@@ -25,6 +27,7 @@ from policy.store import (
     StoreError,
 )
 from policy.store.connection import parse_url
+from policy.store.read import queries
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -38,6 +41,7 @@ from tests.contract.builders import (
     made_on,
     the_changes,
 )
+from tests.contract.plans import plan, statements
 from tests.contract.test_ledger import tampering
 from tests.support.golden_decisions import decisions
 
@@ -393,6 +397,54 @@ def test_decisions_are_found_by_what_they_are_about(store):
         "rule set digest": [other, one],
         "other rule set": [],
     }
+
+
+@pytest.mark.parametrize(("few", "some"), [(0, 0), (0, 100), (1, 0), (100, 100)])
+def test_a_list_is_the_same_wherever_it_begins(store, monkeypatch, few, some):
+    """At a filter that leaves few, at a namespace, or at the newest decision."""
+    monkeypatch.setattr(queries, "_FEW", few)
+    monkeypatch.setattr(queries, "_SOME", some)
+    one, two = (record(store, a_decision(seed=i), changes=[]).decision_id for i in (1, 2))
+    other = record(
+        store,
+        a_decision(a_victim("jobs/batch", node="n2"), preemptor="lab/waiting"),
+        changes=[],
+        origin=Origin.SIMULATED,
+    ).decision_id
+    spaces = ({}, {"namespace": "team"}, {"namespaces": frozenset({"shop", "lab"})})
+    found = [
+        [
+            [d.id for d in store.read.decisions(**space, **more)]
+            for more in (
+                {"outcome": "preempt"},
+                {"outcome": "bind"},
+                {"origin": "simulated"},
+                {"origin": "decided", "outcome": "preempt"},
+                {"rule_set": "by-hand", "origin": "decided"},
+                {"rule_set": "kube-1.35"},
+                {"node": "n1", "outcome": "preempt"},
+                {"hypothetical": True},
+            )
+        ]
+        for space in spaces
+    ]
+    every, decided = [other, two, one], [two, one]
+    assert found == [
+        [every, [], [other], decided, decided, [], every, []],
+        [decided, [], [], decided, decided, [], decided, []],
+        [every, [], [other], decided, decided, [], every, []],
+    ]
+
+
+def test_the_few_hypothetical_decisions_are_read_from_their_index(sqlite_template, tmp_path):
+    """In words that SQLite takes for those of the index."""
+    file = tmp_path / "policy.db"
+    shutil.copy(sqlite_template, file)
+    with Store.open(str(file)) as store:
+        with statements(store) as sent:
+            store.read.decisions(hypothetical=True, limit=50)
+        steps = plan(store, *sent[-1])
+    assert any("ix_decisions_hypothetical" in step for step in steps), steps
 
 
 def test_a_decision_is_found_by_the_beginning_of_its_digest(store):

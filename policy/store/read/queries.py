@@ -202,7 +202,7 @@ def _rare(
 ) -> ColumnElement[Any] | None:
     """The first of the columns in which only few decisions are as they have to be."""
     for column, values in shared:
-        if _few(connection, select(DECISIONS.c.id).where(_one_of(column, values))):
+        if _few(connection, select(DECISIONS.c.id).where(_one_of(column, values)), _FEW):
             return column
     return None
 
@@ -246,7 +246,7 @@ def _with_victim(connection: Connection, its: ColumnElement[bool]) -> ColumnElem
     """Decisions that have such a victim."""
     c, v = DECISIONS.c, VICTIMS.c
     hit = select(v.decision_id).where(its)
-    if _few(connection, hit):
+    if _few(connection, hit, _FEW):
         return c.id.in_(hit)
     return select(1).where(v.decision_id == c.id, its).exists()
 
@@ -261,7 +261,7 @@ def _with_victim_named(
     # Each by an index of its own.
     owned = select(v.decision_id).where(v.cluster_id.in_(clusters), owner)
     hit = select(v.decision_id).where(pod).union_all(owned)
-    if _few(connection, hit):
+    if _few(connection, hit, _FEW):
         return c.id.in_(hit)
     return select(1).where(v.decision_id == c.id, or_(pod, owner)).exists()
 
@@ -277,16 +277,14 @@ def _in_namespaces(
     its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
     own = select(c.id).where(c.preemptor_namespace.in_(namespaces))
     ids = own.union_all(select(v.decision_id).where(its))
-    if most and _few(connection, ids, most=most):
+    if most and _few(connection, ids, most):
         return True, c.id.in_(ids)
     # A long list is longer to sort than a page of decisions is to find by walking back.
     theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
     return False, or_(c.preemptor_namespace.in_(namespaces), theirs)
 
 
-def _few(
-    connection: Connection, ids: Select[Any] | CompoundSelect[Any], *, most: int = _FEW
-) -> bool:
+def _few(connection: Connection, ids: Select[Any] | CompoundSelect[Any], most: int) -> bool:
     found = select(func.count()).select_from(ids.limit(most + 1).subquery())
     return bool(connection.execute(found).scalar_one() <= most)
 
