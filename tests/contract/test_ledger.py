@@ -72,11 +72,13 @@ def tampering(url: str) -> Iterator[Connection]:
                 raw: Any = connection.connection.dbapi_connection
                 raw.execute("PRAGMA foreign_keys = OFF")
             else:
-                for table in METADATA.sorted_tables:
-                    for key in table.foreign_key_constraints:
-                        connection.execute(
-                            text(f"ALTER TABLE {table.name} DROP CONSTRAINT IF EXISTS {key.name}")
-                        )
+                # Also those between partitions, which no table of ours names.
+                keys = text("""
+                    SELECT CAST(conrelid AS regclass), conname FROM pg_constraint
+                    WHERE contype = 'f' AND conparentid = 0
+                """)
+                for table, key in connection.execute(keys).all():
+                    connection.execute(text(f"ALTER TABLE {table} DROP CONSTRAINT {key}"))
             for table in VERSIONS.values():
                 connection.execute(text(f"DROP INDEX IF EXISTS uq_{table.name}_live"))
             connection.commit()
