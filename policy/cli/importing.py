@@ -253,9 +253,7 @@ def _print(
     if result.new_revision:
         output.say(f"cluster {result.cluster} is at revision {result.revision}")
     elif not result.revision:
-        output.say(
-            f"nothing changed: there is no cluster {result.cluster}, and nothing to begin it"
-        )
+        output.say(f"nothing changed: there is no cluster {result.cluster} yet")
     else:
         output.say(f"nothing changed: cluster {result.cluster} stays at revision {result.revision}")
     _tell_observed(observed)
