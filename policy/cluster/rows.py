@@ -14,10 +14,8 @@ from typing import Final, overload
 
 import numpy as np
 
-from policy.cluster import canonical
-from policy.cluster.encoded import EncodedNames
 from policy.cluster.objects import Pod
-from policy.cluster.tables import Ints, Names
+from policy.cluster.tables import Names
 
 _CHANGES: Final = 2048
 """Changed rows that lie beside a list of pods before a list of its own is cheaper."""
@@ -94,40 +92,28 @@ class PodRows(Sequence["Pod | None"]):
 class KeyRows:
     """Keys (namespace/name) by row and rows by key; a removed pod keeps its row for its return."""
 
-    __slots__ = ("_encoded", "_room", "_rows", "keys")
+    __slots__ = ("_room", "_rows", "keys")
 
-    def __init__(
-        self, room: Names, rows: dict[str, int], encoded: EncodedNames, *, size: int
-    ) -> None:
-        """room: array with the keys, and maybe room for more.
-
-        rows, encoded: shared with those before and behind in the descent, of all rows there.
-        """
+    def __init__(self, room: Names, rows: dict[str, int], *, size: int) -> None:
+        """room: array with the keys, and maybe room for more; rows: shared, of all rows there."""
         self._room = room
         self._rows = rows
-        self._encoded = encoded
         self.keys: Names = room[:size]
 
     @classmethod
     def of(cls, keys: Names) -> KeyRows:
-        rows = {key: i for i, key in enumerate(keys.tolist())}
-        return cls(keys, rows, EncodedNames(), size=keys.size)
+        return cls(keys, {key: i for i, key in enumerate(keys.tolist())}, size=keys.size)
 
     def row(self, key: str) -> int | None:
         """The row of a pod that is there or was."""
         found = self._rows.get(key)
         return found if found is not None and found < self.keys.size else None
 
-    def encoded(self, rows: Ints) -> canonical.Fragment:
-        """The canonical text of the list of keys in these rows."""
-        return self._encoded.fragment(self.keys, rows)
-
     def followed(self, added: Sequence[str]) -> KeyRows:
         """The keys with others after the last one; none of them has a row."""
         size = self.keys.size
-        room, rows, encoded = self._room, self._rows, self._encoded
+        room, rows = self._room, self._rows
         if len(rows) != size:  # another snapshot has grown them
-            encoded = EncodedNames()
             room, rows = self.keys.copy(), {key: row for key, row in rows.items() if row < size}
         if size + len(added) > room.size:
             room = np.empty(size + len(added) + size // 8, dtype=np.object_)
@@ -135,4 +121,4 @@ class KeyRows:
         for row, key in enumerate(added, start=size):
             room[row] = key
             rows[key] = row
-        return KeyRows(room, rows, encoded, size=size + len(added))
+        return KeyRows(room, rows, size=size + len(added))

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster import canonical, collector
+from policy.cluster import collector
 from policy.cluster import digest as digests
 from policy.cluster.objects import (
     ClusterObject,
@@ -321,10 +321,6 @@ class Snapshot:
     def keys(self) -> Names:
         """namespace/name per row, of removed pods too; shape (pods,)."""
         return self._keys.keys
-
-    def encoded_keys(self, rows: Rows) -> canonical.Fragment:
-        """Canonical text of the list of keys in these rows."""
-        return self._keys.encoded(rows)
 
     def row(self, key: str) -> int | None:
         """Row of the pod `namespace/name`, None where the cluster has none."""

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.cluster import canonical, times
-from policy.cluster.encoded import EncodedNames
 from policy.cluster.objects import Node, Pod, PodAffinityTerm, PodSpec, PodStatus
 from policy.cluster.requests import PODS, RequestRules, amounts, plain_requests, pod_requests
 from policy.cluster.time_columns import parse_many
@@ -498,13 +497,6 @@ class NodeTable:
         if found is None:
             found = self._memo["encoded-names"] = canonical.fragment(self.names)
         return cast("canonical.Fragment", found)
-
-    def encoded(self, nodes: Ints) -> canonical.Fragment:
-        """Canonical text of the names of some nodes, in any order."""
-        found = self._memo.get("encoded")
-        if found is None:
-            found = self._memo["encoded"] = EncodedNames()
-        return cast("EncodedNames", found).fragment(self.name_array, nodes)
 
     def label(self, key: str) -> Coded:
         """Values of one node label; None stands for nodes without it."""

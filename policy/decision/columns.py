@@ -78,7 +78,7 @@ class Deferred(Sequence[_T]):
     Equal to any sequence of the same values.
     """
 
-    __slots__ = ("_compute", "_encoded", "_found", "_part", "_size")
+    __slots__ = ("_compute", "_encoded", "_found", "_size")
 
     def __init__(
         self,
@@ -86,17 +86,14 @@ class Deferred(Sequence[_T]):
         compute: Callable[[], Sequence[_T]],
         *,
         encoded: Callable[[], canonical.Fragment] | None = None,
-        part: Callable[[slice], Sequence[_T]] | None = None,
     ) -> None:
         """compute: gives `size` values; it is called once.
 
         encoded: gives their canonical text, where that is sooner had than by way of the values.
-        part: gives some of the values, where that can be done without the others.
         """
         self._size = size
         self._compute: Callable[[], Sequence[_T]] | None = compute
         self._encoded = encoded
-        self._part = part
         self._found: Sequence[_T] = ()
 
     def canonical(self) -> Sequence[_T] | canonical.Fragment:
@@ -116,8 +113,6 @@ class Deferred(Sequence[_T]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[_T]: ...
     def __getitem__(self, at: int | slice) -> _T | Sequence[_T]:
-        if self._part is not None and self._compute is not None and isinstance(at, slice):
-            return self._part(at)
         return self.values()[at]
 
     def __iter__(self) -> Iterator[_T]:

@@ -232,18 +232,13 @@ class Candidates(Sequence[Candidate]):
         return self._some(range(i, i + 1))[0]
 
     def _some(self, places: range) -> list[Candidate]:
-        if not places:
-            return []
-        low, high = min(places[0], places[-1]), max(places[0], places[-1]) + 1
-        offsets = plain(self.offsets)
-        # Of the names, of which there are the most, no more than these are looked up.
-        nodes, victims = self.nodes[low:high], self.victims[offsets[low] : offsets[high]]
+        nodes, victims, offsets = plain(self.nodes), plain(self.victims), plain(self.offsets)
         violations, eliminated = plain(self.pdb_violations), plain(self.eliminated_by)
         values = [plain(of_criterion) for of_criterion in self.values]
         return [
             Candidate(
-                node=nodes[i - low],
-                victims=tuple(victims[offsets[i] - offsets[low] : offsets[i + 1] - offsets[low]]),
+                node=nodes[i],
+                victims=tuple(victims[offsets[i] : offsets[i + 1]]),
                 pdb_violations=violations[i],
                 values={c: v[i] for c, v in zip(self.criteria, values, strict=True)},
                 eliminated_by=eliminated[i],

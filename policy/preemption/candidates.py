@@ -10,9 +10,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.cluster import canonical
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING, Names
+from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.columns import Deferred
 from policy.decision.model import (
     NO_CANDIDATES,
@@ -382,26 +381,8 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
     def listed() -> tuple[Rows, Rows]:
         return gathered(found.offsets, ranked.order)
 
-    @cache
-    def nodes() -> Rows:
-        return found.nodes[ranked.order]
-
-    @cache
-    def victims() -> Rows:
-        return found.victims[listed()[0]]
-
-    def named(
-        count: int,
-        table: Names,
-        rows: Callable[[], Rows],
-        encoded: Callable[[Rows], canonical.Fragment],
-    ) -> Deferred[str]:
-        return Deferred(
-            count,
-            lambda: cast("list[str]", table[rows()].tolist()),
-            encoded=lambda: encoded(rows()),
-            part=lambda at: cast("list[str]", table[rows()[at]].tolist()),
-        )
+    def victims() -> list[str]:
+        return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
 
     def offsets() -> list[int]:
         return cast("list[int]", listed()[1].tolist())
@@ -410,8 +391,8 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
         return Deferred(size, lambda: cast("list[Any]", column().tolist()))
 
     return Candidates(
-        nodes=named(size, names, nodes, snapshot.nodes.encoded),
-        victims=named(found.victims.size, keys, victims, snapshot.encoded_keys),
+        nodes=column_of(lambda: names[found.nodes[ranked.order]]),
+        victims=Deferred(found.victims.size, victims),
         offsets=Deferred(size + 1, offsets),
         pdb_violations=column_of(lambda: found.pdb_violations[ranked.order]),
         criteria=ranked.criteria,
