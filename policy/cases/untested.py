@@ -87,7 +87,7 @@ def untested(
     for case in suite.cases():
         snapshot = snapshot_of(case, rules)
         if not case.group:
-            touched |= _touched(decide(snapshot, rules, case.preemptor, seed=case.seed))
+            touched |= touched_by(decide(snapshot, rules, case.preemptor, seed=case.seed))
         elif rules.groups is not None:
             cycle = decide_group(snapshot, rules, case.group, seed=case.seed)
             touched |= {fired.rule for fired in cycle.rules if fired.verdict != NO_VALUE}
@@ -109,8 +109,8 @@ def untested(
             )
 
 
-def _touched(decision: Decision) -> set[str]:
-    """Rules and criteria that decided something."""
+def touched_by(decision: Decision) -> set[str]:
+    """Rules and criteria that decided something in the decision."""
     trace = decision.trace
     rules = {fired.rule for fired in trace.rules if fired.verdict != NO_VALUE}
     return rules | {step.criterion for step in trace.ranking if step.after < step.before}

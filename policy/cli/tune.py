@@ -43,7 +43,7 @@ class TuneMissing(Exception):
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the chosen rules to this file, and beside it, as FILE.cases.yaml, cases that show "
-    "how they differ from the base.",
+    "how they differ from the base, and each of the file's own rules at work.",
 )
 @options.output_of("table", "json", "html", note="`html` is one page that needs nothing else.")
 def command(
@@ -198,7 +198,7 @@ def _beside(file: Path) -> Path:
 
 def _write(outcome: TuningResult, chosen: Trial, file: Path) -> None:
     from policy.simulation.tuning.cases import written
-    from policy.simulation.tuning.outcome import rule_file, rules_named
+    from policy.simulation.tuning.outcome import own_rules, rule_file, rules_named
 
     name = file.name.removesuffix(".yaml")
     text = rule_file(outcome, chosen, name, file.parent)
@@ -208,6 +208,7 @@ def _write(outcome: TuningResult, chosen: Trial, file: Path) -> None:
         outcome.space.base,
         rules_named(outcome, chosen, name),
         options=study.spec.simulation.options(),
+        own=own_rules(text),
     )
     file.write_text(text, "utf-8")
     output.say(f"wrote {file}")

@@ -1,16 +1,22 @@
-"""Cases that show where chosen rules decide otherwise than the base: found by simulating it."""
+"""Cases that show where chosen rules decide otherwise than the base: found by simulating it.
+
+They touch every rule of the file where a decision of the trace does, or one on two full nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import permutations
+from typing import Any, Final, TypeAlias
 
 import yaml
 
 from policy.cases.model import Case
 from policy.cases.reading import read_cases
 from policy.cases.running import snapshot_of
+from policy.cases.untested import touched_by
 from policy.cluster import times
 from policy.cluster.objects import Node, Pod, key_of
 from policy.cluster.snapshot import Snapshot
@@ -26,10 +32,13 @@ from policy.simulation.run import Unrecorded, objects_at_start
 from policy.simulation.simulator import Simulator
 from policy.simulation.trace import Trace
 
+Wanted: TypeAlias = Callable[[Decision, Decision], bool]
+"""Does a case hold what it is to show? It is decided under the base, and under the other rules."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferingDecision:
-    """A cluster in which a pod preempts under the base, and does otherwise under other rules."""
+class Situation:
+    """A cluster in which a pod preempts under the base, with the decision under other rules."""
 
     snapshot: Snapshot
     base: Decision
@@ -54,21 +63,101 @@ class _Watching(Simulator):
         super()._decided(step)
 
 
-def written(trace: Trace, base: RuleSet, rules: RuleSet, *, options: Options, most: int = 3) -> str:
-    """The text of a file of cases that hold under `rules` and not under the base; "" for none."""
+def written(
+    trace: Trace,
+    base: RuleSet,
+    rules: RuleSet,
+    *,
+    options: Options,
+    own: Collection[str],
+    most: int = 3,
+) -> str:
+    """The text of a file of cases that hold under `rules`; "" where no case shows a difference.
+
+    Up to `most` of them, and more where rules are left, hold under `rules` and not under the base.
+    A rule of `own` that decides in none of these has a case that holds under both.
+
+    own: ids of the rules that the file of `rules` itself holds.
+    """
     texts: list[str] = []
+    left = set(own)
+    alike: dict[str, Situation] = {}
     for situation in _situations(trace, base, rules, options):
-        text = _smallest(situation, base, rules)
-        if text is not None and text not in texts:
-            texts.append(text)
-        if len(texts) == most:
+        if len(texts) >= most and not left:
             break
+        shows = left & touched_by(situation.other)
+        if not _differ(situation.base, situation.other):
+            for name in shows:
+                alike.setdefault(name, situation)
+        elif shows or len(texts) < most:
+            wanted = partial(_differ_by, shows) if len(texts) >= most else _differ
+            text = _smallest(situation, base, rules, wanted)
+            if text is not None and text not in texts:
+                texts.append(text)
+                left -= _touched(text, rules)
+    if not texts:
+        return ""
+    for name in sorted(left):
+        if name not in left:
+            continue
+        decides, text = partial(_decided_by, name), None
+        if name in alike:
+            text = _smallest(alike[name], base, rules, decides)
+        text = text or _made(base, rules, decides)
+        if text is not None:
+            texts.append(text)
+            left = left - _touched(text, rules)
     return "\n".join(texts)
+
+
+_LEAVING: Final = (
+    ((10, 600),),
+    ((10, 300),),
+    ((10, 600),) * 2,
+    ((10, 600), (5, 600)),
+    ((20, 600),),
+)
+"""Pods that fill a node: priority, and seconds since they started."""
+
+
+def _made(base: RuleSet, rules: RuleSet, wanted: Wanted) -> str | None:
+    """A case of two full nodes that shows what no decision of the trace does."""
+    size = {"cpu": "2", "memory": "4Gi", "pods": "10"}
+    for both in permutations(_LEAVING, 2):
+        pods: dict[str, Any] = {"high": {"priority": 1000, "cpu": "2"}}
+        for n, pair in enumerate(both, start=1):
+            for i, (priority, seconds) in enumerate(pair, start=1):
+                pods[f"low-{n}-{i}"] = {
+                    "priority": priority,
+                    "cpu": str(2 // len(pair)),
+                    "node": f"node-{n}",
+                    "started": f"{seconds}s",
+                }
+        told = {"now": "2000-01-01T01:00:00Z", "nodes": {"node-1": size, "node-2": size}}
+        text = _case({"note": "a case", **told, "pods": pods}, base, rules, wanted)
+        if text is not None:
+            return text
+    return None
+
+
+def _touched(text: str, rules: RuleSet) -> set[str]:
+    """What decides in a case."""
+    (case,) = read_cases(text, "<case>")
+    return touched_by(_decided(case, rules))
+
+
+def _differ_by(names: Collection[str], one: Decision, other: Decision) -> bool:
+    """Do they differ where one of these rules decides?"""
+    return _differ(one, other) and not touched_by(other).isdisjoint(names)
+
+
+def _decided_by(name: str, _: Decision, other: Decision) -> bool:
+    return name in touched_by(other)
 
 
 def _situations(
     trace: Trace, base: RuleSet, rules: RuleSet, options: Options
-) -> Iterator[DifferingDecision]:
+) -> Iterator[Situation]:
     clock = VirtualClock(trace.start_ms)
     scheduler = Scheduler(
         Unrecorded(objects_at_start(trace)), base, clock=clock, seed=0, dry_run=True
@@ -84,8 +173,7 @@ def _situations(
             if snapshot.pod(decision.preemptor) is None:
                 continue
             other = decide(snapshot, rules, decision.preemptor, seed=0)
-            if _differ(decision, other):
-                yield DifferingDecision(snapshot=snapshot, base=decision, other=other)
+            yield Situation(snapshot=snapshot, base=decision, other=other)
         simulator.seen.clear()
 
 
@@ -98,7 +186,7 @@ def _taken(decision: Decision) -> tuple[str, str | None, frozenset[str]]:
     return decision.outcome, decision.node, frozenset(victim.pod for victim in gone)
 
 
-def _smallest(situation: DifferingDecision, base: RuleSet, rules: RuleSet) -> str | None:
+def _smallest(situation: Situation, base: RuleSet, rules: RuleSet, wanted: Wanted) -> str | None:
     """The case with as few nodes and pods as it takes; None where no case can hold it."""
     snapshot = situation.snapshot
     places = {situation.base.node, situation.other.node} - {None}
@@ -112,38 +200,45 @@ def _smallest(situation: DifferingDecision, base: RuleSet, rules: RuleSet) -> st
         for node in snapshot.objects()
         if isinstance(node, Node) and key_of(node) in places
     }
-    if _checked(situation, nodes, pods, base, rules) is None:
+    if _checked(situation, nodes, pods, base, rules, wanted) is None:
         return None
     for name in list(nodes):
         fewer = {k: v for k, v in nodes.items() if k != name}
-        if _checked(situation, fewer, pods, base, rules) is not None:
+        if _checked(situation, fewer, pods, base, rules, wanted) is not None:
             nodes = fewer
     for key in sorted(pods.keys() - {situation.base.preemptor}):
         left = {k: v for k, v in pods.items() if k != key}
-        if _checked(situation, nodes, left, base, rules) is not None:
+        if _checked(situation, nodes, left, base, rules, wanted) is not None:
             pods = left
-    return _checked(situation, nodes, pods, base, rules)
+    return _checked(situation, nodes, pods, base, rules, wanted)
 
 
 def _checked(
-    situation: DifferingDecision,
+    situation: Situation,
     nodes: Mapping[str, Node],
     pods: Mapping[str, Pod],
     base: RuleSet,
     rules: RuleSet,
+    wanted: Wanted,
 ) -> str | None:
-    """The text of the case where it is read back and the two rule sets differ on it."""
+    """The text of the case where it is read back and shows what is wanted."""
     if any(pod.spec.node_name and pod.spec.node_name not in nodes for pod in pods.values()):
         return None
-    told = _told(situation, nodes, pods)
+    return _case(_told(situation, nodes, pods), base, rules, wanted)
+
+
+def _case(told: dict[str, Any], base: RuleSet, rules: RuleSet, wanted: Wanted) -> str | None:
+    """The text of a case where it can be read back and shows what is wanted."""
     try:
         (case,) = read_cases(_text(told | {"want": {"node": None}}), "<case>")
     except RulesError:
         return None
     before, after = (_decided(case, one) for one in (base, rules))
-    if not _differ(before, after):
+    if not wanted(before, after):
         return None
     note = f"{_words(after)} under `{rules.name}`; {_words(before)} under `{base.name}`"
+    if not _differ(before, after):
+        note = f"{_words(after)} under `{rules.name}`, as under `{base.name}`"
     want: dict[str, Any] = {"node": after.node}
     if after.outcome is Outcome.PREEMPT:
         want["victims"] = sorted(_short(victim.pod) for victim in after.victims)
@@ -170,7 +265,7 @@ def _words(decision: Decision) -> str:
 
 
 def _told(
-    situation: DifferingDecision, nodes: Mapping[str, Node], pods: Mapping[str, Pod]
+    situation: Situation, nodes: Mapping[str, Node], pods: Mapping[str, Pod]
 ) -> dict[str, Any]:
     snapshot = situation.snapshot
     now_ms = snapshot.now_ms

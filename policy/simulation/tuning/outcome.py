@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,19 @@ def rule_file(outcome: TuningResult, trial: Trial, name: str, folder: Path) -> s
     )
     head = f"# Found by `policy tune`, {why}.\n"
     return head + yaml.safe_dump(file, sort_keys=False, width=100, allow_unicode=True)
+
+
+def own_rules(text: str) -> set[str]:
+    """Ids of the rules and criteria that a rule file itself holds."""
+
+    def ids(part: Any) -> Iterator[str]:
+        for key, value in part.items() if isinstance(part, dict) else ():
+            if key in ("replace", "insert"):
+                yield from (entry.get("rule", entry)["id"] for entry in value)
+            else:
+                yield from ids(value)
+
+    return set(ids(yaml.safe_load(text).get("spec")))
 
 
 # --- the page ------------------------------------------------------------------------------------
