@@ -416,6 +416,24 @@ def test_bodies_have_a_limit(service: Serving, secrets: dict[str, str]) -> None:
     assert answer.status_code == 413
 
 
+def test_bodies_that_are_refused_are_not_kept(service: Serving, secrets: dict[str, str]) -> None:
+    """Not in memory either: ten of 20 MiB leave less behind than two of them."""
+
+    def resident() -> int:
+        status = Path(f"/proc/{service.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+    before = resident()
+    for _ in range(10):
+        answer = service.client.post(
+            f"{service.url}/extender/preempt",
+            content=b" " * (20 << 20),
+            headers=bearer(secrets["extender"]),
+        )
+        assert answer.status_code == 400
+    assert resident() - before < 40 << 20
+
+
 def test_depth_of_json_has_a_limit(service: Serving, secrets: dict[str, str]) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     headers = {**bearer(secrets["admin"]), "Content-Type": "application/json"}

@@ -81,6 +81,14 @@ class PreemptCall:
         self.taken = tuple(dict.fromkeys((*self.taken, *taken)))
         return True
 
+    def fail(self, reason: Exception) -> None:
+        """There is no decision.
+
+        The reason goes without its frames: they hold the call, and the call would hold them, and
+        with them its body, until the collector comes round.
+        """
+        self.said.set_exception(reason.with_traceback(None))
+
     @property
     def given_up(self) -> bool:
         return self._stage is _Stage.GIVEN_UP

@@ -145,7 +145,9 @@ class Desk:
             ):
                 taken.append(self._calls.get())
             self._serve([call for call in taken if isinstance(call, PreemptCall)])
-            if taken[-1] is _Signal.STOP:
+            ends = taken[-1] is _Signal.STOP
+            taken.clear()  # bodies are not kept until the next call comes
+            if ends:
                 self._put_again()
                 return
             if time.monotonic() - self._looked > self._pause:
@@ -213,7 +215,7 @@ class Desk:
                     raise Overloaded("more calls wait than can be decided in time")
                 asked[_question(call)] = call
             except (BadRequest, Overloaded) as exc:
-                call.said.set_exception(exc)
+                call.fail(exc)
         if not asked:
             return
         began = time.monotonic()
@@ -235,7 +237,7 @@ class Desk:
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
             for call in asked.values():
-                call.said.set_exception(exc)
+                call.fail(exc)
             asked.clear()
             return
         except Exception as exc:
@@ -246,12 +248,12 @@ class Desk:
                     self._answer({question: asked.pop(question)})
                 return
             log.exception("a call could not be decided")
-            asked.popitem()[1].said.set_exception(exc)
+            asked.popitem()[1].fail(exc)
             return
         for result in results:
             call = asked[result.question]
             if isinstance(result, NotDecidable):
-                call.said.set_exception(result.reason)
+                call.fail(result.reason)
             elif isinstance(result, Held):
                 self._held[result.question] = call
                 self._tried = decider.state.revision

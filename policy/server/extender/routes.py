@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 from starlette.requests import Request
@@ -159,14 +160,19 @@ class ExtenderEndpoint:
         desk.submit(call)
         said = asyncio.wrap_future(call.said)
         try:
+            try:
+                async with asyncio.timeout(call.seconds):
+                    return await asyncio.shield(said)
+            except TimeoutError:
+                if call.give_up():
+                    raise
+            # All is written and being committed; what was decided is the answer, if that succeeds.
             async with asyncio.timeout(call.seconds):
                 return await asyncio.shield(said)
-        except TimeoutError:
-            if call.give_up():
-                raise
-        # All is written and being committed; what was decided is the answer, if that succeeds.
-        async with asyncio.timeout(call.seconds):
-            return await asyncio.shield(said)
+        finally:
+            # An exception holds this frame: it is not to be held by it, see `PreemptCall.fail`.
+            call.said = Future()
+            del said
 
     async def _way_out(
         self, environment: str, call: PreemptCall, reason: str, text: str
