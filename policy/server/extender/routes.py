@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,6 +40,9 @@ from policy.store import StoreError
 from policy.store.model import CallAnswer, CallMode
 
 log = logging.getLogger("policy.server")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _VERBS = ("filter", "prioritize", "preempt")
 _PATIENCE: Final = 0.75
@@ -86,7 +89,7 @@ class ExtenderEndpoint:
                     environment, caller, body, request.scope[TRACE]
                 )
             else:
-                answer, outcome = await in_thread(_about_nodes, verb, body), "passed"
+                answer, outcome = await _read(_about_nodes, verb, body), "passed"
         except wire.BadRequest as exc:
             raise Failure(400, "bad-request", str(exc)) from exc
         finally:
@@ -182,7 +185,7 @@ class ExtenderEndpoint:
         offered = way_out is OnFailure.PASS_THROUGH
         request = call.request
         if request is None:
-            request = await in_thread(wire.read_preempt, call.body)
+            request = await _read(wire.read_preempt, call.body)
         self._service.metrics.failures.labels(reason).inc()
         log.warning("a call was answered by --on-failure %s: %s", way_out, text)
         spooled = SpooledCall(
@@ -201,6 +204,25 @@ class ExtenderEndpoint:
             self._service.metrics.unrecorded.inc()
             log.error("a call is in no record: the spool: %s", exc)
         return request.as_offered() if offered else wire.answer(()), way_out.value
+
+
+async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What reads a body, in a thread. Raises BadRequest.
+
+    It comes back as a value: raised there, it and the thread's future would hold one another, and
+    with them the body, until the collector comes round.
+    """
+
+    def found() -> T | wire.BadRequest:
+        try:
+            return work(*args, **kwargs)
+        except wire.BadRequest as exc:
+            return exc.with_traceback(None)
+
+    read = await in_thread(found)
+    if isinstance(read, wire.BadRequest):
+        raise read
+    return read
 
 
 def _reason(exc: Exception, deadline_ms: int) -> tuple[str, str]:
