@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar, Self
 
 import pytest
 
+from policy.server.extender import routes, wire
 from policy.server.extender.call import PreemptCall
 from policy.server.extender.desk import Desk, Overloaded
 from policy.server.extender.spool import Spool
@@ -73,3 +78,33 @@ def test_slow_rows_do_not_keep_new_calls_out(store: Store, desk: Desk) -> None:
     finally:
         assert desk.close(seconds=_ENOUGH)
     assert desk._lasts < 10 * _ENOUGH
+
+
+class Body(bytes):
+    """A body that says how many of its kind are still in memory."""
+
+    alive: ClassVar[int] = 0
+
+    def __new__(cls, content: bytes) -> Self:
+        cls.alive += 1
+        return super().__new__(cls, content)
+
+    def __del__(self) -> None:
+        Body.alive -= 1
+
+
+def test_what_cannot_be_read_is_freed_without_the_collector() -> None:
+    """The exception that says so holds frames, and none of them it."""
+
+    async def refused() -> None:
+        for _ in range(3):
+            with suppress(wire.BadRequest):
+                await routes._read(wire.read_preempt, Body(b"no JSON"))
+        await asyncio.sleep(0.1)  # the threads let go
+
+    gc.disable()
+    try:
+        asyncio.run(refused())
+        assert Body.alive == 0
+    finally:
+        gc.enable()

@@ -220,9 +220,12 @@ async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
             return exc.with_traceback(None)
 
     read = await in_thread(found)
-    if isinstance(read, wire.BadRequest):
-        raise read
-    return read
+    try:
+        if isinstance(read, wire.BadRequest):
+            raise read
+        return read
+    finally:
+        del read  # the exception holds this frame, which is not to hold it
 
 
 def _reason(exc: Exception, deadline_ms: int) -> tuple[str, str]:
