@@ -194,7 +194,7 @@ def partition(db: str, form: str) -> int:
 
     \b
     Example:
-      policy db partition --db postgresql://policy@db/policy
+      policy db partition
     """
     from policy.store.partitions import complete_months
 

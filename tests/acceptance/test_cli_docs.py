@@ -135,11 +135,14 @@ def shell(folder: Path, script: str, *, db: str = "") -> subprocess.CompletedPro
     )
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path.startswith("policy db reader")])
+ON_A_SERVER = ("policy db reader", "policy db partition")
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path.startswith(ON_A_SERVER)])
 def test_the_example_of_a_server_runs(
     workplace: Path, make_postgres: Callable[[str | None], str], postgres_template: str, path: str
 ) -> None:
-    """What is about roles is typed in where there is a server, and the roles are removed again."""
+    """What is for Postgres alone is typed in where it runs, and roles are removed again."""
     url = make_postgres(postgres_template)
     lines = docs.examples(COMMANDS[path])
     if path == "policy db reader create":
@@ -148,7 +151,7 @@ def test_the_example_of_a_server_runs(
     assert done.returncode == 0, done.stderr
 
 
-OWN_TESTS = ("policy db reader", "policy follow", "policy serve")
+OWN_TESTS = (*ON_A_SERVER, "policy follow", "policy serve")
 
 
 def test_the_example_of_a_cluster_runs(workplace: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ LOADED = {
     "policy.text.printable",
     "policy.text.system",
     "policy.text.words",
-    "policy.workers",
+    "policy.garbage",
 }
 """Modules of ours that `policy --help` needs: what commands share, and none of their own."""
 

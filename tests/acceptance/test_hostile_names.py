@@ -108,6 +108,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "policy db current": [[]],
     "policy db check": [[]],
     "policy db recount": [[]],
+    "policy db partition": [[], ["--db", f"postgresql://{EVIL}@127.0.0.1:1/x"]],
     "policy db reader create": [[EVIL]],
     "policy db reader drop": [[EVIL]],
     "policy db prune": [["--older-than", "2027-01-01T00:00:00Z"], ["--older-than", EVIL]],
