@@ -194,7 +194,7 @@ class Snapshot:
     """
 
     pods: PodRows
-    pools: Pools
+    _pools: Pools
     nodes: NodeTable
     others: Mapping[str, Mapping[str, ClusterObject]]  #: kind -> key -> object
     now_ms: int
@@ -270,7 +270,7 @@ class Snapshot:
             )
         return cls(
             pods=PodRows.of(rows),
-            pools=pools,
+            _pools=pools,
             nodes=table,
             others=others,
             now_ms=now_ms,
@@ -301,6 +301,12 @@ class Snapshot:
     @cached_property
     def _table(self) -> _Table:
         return self._columns.of(self)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """What is interned: all that the columns hold, which therefore follow before."""
+        _ = self._table
+        return self._pools
 
     @cached_property
     def node(self) -> NodeIndex:
@@ -482,7 +488,7 @@ class Snapshot:
         if changed_nodes:
             merged: dict[str, Node | None] = {n.metadata.name: n for n in nodes.nodes}
             merged.update(changed_nodes)
-            nodes = node_table((n for n in merged.values() if n is not None), self.pools)
+            nodes = node_table((n for n in merged.values() if n is not None), self._pools)
         return self._with_pods(
             changed_pods,
             nodes=nodes,
@@ -559,7 +565,7 @@ class Snapshot:
         columns, pools = packed(table.columns, living, self.pools)
         return self._with(
             pods=PodRows.of(cast("list[Pod]", [pods[row] for row in living.tolist()])),
-            pools=pools,
+            _pools=pools,
             _keys=KeyRows.of(self.keys[living]),
             _columns=_Columns(
                 _Table(
@@ -602,7 +608,7 @@ def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
 
 def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
     """What lies between the two snapshots, and the table of the later one, nothing derived yet."""
-    before, pools = behind.before, after.pools
+    before, pools = behind.before, after._pools
     was_table = before._table
     size, added = len(before.pods), len(after.pods) - len(before.pods)
     there = sorted(behind.rows)

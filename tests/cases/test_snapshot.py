@@ -255,6 +255,16 @@ def test_many_changes_of_a_long_list_are_all_seen() -> None:
 # --- packing -----------------------------------------------------------------------------------
 
 
+def test_the_pools_hold_what_columns_that_follow_later_hold() -> None:
+    """Answers are made for every label set that is there, and then looked up by pod."""
+    before = snapshot(*PARTS)
+    before.column(LABELS)
+    [other] = objects(a_pod("other").labelled({"new": "label"}))
+    after = before.apply([("Pod", "default/other", other)])
+    sets = len(after.pools.labels)
+    assert sets == after.column(LABELS).max() + 1
+
+
 def test_packing_leaves_no_trace_of_removed_pods() -> None:
     """Rows and interned labels are those of the pods that are there."""
     found = snapshot(*PARTS)
