@@ -148,6 +148,14 @@ def _groups() -> Sequence[float]:
     return [float(row["seconds"]) for row in groups.measure(nodes=5000, units=500, members=100)]
 
 
+def _groups_around() -> Sequence[float]:
+    from benchmarks import groups
+
+    size = {"nodes": 5000, "units": 500, "members": 100}
+    found = [groups.measure(**size, around=around)[0] for around in ("zone", "spread", "apart")]
+    return [float(row["seconds"]) for row in found]
+
+
 def _startup() -> Sequence[float]:
     from benchmarks import startup
 
@@ -392,6 +400,14 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="the same by `groups-safe`, which searches", unit="s", mark=10, goal=2),
         ),
         run=_groups,
+    ),
+    "groups-around": Measurement(
+        figures=(
+            Figure(what="a group whose members want one zone", unit="s", mark=10, goal=5),
+            Figure(what="spread over zones and hosts", unit="s", mark=10, goal=5),
+            Figure(what="one to a host, one rack preferred", unit="s", mark=10, goal=5),
+        ),
+        run=_groups_around,
     ),
     "churn": Measurement(
         figures=(
