@@ -64,7 +64,7 @@ _FEW: Final = 8
 """Changed pods up to which the values of a column are gone through one by one."""
 
 _BEHIND: Final = 4096
-"""Changed rows up to which columns stay behind the objects while nobody reads them."""
+"""Changed rows up to which columns stay behind the objects while they are not read."""
 
 _CHANGES: Final = 10_000
 """Changed pods and nodes whose traces a snapshot may carry before it is packed."""

@@ -162,7 +162,7 @@ class Filter(Protocol):
 
 
 class PlainFilter(ABC):
-    """A filter that can be asked about one node in plain numbers, far sooner than in columns."""
+    """A filter that judges one node in plain numbers, far sooner than in columns."""
 
     @abstractmethod
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:

@@ -20,7 +20,7 @@ class Troubles:
         self._tell(Occasion(trouble=self._figures.last_trouble))
 
     def failing(self, kind: str, message: str) -> None:
-        """A kind cannot be read at the moment; the same failure again is counted, and not told."""
+        """A kind cannot be read at the moment; the same failure again is only counted."""
         self._count(kind, message)
         known = self._figures.failing
         # Replaced, never changed: other threads show it.

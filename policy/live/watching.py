@@ -123,7 +123,7 @@ class KindWatcher:
     ) -> None:
         """since: resourceVersion up to which everything is known already, 0 to list first.
 
-        refused: why the kind could not be read so far, which was told.
+        refused: why the kind could not be read so far, which was reported.
         """
         self._connection = connection
         self._resource = resource

@@ -43,7 +43,7 @@ class RunningTotals:
     def of(cls, demand: Ints, counts: Rows, *, kept: bool = False) -> RunningTotals:
         """demand: (rows, width), column by column in memory; counts: (nodes,) pods of each.
 
-        kept: the totals are asked again and again; making them may take a little longer.
+        kept: the totals are read again and again; making them may take a little longer.
         """
         rows, width = demand.shape
         first = starts_of(counts)

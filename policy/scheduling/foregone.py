@@ -11,7 +11,7 @@ pods that ask for the same. Two kinds of them are certain beforehand:
    before, and of another one with the same `spec`.
 2. *Still waiting*: the rules did not let the pod preempt, as they mostly do not while its victims
    leave. It fits on no node as they are, and nothing that the rules looked at has changed. The
-   first of these tries follows the cycle that evicted: for it the rules are asked, and no node.
+   first of these tries follows the cycle that evicted: for it the rules are evaluated, and no node.
 
 Who only wants to know where a run leads need not make them.
 `tests/property/test_simulation_laws.py` makes them all the same and compares.

@@ -26,7 +26,7 @@ megabytes."""
 
 
 class HeldStates:
-    """A state, the revisions after it, and the last few states that somebody asked for.
+    """A state, the revisions after it, and the last few states that were wanted.
 
     What a decision derived from one of these serves the later states, which are made of it.
     """
@@ -57,7 +57,7 @@ class HeldStates:
         return True
 
     def rest(self) -> None:
-        """What was asked for so far is done with."""
+        """What was wanted so far is done with."""
         self._keep_last(_RESTING)
 
     def at(self, revision: int, now_ms: int) -> Snapshot:
