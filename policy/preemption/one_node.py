@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from policy.cluster.snapshot import Rows
-from policy.cluster.tables import NOWHERE
 from policy.filters.base import SUCCESS
 from policy.filters.pipeline import Pipeline, StatusOfNode
 from policy.preemption.importance import Importance
 from policy.preemption.segments import SAFE
-from policy.preemption.victims import Attempt, DryRun
+from policy.preemption.victims import Attempt, DryRun, steps
 from policy.rules.ruleset import NodesWithoutVictims, ReprieveGroup
 
 if TYPE_CHECKING:
@@ -144,27 +143,7 @@ class OneNode:
                 left.load = before
             else:
                 met.append(None)
-        told: list[Attempt] = []
-        behind = NOWHERE
-        for row, violates, status in zip(
-            reversed(self.rows), reversed(self.violating), reversed(met), strict=True
-        ):
-            reprieved = status is None
-            _, name, reasons = status or (0, "", ())
-            told.append(
-                Attempt(
-                    row=row,
-                    lead=row,
-                    violating=violates,
-                    reprieved=reprieved,
-                    ahead_of=behind if reprieved else NOWHERE,
-                    filter=name,
-                    reasons=reasons,
-                )
-            )
-            if not reprieved:
-                behind = row
-        return told[::-1]
+        return steps(self.rows, self.violating, met)
 
 
 def judge(pipeline: Pipeline, nodes: Rows) -> list[StatusOfNode] | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
 
 import msgspec
 import numpy as np
@@ -20,7 +19,7 @@ from policy.cluster.budgets import BudgetUse, violations
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Bools, Ints, taken
-from policy.filters.pipeline import Pipeline
+from policy.filters.pipeline import Pipeline, StatusOfNode
 from policy.preemption.columns import Lazy, lasting_inputs
 from policy.preemption.importance import Importance
 from policy.preemption.running_totals import RunningTotals
@@ -580,25 +579,39 @@ def attempts(pipeline: Pipeline, potential: PotentialVictims, victims: Rows) -> 
     failing = np.flatnonzero(left)
     judged = pipeline.judge((before + demand)[failing], node[failing])
     why = dict(zip(failing.tolist(), judged.index.tolist(), strict=True))
-    told = []
+    rows = potential.reprieved.tolist()
+    violating = potential.violating[potential.reprieve_order].tolist()
+    met = [judged.statuses[why[i]] if i in why else None for i in range(len(rows))]
+    return _of_every_pod(potential, steps(rows, violating, met))
+
+
+def steps(
+    rows: Sequence[int], violating: Sequence[bool], met: Sequence[StatusOfNode | None]
+) -> list[Attempt]:
+    """The steps of a reprieve on one node, in its order.
+
+    met: what each pod would have failed by; None for who came back.
+    """
+    told: list[Attempt] = []
     behind = NOWHERE
-    rows, violating = potential.reprieved.tolist(), potential.violating[potential.reprieve_order]
-    for i, row, violates in reversed(list(zip(count(), rows, violating.tolist(), strict=False))):
-        reprieved = i not in why
-        _, name, reasons = (0, "", ()) if reprieved else judged.statuses[why[i]]
+    for row, violates, status in zip(
+        reversed(rows), reversed(violating), reversed(met), strict=True
+    ):
+        _, name, reasons = status or (0, "", ())
         told.append(
             Attempt(
                 row=row,
                 lead=row,
                 violating=violates,
-                reprieved=reprieved,
-                ahead_of=behind if reprieved else NOWHERE,
+                reprieved=status is None,
+                ahead_of=behind if status is None else NOWHERE,
                 filter=name,
                 reasons=reasons,
             )
         )
-        behind = behind if reprieved else row
-    return _of_every_pod(potential, told[::-1])
+        if status is not None:
+            behind = row
+    return told[::-1]
 
 
 def _of_every_pod(potential: PotentialVictims, told: list[Attempt]) -> list[Attempt]:

@@ -311,7 +311,7 @@ def test_odd_values_are_errors_of_the_client(service: Serving, secrets: dict[str
 
 
 def test_a_nul_is_an_error_of_the_client(database_url: str, tmp_path: Path) -> None:
-    """Postgres takes none in a text: nobody is to hear that the database cannot answer."""
+    """Postgres takes none in a text: the answer is not that the database is away."""
     started = serving.serve(serving.filled(database_url), tmp_path)
     try:
         reads = ("api/v1/decisions?node=%00", "decisions?node=a%00", "api/v1/rule-sets/%00")

@@ -264,7 +264,7 @@ def test_pruning_one_cluster_keeps_what_others_have(url):
 
 
 def test_months_close_beside_writers(url):
-    """Nobody's decision fails, and none is lost."""
+    """No decision fails, and none is lost."""
     months_of_decisions(url)
     made: list[int] = []
     failed: list[StoreError] = []
