@@ -22,7 +22,20 @@ def manifests() -> list[dict[str, Any]]:
     return [yaml.safe_load((BASE / name).read_text()) for name in listed]
 
 
-@pytest.mark.parametrize("manifest", manifests(), ids=lambda m: m["kind"])
+def of_kind(kind: str) -> dict[str, Any]:
+    (found,) = [manifest for manifest in manifests() if manifest["kind"] == kind]
+    return found
+
+
+def partition_template() -> dict[str, Any]:
+    """Of the pods that close months."""
+    template: dict[str, Any] = of_kind("CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    return template
+
+
+@pytest.mark.parametrize(
+    "manifest", manifests(), ids=lambda m: f"{m['kind']} {m['metadata']['name']}"
+)
 def test_it_is_of_the_schema(manifest: dict[str, Any]) -> None:
     """Unknown and misspelt fields are errors; kinds of other projects have another schema."""
     if manifest["apiVersion"].startswith("monitoring.coreos.com/"):
@@ -38,23 +51,46 @@ def test_kustomize_is_given_every_file() -> None:
 
 def test_the_service_has_no_right_in_the_cluster() -> None:
     """No role is bound, no token mounted; it runs without root on a read-only file system."""
-    by_kind = {manifest["kind"]: manifest for manifest in manifests()}
-    assert not {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"} & set(by_kind)
-    pod = by_kind["Deployment"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert (
-        pod["automountServiceAccountToken"],
-        pod["securityContext"]["runAsNonRoot"],
-        container["securityContext"],
-    ) == (
-        False,
-        True,
-        {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    )
+    kinds = {manifest["kind"] for manifest in manifests()}
+    assert not {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"} & kinds
+    for template in (of_kind("Deployment")["spec"]["template"], partition_template()):
+        pod = template["spec"]
+        (container,) = pod["containers"]
+        assert (
+            pod["automountServiceAccountToken"],
+            {k: v for k, v in pod["securityContext"].items() if k != "fsGroup"},
+            container["securityContext"],
+        ) == (
+            False,
+            {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        )
+
+
+def test_months_are_closed_by_a_pod_that_is_none_of_the_service() -> None:
+    """No call reaches it, and it reaches Postgres alone."""
+    labels = partition_template()["metadata"]["labels"]
+    policies = {
+        manifest["metadata"]["name"]: manifest["spec"]
+        for manifest in manifests()
+        if manifest["kind"] == "NetworkPolicy"
+    }
+    service = of_kind("Service")["spec"]["selector"]
+    budget = of_kind("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]
+    assert labels not in (service, budget, policies["policy"]["podSelector"]["matchLabels"])
+    its_own = policies["policy-partition"]
+    assert its_own["podSelector"]["matchLabels"] == labels
+    assert "ingress" not in its_own
+    assert its_own["egress"] == policies["policy"]["egress"]
 
 
 def test_the_dashboard_names_metrics_that_exist() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import yaml
 from sqlalchemy import text
 
 from policy.cli.app import run
@@ -19,6 +20,7 @@ from policy.store.readers import create_reader
 from tests.contract.builders import BY_HAND, a_cluster, a_decision, made_on
 from tests.contract.filled import fill, fill_more
 
+CRON_JOB = Path(__file__).parents[2] / "deploy" / "base" / "cronjob.yaml"
 MONTHS = ("2026-01", "2026-02", "2026-04")
 
 
@@ -315,6 +317,17 @@ def test_the_command(url, capsys):
     assert past[:2] == ["2026_01,,3", "2026_02,4,5"]
     assert run(["db", "partition", "--db", url]) == 0
     assert "every month that is over has a partition" in capsys.readouterr().err
+
+
+def test_the_cron_job(url, capsys, monkeypatch):
+    """What it starts every month, with the variables that it gives."""
+    job = yaml.safe_load(CRON_JOB.read_text())["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    (variable,) = container["env"]
+    months_of_decisions(url)
+    monkeypatch.setenv(variable["name"], url)
+    assert run(container["args"]) == 0
+    assert "2026_01" in capsys.readouterr().out
 
 
 def test_a_file_has_no_partitions(tmp_path: Path, capsys):
