@@ -91,6 +91,7 @@ class NodeStatuses(Mapping[str, Status]):
     statuses: tuple[Status, ...]
     #: (statuses,) how many nodes have each, where that was counted
     _totals: Sequence[int] = field(default=(), compare=False, repr=False)
+    #: of each node, where it is known; filled in at the first look otherwise
     _positions: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def __getitem__(self, node: str) -> Status:

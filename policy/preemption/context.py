@@ -247,6 +247,7 @@ class DecisionContext:
                 encoded=partial(_digits, index) if index.size and used.size <= _DIGITS else None,
             ),
             _totals=totals.tolist(),
+            _positions=self.snapshot.nodes.index if nodes.size == len(self.names) else {},
             statuses=tuple(
                 Status(code=Code(code), filter=name, reasons=reasons)
                 for code, name, reasons in (judged.statuses[i] for i in used.tolist())

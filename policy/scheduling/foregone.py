@@ -237,7 +237,7 @@ class _Kinds:
         self._rules = rules
         self._table = snapshot.nodes
         self._width = len(snapshot.pools.resources)
-        self._resources = snapshot.pools.resources.ids
+        self._resources = dict(snapshot.pools.resources.ids)  # the pool grows
         nodes = len(snapshot.nodes)
         self._total = np.column_stack([snapshot.allocatable, snapshot.nodes.allowed_pods])
         self._snapshot = snapshot
@@ -254,10 +254,22 @@ class _Kinds:
         return len(self._ids)
 
     def follows(self, step: Transition) -> bool:
-        """Are nodes and resources still those that were counted?"""
+        """Are nodes and resources still those that were counted?
+
+        Names of resources are looked for in the pods that came, not in the snapshot's pools: no
+        column is read here, so that columns follow several steps in one go.
+        """
         self._snapshot = step.after
-        same = step.after.nodes is self._table
-        return same and len(step.after.pools.resources) == self._width
+        return step.after.nodes is self._table and all(
+            self._knows_resources(step.before.pod(key), pod)
+            for kind, key, _ in step.changes
+            if kind == "Pod" and (pod := step.after.pod(key)) is not None
+        )
+
+    def _knows_resources(self, before: Pod | None, pod: Pod) -> bool:
+        if same_requests(before, pod):
+            return True
+        return self._resources.keys() >= pod_requests(pod, on_node=True, rules=self._rules).keys()
 
     def excluded(self, kind: int) -> Bools:
         """Nodes that pods of the kind fail on whatever leaves them; shape (nodes,)."""
