@@ -24,11 +24,13 @@ from policy.preemption.importance import Importance
 from policy.preemption.segments import segment_sums
 from policy.preemption.victims import (
     Allowed,
+    AllowedOnNodes,
     DryRun,
     PotentialVictims,
     allowed_victims,
     budget_violations,
     dry_run,
+    held_back,
     potential_victims,
 )
 from policy.preemption.whole_groups import WholeGroups, keeps_together, kept_together
@@ -178,24 +180,38 @@ class DecisionContext:
     def potential_pods(self, nodes: Rows) -> PotentialVictims:
         """Pods that may be evicted from the nodes (ascending), each by itself."""
         rules, allowed, violating = self.rules.victims, self.allowed.pods, self.violating
+        asked = (nodes, self.order, allowed)
+        # Some nodes are not soon asked for again.
+        every = nodes.size == len(self.names)
 
-        def build() -> PotentialVictims:
-            return potential_victims(
-                rules=rules,
-                snapshot=self.snapshot,
-                order=self.order,
-                allowed=allowed,
-                violating=violating,
-                nodes=nodes,
-                variables=self.variables,
-                history=self.history,
+        def here() -> AllowedOnNodes:
+            return AllowedOnNodes.of(self.order, allowed, nodes)
+
+        if not rules.forbid:
+
+            def build() -> PotentialVictims:
+                return potential_victims(here(), None, violating, rules.reprieve)
+
+            if not every:
+                return build()
+            return self.snapshot.remembered(
+                "potential-victims", (*asked, violating, rules.reprieve), build
             )
+        # Rules of `forbid` may read anything. They are asked every time, but mostly they hold back
+        # the same pods as before.
+        among = self.snapshot.remembered("allowed-on-nodes", asked, here) if every else here()
+        held = held_back(
+            rules.forbid, self.snapshot, among.rows, violating, self.variables, self.history
+        )
 
-        # Rules of `forbid` may read anything; some nodes are not soon asked for again.
-        if rules.forbid or nodes.size < len(self.names):
-            return build()
-        inputs = (nodes, self.order, allowed, violating, rules.reprieve)
-        return self.snapshot.remembered("potential-victims", inputs, build)
+        def without_held() -> PotentialVictims:
+            return potential_victims(among, held, violating, rules.reprieve)
+
+        if not every:
+            return without_held()
+        return self.snapshot.remembered(
+            "not-forbidden", (among, violating, rules.reprieve, *held.parts), without_held
+        )
 
     def staying_violations(self, nodes: Rows, victims: Rows, counts: Rows) -> Ints:
         """Pods of each node that may be evicted, would break a budget, and stay; (nodes,).

@@ -337,45 +337,100 @@ def joined(parts: Sequence[DryRun]) -> DryRun:
     )
 
 
-def potential_victims(
-    *,
-    rules: VictimRules,
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AllowedOnNodes:
+    """Allowed pods of some nodes, the most important of each node first."""
+
+    nodes: Rows  #: node indexes, ascending
+    rows: Rows  #: pods, node by node
+    group: Rows  #: (rows,) position in `nodes`
+
+    @staticmethod
+    def of(order: PodsByNode, allowed: Bools, nodes: Rows) -> AllowedOnNodes:
+        """allowed: (pods,), of `allowed_victims`."""
+        rows, group = order.on(nodes)
+        may = np.flatnonzero(allowed.take(rows))
+        if may.size < rows.size:
+            rows, group = rows.take(may), group.take(may)
+        return AllowedOnNodes(nodes=nodes, rows=rows, group=group)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class HeldBack:
+    """What rules of `victims.forbid` leave of some allowed pods."""
+
+    left: Bools  #: parallel to the pods
+    numbers: tuple[int, ...]  #: of pods that each rule held back, the first of them
+    #: rules whose condition had no value, with the pods (rows, in no order)
+    without_value: tuple[tuple[int, Rows], ...]
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """All that it says, to be compared."""
+        rows = (part for without in self.without_value for part in without)
+        return (self.left, self.numbers, *rows)
+
+
+def held_back(
+    rules: tuple[Rule, ...],
     snapshot: Snapshot,
-    order: PodsByNode,
-    allowed: Bools,
+    rows: Rows,
     violating: Bools,
-    nodes: Rows,
     variables: Lazy,
     history: History,
-) -> PotentialVictims:
-    """Allowed pods of the nodes; forbidden ones are left out.
+) -> HeldBack:
+    """What rules of `victims.forbid` say of allowed pods.
 
-    allowed, violating: (pods,), of `allowed_victims` and `budget_violations`; nodes: ascending.
+    rows: pods; violating: (pods,), of `budget_violations`.
     """
-    rows, group = order.on(nodes)
-    may = np.flatnonzero(allowed.take(rows))
-    if may.size < rows.size:
-        rows, group = rows.take(may), group.take(may)
-    held = [0] * len(rules.forbid)
-    without_value = []
-    if rules.forbid and rows.size:
-        also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
-        columns = Columns(len(snapshot.pods), also, history).take(rows.astype(np.intp))
-        forbidden = np.zeros(rows.size, dtype=np.bool_)
-        for i, rule in enumerate(rules.forbid):
-            holds = ~forbidden
-            if rule.when is not None:
-                found = rule.when.evaluate(columns)
-                if found.errors is not None:
-                    without_value.append((i, rows[holds & found.errors]))
-                holds &= found.holds(rows.size, rule.on_error)
-            held[i] = int(holds.sum())
-            forbidden |= holds
-        kept = np.flatnonzero(~forbidden)
+    also = variables.also({"victim.pdbViolating": lambda: BoolColumn(violating)})
+    columns = Columns(len(snapshot.pods), also, history)
+    # Of most pods, columns as they lie are gone through sooner than values are taken from them.
+    whole = 2 * rows.size > columns.size and all(
+        rule.when is None or rule.when.vectorised for rule in rules
+    )
+    if whole:
+        left = np.zeros(columns.size, dtype=np.bool_)
+        left[rows] = True
+    else:
+        columns = columns.take(rows)
+        left = np.ones(rows.size, dtype=np.bool_)
+    numbers, without_value = [], []
+    for i, rule in enumerate(rules):
+        holds = left
+        if rule.when is not None and rows.size:
+            found = rule.when.evaluate(columns)
+            if found.errors is not None:
+                at = np.flatnonzero(left & found.errors)
+                without_value.append((i, at if whole else rows.take(at)))
+            holds = left & found.holds(left.size, rule.on_error)
+        numbers.append(int(np.count_nonzero(holds)))
+        left = left & ~holds
+    return HeldBack(
+        left=left.take(rows) if whole else left,
+        numbers=tuple(numbers),
+        without_value=tuple(without_value),
+    )
+
+
+def potential_victims(
+    here: AllowedOnNodes,
+    held: HeldBack | None,
+    violating: Bools,
+    reprieve: tuple[ReprieveGroup, ...],
+) -> PotentialVictims:
+    """Allowed pods of some nodes without those that are held back.
+
+    held: of `here.rows`, None without rules of `victims.forbid`; violating: (pods,), of
+    `budget_violations`.
+    """
+    nodes, rows, group = here.nodes, here.rows, here.group
+    if held is not None and any(held.numbers):
+        kept = np.flatnonzero(held.left)
         rows, group = rows.take(kept), group.take(kept)
     counts = np.bincount(group, minlength=nodes.size)
     broken = violating.take(rows)
-    reprieve_order = in_reprieve_order(group, counts, broken, rules.reprieve)
+    reprieve_order = in_reprieve_order(group, counts, broken, reprieve)
     return PotentialVictims(
         rows=rows,
         group=group,
@@ -383,9 +438,9 @@ def potential_victims(
         counts=counts,
         violating=broken,
         reprieve_order=reprieve_order,
-        reprieved=rows[reprieve_order],
-        held=tuple(held),
-        without_value=tuple(without_value),
+        reprieved=rows.take(reprieve_order),
+        held=() if held is None else held.numbers,
+        without_value=() if held is None else held.without_value,
     )
 
 

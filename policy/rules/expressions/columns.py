@@ -145,12 +145,19 @@ class RowByRow(Mapping[str, Column]):
 
 
 class _Rows(Mapping[str, Column]):
-    """Columns at a few rows, taken when asked for."""
+    """Columns at some rows, each taken when it is asked for first."""
 
     def __init__(self, columns: Mapping[str, Column], rows: CodeArray) -> None:
         self._columns, self._rows = columns, rows
+        self._taken: dict[str, Column] = {}
 
     def __getitem__(self, name: str) -> Column:
+        found = self._taken.get(name)
+        if found is None:
+            found = self._taken[name] = self._take(name)
+        return found
+
+    def _take(self, name: str) -> Column:
         if isinstance(self._columns, RowByRow):
             some = self._columns.at(name, self._rows)
             if some is not None:
@@ -159,10 +166,10 @@ class _Rows(Mapping[str, Column]):
         if isinstance(column, Scalar | NoFigures):
             return column
         if isinstance(column, InternedColumn):
-            return InternedColumn(column.codes[self._rows], column.values)
+            return InternedColumn(column.codes.take(self._rows), column.values)
         if isinstance(column, BoolColumn):
-            return BoolColumn(column.values[self._rows])
-        return type(column)(column.values[self._rows])
+            return BoolColumn(column.values.take(self._rows))
+        return type(column)(column.values.take(self._rows))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

@@ -22,7 +22,7 @@ from policy.rules.expressions.compiler import Compiler, Evaluator
 from policy.rules.expressions.engine import Program, RowFailure, split_failures
 from policy.rules.expressions.hazards import Hazard, hazards
 from policy.rules.expressions.kernels import timestamp_range
-from policy.rules.expressions.variables import Context, ValueType
+from policy.rules.expressions.variables import VARIABLES, Context, Shape, ValueType
 from policy.rules.expressions.vectors import Frame, from_values, gathered
 
 CONDITION = frozenset({ValueType.BOOL})
@@ -63,6 +63,8 @@ class Expression:
     """Operations that may have no value, in the order of the text."""
     _evaluator: Evaluator = field(repr=False, compare=False)
     _program: Program = field(repr=False, compare=False)
+    _varies: bool = field(repr=False, compare=False)
+    """Some variable has a value for each row."""
     _answers: dict[tuple[Any, ...], Evaluated] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -102,7 +104,7 @@ class Expression:
 
         None where some are not, or figures of the past are read.
         """
-        if self.history_needs:
+        if self.history_needs or self._varies:
             return None
         values = []
         for name in self.variables:
@@ -176,4 +178,5 @@ def compile_expression(
         hazards=tuple(sorted(hazards(checked.tree.root), key=lambda hazard: hazard.offset)),
         _evaluator=evaluator,
         _program=program,
+        _varies=any(VARIABLES[name].shape is not Shape.SCALAR for name in checked.variables),
     )

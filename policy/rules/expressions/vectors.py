@@ -132,13 +132,13 @@ class Frame:
         if isinstance(vec.data, list):
             data: Any = [vec.data[code] for code in codes.tolist()]
         else:
-            data = vec.data[codes]
+            data = vec.data.take(codes)
         return Vec(data, gathered(vec.errors, codes), self.rows)
 
 
 def gathered(errors: BoolArray | None, codes: CodeArray) -> BoolArray | None:
     """A mask over a table's entries as a mask over rows."""
-    return errors if errors is None or len(errors) == 1 else errors[codes]
+    return errors if errors is None or len(errors) == 1 else errors.take(codes)
 
 
 def length(axis: Axis | None) -> int:
