@@ -81,6 +81,7 @@ def run(*, nodes: int, pods: int, changes: int, together: int = 10) -> list[dict
         now_ms=1_800_000_000_000,
     )
     there = deque(key_of(arriving(number, nodes)) for number in range(pods))
+    derive(snapshot)
     gc.collect()
     gc.freeze()
     rows = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -36,9 +36,9 @@ class BudgetIndex:
     by_namespace: dict[str, list[int]]
     allowed: Ints  #: (budgets,)
     disrupted: bool  #: some budget names pods that it counts as disrupted already
-    #: CSR over label sets: set i is selected by `selecting[offsets[i]:offsets[i + 1]]`
-    offsets: Rows
-    selecting: Rows
+    #: CSR over label sets: (offsets, selecting), set i is selected by
+    #: `selecting[offsets[i]:offsets[i + 1]]`; replaced as one, as others may decide meanwhile
+    selected: tuple[Rows, Rows]
 
     @staticmethod
     def of(snapshot: Snapshot) -> BudgetIndex:
@@ -54,18 +54,30 @@ class BudgetIndex:
         if [(b.key, b.selector) for b in changed.budgets] == [
             (b.key, b.selector) for b in self.budgets
         ]:
-            changed.offsets, changed.selecting = self.offsets, self.selecting
+            changed.selected = self.selected
         return changed
 
+    def carried(self, labels: Rows) -> BudgetIndex:
+        offsets, selecting = self.selected
+        # Sets that are not answered yet come last, and stay so.
+        known = labels[: np.searchsorted(labels, offsets.size - 1)]
+        starts, counts = offsets[known], offsets[known + 1] - offsets[known]
+        kept = np.concatenate([[0], np.cumsum(counts)])
+        places = np.arange(kept[-1]) + np.repeat(starts - kept[:-1], counts)
+        return replace(self, selected=(kept, selecting[places]))
+
     def _extend(self, sets: list[LabelSet]) -> None:
-        done = self.offsets.size - 1
+        offsets, selecting = self.selected
+        done = offsets.size - 1
         if done == len(sets):
             return
         found = [self._selecting(s) for s in sets[done:]]
         counts = np.array([len(f) for f in found], dtype=np.int64)
-        self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.cumsum(counts)])
         flat = np.array([i for f in found for i in f], dtype=np.int64)
-        self.selecting = np.concatenate([self.selecting, flat])
+        self.selected = (
+            np.concatenate([offsets, offsets[-1] + np.cumsum(counts)]),
+            np.concatenate([selecting, flat]),
+        )
 
     def _selecting(self, pod: LabelSet) -> list[int]:
         if not pod.labels:
@@ -81,7 +93,8 @@ class BudgetIndex:
 
         Positions ascend; the budgets of one pod keep their order.
         """
-        starts, ends = self.offsets[labels], self.offsets[labels + 1]
+        offsets, selecting = self.selected
+        starts, ends = offsets[labels], offsets[labels + 1]
         counts = ends - starts
         selected = np.flatnonzero(counts)
         if not selected.size:
@@ -89,11 +102,12 @@ class BudgetIndex:
         counts = counts[selected]
         positions = np.repeat(selected, counts)
         within = np.arange(positions.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        return positions, self.selecting[np.repeat(starts[selected], counts) + within]
+        return positions, selecting[np.repeat(starts[selected], counts) + within]
 
     def counts(self, labels: Rows) -> Ints:
         """Number of budgets that select pods with these label sets; shape (pods,)."""
-        return np.asarray(self.offsets[labels + 1] - self.offsets[labels])
+        offsets, _ = self.selected
+        return np.asarray(offsets[labels + 1] - offsets[labels])
 
 
 def _build(snapshot: Snapshot) -> BudgetIndex:
@@ -119,8 +133,7 @@ def _build(snapshot: Snapshot) -> BudgetIndex:
         by_namespace=by_namespace,
         allowed=np.array([b.allowed for b in budgets], dtype=np.int64),
         disrupted=any(b.disrupted for b in budgets),
-        offsets=np.zeros(1, dtype=np.int64),
-        selecting=np.zeros(0, dtype=np.int64),
+        selected=(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,20 @@ class Derived(Protocol):
 
     def patched(self, before: Snapshot, after: Snapshot, delta: Delta) -> Self | None:
         """The value for `after`, None where it must be computed again when asked for."""
+
+
+@runtime_checkable
+class Carried(Derived, Protocol):
+    """One that is too slow to compute to be built again on a packed snapshot.
+
+    Kept under few keys: `packed` is where values of rule sets that came and went are dropped.
+    """
+
+    def carried(self, labels: Rows) -> Self:
+        """The value for the packed snapshot, whose rows are numbered anew.
+
+        labels: (kept label sets,) their numbers before, ascending; set `labels[i]` is set i now.
+        """
 
 
 D = TypeVar("D", bound=Derived)
@@ -379,7 +393,8 @@ class Snapshot:
         figures, because `at` shares what is kept. Each kept value is offered the delta to the next
         snapshot of which something is read (`Derived.patched`); one that returns None is built
         again when it is next wanted.
-        `packed` keeps none. Row numbers and interned ids in it hold until then.
+        `packed` keeps those that know how to follow it (`Carried`) and no other. Row numbers and
+        interned ids in it hold until then.
         A value is never changed, or a snapshot that came before would see it; one that only grows
         with the pools (answers for further label sets) may.
         """
@@ -543,8 +558,9 @@ class Snapshot:
 
         Rows of removed pods, interned values and answers about them are kept by `apply` for good:
         who follows a cluster for long packs after each change. Rows are then numbered anew and
-        derived values are computed again; digests and decisions stay what they are. No object is
-        read for it: the columns of the pods that are there are taken as they are.
+        derived values are computed again but for those that are slow to compute (`Carried`);
+        digests and decisions stay what they are. No object is read for it: the columns of the pods
+        that are there are taken as they are.
 
         tolerated: changed pods and nodes that are few, where not a twentieth of the cluster's pods.
         """
@@ -562,7 +578,7 @@ class Snapshot:
         in_order = in_order[in_order != NOWHERE]
         rank = np.empty(living.size, dtype=np.int64)
         rank[in_order] = np.arange(living.size)
-        columns, pools = packed(table.columns, living, self.pools)
+        columns, pools, old = packed(table.columns, living, self.pools)
         return self._with(
             pods=PodRows.of(cast("list[Pod]", [pods[row] for row in living.tolist()])),
             _pools=pools,
@@ -578,7 +594,11 @@ class Snapshot:
                         rules: taken(self.requests(rules), living)
                         for rules in list(table.requests)  # others may decide meanwhile
                     },
-                    derived={},
+                    derived={
+                        key: derived.carried(old["labels"])
+                        for key, derived in list(table.derived.items())
+                        if isinstance(derived, Carried)
+                    },
                 )
             ),
             _changes=0,

@@ -48,7 +48,7 @@ class Pool:
     def only(self, used: Ints) -> tuple[Pool, Ints]:
         """A pool of some values alone, and by old number the new one, NOWHERE for the others.
 
-        used: numbers of the values, distinct.
+        used: numbers of the values, ascending; value `used[i]` becomes value i.
         """
         keys = list(self.ids)  # in the order of their numbers
         places = used.tolist()
@@ -309,21 +309,27 @@ _INTERNED: Final[Mapping[str, tuple[PodColumn, ...]]] = {
 
 def packed(
     columns: Mapping[PodColumn, NDArray[Any]], rows: Ints, pools: Pools
-) -> tuple[dict[PodColumn, NDArray[Any]], Pools]:
-    """The standard columns of some rows, and pools of what these hold.
+) -> tuple[dict[PodColumn, NDArray[Any]], Pools, dict[str, Ints]]:
+    """The standard columns of some rows, pools of what these hold, and by pool the old numbers.
 
-    Resources stay, as requests and allocatable count them in their order. What other columns have
-    interned is left behind: they are computed again when they are read.
+    Value `old[i]` of a pool is value i of the new one. Resources stay, as requests and allocatable
+    count them in their order. What other columns have interned is left behind: they are computed
+    again when they are read.
     """
     kept = {column: columns[column][rows] for column in STANDARD}
     some = Pools(resources=pools.resources)
+    old: dict[str, Ints] = {}
     for name, interned in _INTERNED.items():
-        used = np.unique(np.concatenate([kept[column] for column in interned]))
-        pool, numbers = getattr(pools, name).only(used[used != NOWHERE])
-        setattr(some, name, pool)
+        pool: Pool = getattr(pools, name)
+        used = np.zeros(len(pool) + 1, dtype=np.bool_)  # the last one is that of NOWHERE
+        for column in interned:
+            used[kept[column]] = True
+        old[name] = np.flatnonzero(used[:-1])
+        found, numbers = pool.only(old[name])
+        setattr(some, name, found)
         for column in interned:
             kept[column] = numbers[kept[column]].astype(column.dtype)
-    return kept, some
+    return kept, some, old
 
 
 def fill(column: PodColumn, pods: Sequence[Pod | None], pools: Pools) -> NDArray[Any]:

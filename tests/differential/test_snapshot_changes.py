@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeAlias
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
+from policy.cluster.budgets import BudgetIndex
 from policy.cluster.digest import Change
+from policy.cluster.marked import NominatedByNode, with_anti_affinity
 from policy.cluster.objects import ClusterObject, Node, Pod, PodDisruptionBudget, key_of, kind_of
+from policy.cluster.occupancy import Occupancy, snapshot_order
 from policy.cluster.snapshot import Snapshot
+from policy.cluster.tables import LABELS
 from policy.decision.model import Decision
 from policy.preemption.decide import decide
 from tests.support.builders import (
@@ -197,6 +202,34 @@ def content(decision: Decision) -> bytes:
     return replace(decision, snapshot_digest="").canonical
 
 
+def derived(snapshot: Snapshot) -> dict[str, object]:
+    """What is derived from the snapshot, by names: rows and interned numbers may be others."""
+    rows = np.array([row for row, _, _ in snapshot.in_order()], dtype=np.int64)
+    keys, names, nodes = snapshot.keys, snapshot.pools.resources.values, snapshot.nodes.names
+    index, taken = BudgetIndex.of(snapshot), Occupancy.of(snapshot)
+    places, budgets = index.pairs(snapshot.column(LABELS)[rows].astype(np.int64))
+    order, waiting = snapshot_order(snapshot), NominatedByNode.of(snapshot)
+    on = np.repeat(np.arange(len(nodes)), np.diff(order.offsets)).tolist()
+    return {
+        "budgets": [asdict(budget) for budget in index.budgets],
+        "selected": [
+            (keys[rows[place]], index.budgets[budget].key)
+            for place, budget in zip(places.tolist(), budgets.tolist(), strict=True)
+        ],
+        "pods": dict(zip(nodes, taken.pods.tolist(), strict=True)),
+        "requested": [
+            {name: amount for name, amount in zip(names, amounts, strict=True) if amount}
+            for amounts in taken.requested.tolist()
+        ],
+        "order": [(nodes[n], keys[row]) for n, row in zip(on, order.rows.tolist(), strict=True)],
+        "nominated": {
+            (nodes[node], keys[row])
+            for node, row in zip(waiting.nodes.tolist(), waiting.rows.tolist(), strict=True)
+        },
+        "anti-affinity": set(keys[with_anti_affinity(snapshot)]),
+    }
+
+
 Steps: TypeAlias = list[tuple[list[tuple[str, list[int]]], int, str, bool]]
 """Steps: changes (name and dice), by how many minutes the clock moves on, the rule set, and whether
 the snapshot is packed after the changes."""
@@ -263,6 +296,7 @@ def follow(case: Example, history: Steps) -> None:
         wanted = decide(anew, rules, HIGH, seed=case.seed, evaluate_all=True)
         assert content(got) == content(wanted)
         assert shared.canonical == got.canonical
+        assert derived(followed) == derived(anew)
 
 
 @many
