@@ -28,27 +28,33 @@ hits AS (
                OR v.victim_namespace = :namespace)
           AND v.now_ms >= $behind_ms AND v.now_ms >= $first_ms AND v.now_ms < :until
 ),
-sums AS (
-    SELECT c.id AS cluster_id, t.preemptor_namespace, t.namespace, t.owner,
-           sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
-           CAST(NULL AS BIGINT) AS first_day, CAST(NULL AS BIGINT) AS last_day
-    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
-    CROSS JOIN eviction_totals t
-    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
-          AND t.cluster_id = c.id AND t.day = -1
-          AND (:namespace = '' OR t.preemptor_namespace = :namespace
-               OR t.namespace = :namespace)
-    GROUP BY c.id, t.namespace, t.owner, t.preemptor_namespace
-    UNION ALL
-    SELECT cluster_id, preemptor_namespace, namespace, owner,
-           sum(evictions), sum(run_seconds), min(day), max(day)
-    FROM hits
-    -- In the order in which they lie on each day; what differs least comes last.
-    GROUP BY namespace, owner, preemptor_namespace, cluster_id
-),
 worst AS (
-    SELECT *
-    FROM sums
+    -- Each part is cut by itself: put together whole they would be copied and sorted once more.
+    SELECT * FROM (
+        SELECT c.id AS cluster_id, t.preemptor_namespace, t.namespace, t.owner,
+               sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
+               CAST(NULL AS BIGINT) AS first_day, CAST(NULL AS BIGINT) AS last_day
+        FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
+        CROSS JOIN eviction_totals t
+        WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
+              AND t.cluster_id = c.id AND t.day = -1
+              AND (:namespace = '' OR t.preemptor_namespace = :namespace
+                   OR t.namespace = :namespace)
+        GROUP BY c.id, t.namespace, t.owner, t.preemptor_namespace
+        ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
+        LIMIT :limit
+    ) ever
+    UNION ALL
+    SELECT * FROM (
+        SELECT cluster_id, preemptor_namespace, namespace, owner,
+               sum(evictions) AS evictions, sum(run_seconds) AS run_seconds,
+               min(day) AS first_day, max(day) AS last_day
+        FROM hits
+        -- In the order in which they lie on each day; what differs least comes last.
+        GROUP BY namespace, owner, preemptor_namespace, cluster_id
+        ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
+        LIMIT :limit
+    ) then_only
     ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
     LIMIT :limit
 )
