@@ -80,6 +80,12 @@ class QueueFeed:
         self._in_cycle = () if key is None else (key,)
         return key
 
+    def pass_over(self, fails: Callable[[str], bool], *, cycle_ms: int, until_ms: int) -> int:
+        """Try the next pods for as long as each is certain to fail; see `SchedulingQueue`."""
+        return self.queue.pass_over(
+            fails, tried=self._tried, now_ms=self._clock(), cycle_ms=cycle_ms, until_ms=until_ms
+        )
+
     @property
     def grouped(self) -> bool:
         """Are members of pod groups scheduled together?"""

@@ -71,7 +71,6 @@ _MOST_KINDS: Final = 4096
 class _Tried:
     """What is known of a pod since its last cycle."""
 
-    uid: str
     outcome: Outcome
     evicting: int  #: its kind where pods of lower priority may go
     as_it_is: int  #: its kind where all pods stay
@@ -148,7 +147,6 @@ class Foregone:
         statuses = decision.trace.filter_statuses
         as_it_is = self._kinds.kind_of(pod, excluded, evicts=False)
         self._tried[decision.preemptor] = _Tried(
-            uid=pod.metadata.uid,
             outcome=decision.outcome,
             # One that evicted says nothing of what others of its kind would find, yet.
             evicting=as_it_is if evicted else self._kinds.kind_of(pod, excluded, evicts=True),
@@ -160,10 +158,10 @@ class Foregone:
             status=statuses.get(nominated),
         )
 
-    def fails_again(self, key: str, pod: Pod) -> bool:
+    def fails_again(self, key: str) -> bool:
         """Would a cycle of the pod now fail, and change nothing?"""
         tried = self._tried.get(key)
-        if tried is None or tried.uid != pod.metadata.uid:
+        if tried is None:
             return False
         if not tried.nominated and not self._kinds.somewhere(tried.evicting):
             return True
@@ -175,7 +173,6 @@ class Foregone:
         if (
             tried is None
             or tried.outcome is not Outcome.PREEMPT
-            or tried.uid != pod.metadata.uid
             or tried.status is None
             or not self._fits_nowhere(tried)
             or not _refused(key, pod, snapshot, self._rules, tried.status)
@@ -207,7 +204,6 @@ class Foregone:
         if kind is None or self._kinds.somewhere(kind):
             return False
         self._tried[key] = _Tried(
-            uid=pod.metadata.uid,
             outcome=Outcome.NO_CANDIDATE,
             evicting=kind,
             as_it_is=kind,

@@ -37,6 +37,8 @@ class DecisionLoop(ABC):
 
     def __iter__(self) -> Iterator[Step | GroupStep]:
         while self._goes_on():
+            if self._passes_over():
+                continue
             pod = self._feed.pop()
             if pod is None:
                 if not self._idle():
@@ -59,7 +61,7 @@ class DecisionLoop(ABC):
                     continue
             if self._failed_without_cycle(pod):
                 self._feed.failed_again(pod, self._scheduler.snapshot)
-                self._passed_over(pod)
+                self._passed_over()
                 continue
             step = self._scheduler.decide_if(pod, wanted=partial(self._wanted, pod))
             if step is None:
@@ -81,8 +83,15 @@ class DecisionLoop(ABC):
         """Where a cycle is certain to fail: write what it would, and make none."""
         return False
 
-    def _passed_over(self, pod: str) -> None:  # noqa: B027 (most make every cycle)
+    def _passed_over(self) -> None:  # noqa: B027 (most make every cycle)
         """A cycle was not made."""
+
+    def _passes_over(self) -> bool:
+        """Where the cycles of the next pods are certain to fail and change nothing: pass them over.
+
+        False where there are none.
+        """
+        return False
 
     def _decided(self, step: Step) -> None:  # noqa: B027 (most have nothing to add)
         """Another decision was made."""

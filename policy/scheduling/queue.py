@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeAlias
 
 from policy.rules.ruleset import QueueKind, QueueRules
 from policy.scheduling.nominator import Nominator
@@ -29,22 +30,24 @@ class _Entry:
     failed_ms: int = 0  #: when its last cycle failed
 
 
+_Place: TypeAlias = tuple[int, int, int, _Entry]
+"""An active pod's place: by priority, by the time of its coming, and by a number of its own."""
+
+
 class _Timed:
     """Pods that wait, each at the latest until an instant that its entry gives.
 
     Kept in the order of these instants: a queue that is full is looked at after every cycle.
     """
 
-    def __init__(self, until: Callable[[_Entry], int]) -> None:
-        """until: milliseconds; the same as long as the entry is here."""
-        self._until = until
+    def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._heap: list[tuple[int, int, _Entry]] = []
         self._sequence = count()
 
-    def add(self, entry: _Entry) -> None:
+    def add(self, entry: _Entry, until_ms: int) -> None:
         self._entries[entry.pod] = entry
-        heapq.heappush(self._heap, (self._until(entry), next(self._sequence), entry))
+        heapq.heappush(self._heap, (until_ms, next(self._sequence), entry))
 
     def discard(self, pod: str) -> None:
         self._entries.pop(pod, None)
@@ -95,9 +98,9 @@ class SchedulingQueue:
         self._rules = rules
         self._sequence = count()
         self._active: dict[str, _Entry] = {}
-        self._heap: list[tuple[int, int, int, _Entry]] = []
-        self._backoff = _Timed(self._backoff_ends)
-        self._unschedulable = _Timed(self._timeout)
+        self._heap: list[_Place] = []
+        self._backoff = _Timed()
+        self._unschedulable = _Timed()
         self._gated: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._move_requested = False
@@ -160,23 +163,38 @@ class SchedulingQueue:
 
         without: pods that stay where they are.
         """
-        passed_over = []
-        found = None
-        while self._heap and found is None:
-            place = heapq.heappop(self._heap)
+        place = self._first(without)
+        return None if place is None else self._popped(place[-1])
+
+    def pass_over(
+        self,
+        fails: Callable[[str], bool],
+        *,
+        tried: set[str],
+        now_ms: int,
+        cycle_ms: int,
+        until_ms: int,
+    ) -> int:
+        """Try the next pods for as long as each is certain to fail as before; how many there were.
+
+        What `pop`, `failed_again` and `flush` do for one after the other, in one go: on a full
+        cluster nearly all cycles are such ones. Each takes `cycle_ms`; none begins at `until_ms` or
+        later. fails: of the pod that is next. tried: pods that stay where they are; those that fail
+        are added.
+        """
+        number = 0
+        while now_ms < until_ms and (place := self._first(tried)) is not None:
             entry = place[-1]
-            if self._active.get(entry.pod) is not entry:
-                continue
-            if entry.pod in without:
-                passed_over.append(place)
-                continue
-            del self._active[entry.pod]
-            self._attempts[entry.pod] = self._attempts.get(entry.pod, 0) + 1
-            self._move_requested = False
-            found = entry.pod
-        for place in passed_over:
-            heapq.heappush(self._heap, place)
-        return found
+            if not fails(entry.pod):
+                heapq.heappush(self._heap, place)
+                break
+            tried.add(self._popped(entry))
+            self.failed_again(entry.pod, priority=entry.priority, now_ms=now_ms)
+            number += 1
+            now_ms += cycle_ms
+            if now_ms < until_ms:
+                self.flush(now_ms=now_ms)
+        return number
 
     def take(self, pod: str) -> None:
         """The pod is tried with the popped one, as a member of its group, wherever it waits."""
@@ -223,7 +241,7 @@ class SchedulingQueue:
         elif self._move_requested:
             self._move([entry], now_ms)
         else:
-            self._unschedulable.add(entry)
+            self._wait(entry)
 
     def failed_with_group(
         self, pod: str, *, priority: int, now_ms: int, nominated: str, moved: bool
@@ -242,9 +260,7 @@ class SchedulingQueue:
         """Another scheduler tried the pod in vain: it waits until something happens."""
         self._take_out(pod)
         self.nominator.add(pod, node=nominated)
-        self._unschedulable.add(
-            _Entry(pod=pod, priority=priority, queued_ms=now_ms, failed_ms=now_ms)
-        )
+        self._wait(_Entry(pod=pod, priority=priority, queued_ms=now_ms, failed_ms=now_ms))
 
     def cycle_restarted(self) -> None:
         """The cycle began anew on a newer state: what happened before it is seen by it."""
@@ -293,6 +309,31 @@ class SchedulingQueue:
 
     # --- inside --------------------------------------------------------------------------------
 
+    def _first(self, without: Collection[str]) -> _Place | None:
+        """The place of the active pod to try next, taken out of the heap."""
+        passed_over = []
+        found = None
+        while self._heap and found is None:
+            place = heapq.heappop(self._heap)
+            entry = place[-1]
+            if self._active.get(entry.pod) is not entry:
+                continue
+            if entry.pod in without:
+                passed_over.append(place)
+            else:
+                found = place
+        for place in passed_over:
+            heapq.heappush(self._heap, place)
+        return found
+
+    def _popped(self, entry: _Entry) -> str:
+        """The pod is active no longer: it is tried."""
+        pod = entry.pod
+        del self._active[pod]
+        self._attempts[pod] = self._attempts.get(pod, 0) + 1
+        self._move_requested = False
+        return pod
+
     def _take_out(self, pod: str) -> None:
         self._active.pop(pod, None)
         self._backoff.discard(pod)
@@ -309,8 +350,9 @@ class SchedulingQueue:
     def _move(self, entries: list[_Entry], now_ms: int) -> None:
         for entry in entries:
             self._unschedulable.discard(entry.pod)
-            if self._backoff_ends(entry) > now_ms:
-                self._backoff.add(entry)
+            ends_ms = self._backoff_ends(entry)
+            if ends_ms > now_ms:
+                self._backoff.add(entry, ends_ms)
             else:
                 self._activate(entry)
 
@@ -322,5 +364,7 @@ class SchedulingQueue:
         doubled = initial << min(entry.attempts - 1, 32)
         return entry.failed_ms + 1000 * min(doubled, self._rules.max_backoff_seconds)
 
-    def _timeout(self, entry: _Entry) -> int:
-        return entry.failed_ms + 1000 * self._rules.unschedulable_seconds
+    def _wait(self, entry: _Entry) -> None:
+        """It failed: until something happens, or for as long as the rules say."""
+        until_ms = entry.failed_ms + 1000 * self._rules.unschedulable_seconds
+        self._unschedulable.add(entry, until_ms)

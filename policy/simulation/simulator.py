@@ -97,8 +97,6 @@ class Simulator(DecisionLoop):
         found = None if self._foregone is None else self._scheduler.snapshot.pod(pod)
         if self._foregone is None or found is None:
             return False
-        if self._foregone.fails_again(pod, found):
-            return True
         if self._foregone.may_not_preempt(pod, found, self._scheduler.snapshot):
             self._count(Outcome.NOT_ELIGIBLE)
             return True
@@ -108,9 +106,23 @@ class Simulator(DecisionLoop):
         self._make((("Pod", pod, failed),) if failed != found else ())
         return True
 
-    def _passed_over(self, pod: str) -> None:
+    def _passed_over(self) -> None:
         self.passed_over += 1
-        self._cycle_ends()
+        self._cycles_end(1)
+
+    def _passes_over(self) -> bool:
+        if self._foregone is None:
+            return False
+        now = self._virtual.now_ms
+        # One where something has happened that the end of its cycle takes over.
+        until = min(self._next_event(), self._end) if self._nothing_happened(now) else now + 1
+        number = self._feed.pass_over(
+            self._foregone.fails_again, cycle_ms=self._options.cycle_ms, until_ms=until
+        )
+        if number:
+            self.passed_over += number
+            self._cycles_end(number)
+        return number > 0
 
     def _decided(self, step: Step) -> None:
         decision = step.decision
@@ -127,7 +139,7 @@ class Simulator(DecisionLoop):
             )
             if self._foregone is not None:
                 self._foregone.failed(decision, self._scheduler.snapshot)
-        self._cycle_ends()
+        self._cycles_end(1)
 
     def _group_decided(self, step: GroupStep) -> None:
         decision = step.decision
@@ -140,14 +152,14 @@ class Simulator(DecisionLoop):
             preemptor=decision.group,
             priority=decision.group_priority,
         )
-        self._cycle_ends()
+        self._cycles_end(1)
 
     def _count(self, outcome: str) -> None:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
 
-    def _cycle_ends(self) -> None:
-        self.cycles += 1
-        self._virtual.now_ms += self._options.cycle_ms
+    def _cycles_end(self, number: int) -> None:
+        self.cycles += number
+        self._virtual.now_ms += number * self._options.cycle_ms
         self._pass_time()
 
     def _followed(self, step: Transition) -> None:
@@ -222,8 +234,12 @@ class Simulator(DecisionLoop):
 
     def _nothing_happened(self, now: int) -> bool:
         """Is the cluster what it was when time passed last, with nothing to come until now?"""
-        event = self._events[0][0] if self._events else self._end
+        event = self._next_event()
         return not (self._changed or self._starting) and (event > now or event >= self._end)
+
+    def _next_event(self) -> int:
+        """The instant of the next event, the end where there is none."""
+        return self._events[0][0] if self._events else self._end
 
     def _make(self, changes: Sequence[Change]) -> None:
         if changes:

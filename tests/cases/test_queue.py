@@ -214,3 +214,42 @@ def test_an_update_that_says_nothing_keeps_a_nomination_in_memory(
     nominator.add("d/p", node="n1")
     nominator.update("d/p", status_node=status, was_status_node=was)
     assert nominator.node_of("d/p") == kept
+
+
+@pytest.mark.parametrize("kind", list(QueueKind))
+@pytest.mark.parametrize("until", [0, 17, 1_015, 1_515, 40_000])
+def test_passing_pods_over_is_popping_failing_and_flushing(kind: QueueKind, until: int) -> None:
+    """In one go: the same pods, tried at the same instants, that wait for the same afterwards.
+
+    It ends before the first pod that may not fail, which keeps its place, and when time is up.
+    """
+    one_by_one, in_one_go = a_queue(kind=kind, timeout=3), a_queue(kind=kind, timeout=3)
+    for queue in (one_by_one, in_one_go):
+        queue.add("d/p4", priority=0, now_ms=0)
+        queue.pop()
+        queue.failed("d/p4", priority=0, now_ms=0)
+        queue.move_all(now_ms=0)  # its backoff ends while others are passed over
+        for number in range(4):
+            queue.add(f"d/p{number}", priority=number % 2, now_ms=number)
+        queue.add("d/last", priority=-1, now_ms=4)
+    tried, expected, now = {"d/p1"}, 0, 10
+    while now < until and (pod := one_by_one.pop(without=tried)) is not None:
+        if pod == "d/last":
+            one_by_one.add(pod, priority=-1, now_ms=4)
+            break
+        one_by_one.failed_again(pod, priority=int(pod[-1]) % 2, now_ms=now)
+        tried.add(pod)
+        expected += 1
+        now += 500
+        one_by_one.flush(now_ms=now)
+    tried_in_one_go = {"d/p1"}
+    number = in_one_go.pass_over(
+        lambda pod: pod != "d/last", tried=tried_in_one_go, now_ms=10, cycle_ms=500, until_ms=until
+    )
+    assert (number, tried_in_one_go) == (expected, tried)
+    assert in_one_go.waiting() == one_by_one.waiting()
+    for queue in (one_by_one, in_one_go):
+        queue.flush(now_ms=now)
+        queue.move_all(now_ms=now)
+    assert in_one_go.next_timer() == one_by_one.next_timer()
+    assert popped(in_one_go) == popped(one_by_one)
