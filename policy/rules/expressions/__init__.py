@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         IntColumn,
         InternedColumn,
         NoFigures,
-        NoHistory,
         RowByRow,
         Scalar,
         TimestampColumn,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
         compile_expression,
     )
     from policy.rules.expressions.semantics import (
-        DEFAULTS,
         MEANING,
         NoValue,
         OnError,
@@ -47,12 +45,10 @@ if TYPE_CHECKING:
         Context,
         Shape,
         ValueType,
-        Variable,
     )
 
 __all__ = [
     "CONDITION",
-    "DEFAULTS",
     "HISTORY_FUNCTIONS",
     "MEANING",
     "NEVER",
@@ -72,7 +68,6 @@ __all__ = [
     "IntColumn",
     "InternedColumn",
     "NoFigures",
-    "NoHistory",
     "NoValue",
     "OnError",
     "RowByRow",
@@ -81,14 +76,13 @@ __all__ = [
     "TimestampColumn",
     "ValueTable",
     "ValueType",
-    "Variable",
     "compile_expression",
     "default_on_error",
 ]
 
+#: where the names are defined that the columns do not define
 _HOMES = {
     "CONDITION": "policy.rules.expressions.expression",
-    "DEFAULTS": "policy.rules.expressions.semantics",
     "HISTORY_FUNCTIONS": "policy.rules.expressions.variables",
     "MEANING": "policy.rules.expressions.semantics",
     "NEVER": "policy.rules.expressions.variables",
@@ -96,35 +90,22 @@ _HOMES = {
     "RANKING_KEY": "policy.rules.expressions.expression",
     "SCORE": "policy.rules.expressions.expression",
     "VARIABLES": "policy.rules.expressions.variables",
-    "BoolColumn": "policy.rules.expressions.columns",
-    "Column": "policy.rules.expressions.columns",
-    "Columns": "policy.rules.expressions.columns",
     "Complaint": "policy.rules.expressions.checking",
     "Context": "policy.rules.expressions.variables",
-    "Evaluated": "policy.rules.expressions.columns",
     "Expression": "policy.rules.expressions.expression",
     "ExpressionError": "policy.rules.expressions.checking",
-    "History": "policy.rules.expressions.columns",
-    "IntColumn": "policy.rules.expressions.columns",
-    "InternedColumn": "policy.rules.expressions.columns",
-    "NoFigures": "policy.rules.expressions.columns",
-    "NoHistory": "policy.rules.expressions.columns",
     "NoValue": "policy.rules.expressions.semantics",
     "OnError": "policy.rules.expressions.semantics",
-    "RowByRow": "policy.rules.expressions.columns",
-    "Scalar": "policy.rules.expressions.columns",
     "Shape": "policy.rules.expressions.variables",
-    "TimestampColumn": "policy.rules.expressions.columns",
-    "ValueTable": "policy.rules.expressions.columns",
     "ValueType": "policy.rules.expressions.variables",
-    "Variable": "policy.rules.expressions.variables",
     "compile_expression": "policy.rules.expressions.expression",
     "default_on_error": "policy.rules.expressions.semantics",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    home = _HOMES.get(name, "policy.rules.expressions.columns")
+    value = globals()[name] = getattr(import_module(home), name)
     return value
