@@ -58,12 +58,12 @@ def rule_set(source: str, *, store: Store | None = None, db: str | None = None) 
     return RuleSet.load(source, within=within())
 
 
-def batch_rules(source: str, *, store: Store | None = None, db: str | None = None) -> BatchRules:
+def batch_rules(source: str, *, db: str | None = None) -> BatchRules:
     """Batch rules in the same ways, or another scheduler's file. Raises RulesError, StoreError."""
     from policy.batch.rules import BatchRules
 
     if source.startswith(DIGEST):
-        return BatchRules.from_canonical(_stored(source, store, db))
+        return BatchRules.from_canonical(_stored(source, None, db))
     return BatchRules.load(source, within=within())
 
 

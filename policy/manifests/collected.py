@@ -142,12 +142,12 @@ class Collected:
         self.problems.append(Problem(source=self.place.source, message=message, help=help))
         raise Stop
 
-    def skip(self, kind: str, count: int = 1) -> None:
-        """Count objects that are not used."""
+    def skip(self, kind: str) -> None:
+        """Count an object that is not used."""
         label = shown(kind)
         if label not in self.skipped and len(self.skipped) >= _MOST_KINDS:
             label = OTHER_KINDS
-        self.skipped[label] += count
+        self.skipped[label] += 1
 
     def add(
         self,

@@ -97,13 +97,6 @@ def head_of(key: str, snapshot: Snapshot, rules: GroupRules | None) -> QueueHead
     return QueueHead(pods=tuple(m.key for m in members), group=group)
 
 
-def waiting_pods(
-    snapshot: Snapshot, rules: RuleSet, *, scheduler: str = DEFAULT_SCHEDULER
-) -> list[str]:
-    """Keys of the pods that wait, in the order of the rule set's queue."""
-    return pending(snapshot, scheduler=scheduler, order=rules.queue.order)
-
-
 def pending(
     snapshot: Snapshot,
     *,

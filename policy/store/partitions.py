@@ -117,9 +117,6 @@ def problems(connection: Connection) -> Iterator[str]:
             yield f"table {table} has partitions that {DECISIONS} has not"
 
 
-_EXISTS: Final = text("SELECT to_regclass(:table)")
-
-
 def _refers(connection: Connection, child: str, decisions: str) -> bool:
     query = text("""
         SELECT 1 FROM pg_constraint

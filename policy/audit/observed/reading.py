@@ -43,12 +43,10 @@ def observe(
     *,
     at_ms: int,
     known_events: Iterable[str] = (),
-    marks: bool = True,
 ) -> Observed:
     """The revisions and preemptions in what was read; stored: the state before it.
 
-    at_ms: when it was read; known_events: uids of events that were observed before. marks: whether
-    the cluster's scheduler marks its victims (1.25 and later).
+    at_ms: when it was read; known_events: uids of events that were observed before.
     """
     observer = Observer(recorded_events=known_events)
     state: dict[tuple[str, str], ClusterObject] = {(kind_of(o), key_of(o)): o for o in stored}
@@ -72,7 +70,7 @@ def observe(
     return Observed(
         segments=[
             [(change.kind, change.key, change.after) for change in stretch]
-            for stretch in segments(changes, marks=marks)
+            for stretch in segments(changes)
         ],
         preemptions=observer.conclude(),
     )

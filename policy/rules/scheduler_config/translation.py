@@ -14,7 +14,7 @@ from typing import Any, Final
 from policy.filters.registry import FILTERS
 from policy.rules.ruleset import RuleSet
 from policy.rules.scheduler_config import extenders
-from policy.rules.scheduler_config.arguments import STRATEGIES, Given, read
+from policy.rules.scheduler_config.arguments import Given, read
 from policy.rules.scheduler_config.plugins import (
     MULTI,
     POINTS,
@@ -40,7 +40,6 @@ SCORERS: Final[Mapping[str, str]] = {
 }
 """Scorers by plugin; those of NodeResourcesFit depend on its strategy."""
 
-_FIT_SCORERS: Final = frozenset(STRATEGIES.values())
 #: default plugins whose part in a decision is elsewhere, or which have none
 _QUIET: Final = frozenset(
     {

@@ -50,15 +50,15 @@ def words(choice: Mapping[str, Any], space: Space) -> str:
     return ", ".join(found) or "as the base"
 
 
-def trial_line(outcome: TuningResult, trial: Trial, part: str = TRAINING) -> dict[str, str]:
+def trial_line(outcome: TuningResult, trial: Trial) -> dict[str, str]:
     """A trial as a line of a table: its choice and figures."""
-    values = trial.values(outcome.spec, part)
+    values = trial.values(outcome.spec, TRAINING)
     return {
         "trial": str(trial.number),
         **{g.words: shown(g.figure, v) for g, v in zip(outcome.spec.goals, values, strict=True)},
         "limits": ""
         if not outcome.spec.limits
-        else ("kept" if trial.allowed(outcome.spec, part) else "passed"),
+        else ("kept" if trial.allowed(outcome.spec, TRAINING) else "passed"),
         "choice": words(trial.choice, outcome.space),
     }
 

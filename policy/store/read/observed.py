@@ -168,9 +168,7 @@ def follow_positions(connection: Connection, cluster: str) -> dict[str, int]:
     return {row.kind: row.resource_version for row in connection.execute(query)}
 
 
-def gaps(
-    connection: Connection, cluster: str | None = None, *, since_ms: int | None = None
-) -> list[GapRow]:
+def gaps(connection: Connection, cluster: str | None = None) -> list[GapRow]:
     """Times in which a followed cluster was not seen, the newest first."""
     g = GAPS.c
     query = select(*GAPS.c, CLUSTERS.c.name.label("cluster")).join(
@@ -178,8 +176,6 @@ def gaps(
     )
     if cluster is not None:
         query = query.where(g.cluster_id == cluster_id(connection, cluster))
-    if since_ms is not None:
-        query = query.where(g.until_ms >= since_ms)
     names = list(GapRow.__dataclass_fields__)
     return [
         GapRow(**{name: row[name] for name in names})

@@ -40,7 +40,6 @@ def follow(
     at_ms: int,
     source: str,
     actor: str,
-    cause: Cause = Cause.LIVE,
     positions: Mapping[str, int] | None = None,
     gaps: Sequence[Gap] = (),
     identity: ClusterIdentity | None = None,
@@ -70,7 +69,7 @@ def follow(
         if not puts and not deletes:
             continue
         revision = write_revision(
-            connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=cause
+            connection, head, puts, deletes, live=live, at_ms=at_ms, source=source, cause=Cause.LIVE
         )
         contradicted = outcomes.after_watch(
             connection, head, revision.number, before_ms=head.at_ms, at_ms=at_ms

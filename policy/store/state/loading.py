@@ -198,14 +198,12 @@ def revision_at(connection: Connection, cluster: str, time_ms: int) -> int:
 
 
 def revisions(
-    connection: Connection, cluster: str, *, limit: int | None = None, before: int | None = None
+    connection: Connection, cluster: str, *, limit: int | None = None
 ) -> list[RevisionRow]:
     """The cluster's history, newest first."""
     head = require_head(connection, cluster)
     c = REVISIONS.c
     query = select(REVISIONS).where(c.cluster_id == head.cluster_id).order_by(c.number.desc())
-    if before is not None:
-        query = query.where(c.number < before)
     if limit is not None:
         query = query.limit(limit)
     return [

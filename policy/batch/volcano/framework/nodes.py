@@ -110,8 +110,8 @@ class Nodes:
     def fits_idle(self, task: Task, some: Ints | slice = _EVERY) -> Bools:
         return self._covering(self.idle, task, some)
 
-    def fits_future(self, task: Task, some: Ints | slice = _EVERY) -> Bools:
-        return self._covering(self.future, task, some)
+    def fits_future(self, task: Task) -> Bools:
+        return self._covering(self.future, task, _EVERY)
 
     def _covering(self, sums: Floats, task: Task, some: Ints | slice) -> Bools:
         found: Bools | None = None

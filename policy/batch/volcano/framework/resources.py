@@ -68,20 +68,9 @@ def scalars(amount: Amount) -> Iterator[str]:
     return (name for name in amount if name not in {CPU, MEMORY})
 
 
-def less_equal(left: Amount, right: Amount, *, unlimited: bool = False) -> bool:
-    """Every dimension of `left` at most that of `right`, within tolerance.
-
-    unlimited: a scalar that `right` does not name is no limit; without it, it is 0.
-    """
-    for name, value in left.items():
-        other = right.get(name)
-        if other is None:
-            if unlimited:
-                continue
-            other = 0.0
-        if not value - other < EPSILON:
-            return False
-    return not unlimited or all(name in left for name in right)
+def less_equal(left: Amount, right: Amount) -> bool:
+    """Every dimension of `left` at most that of `right`, within tolerance; 0 where missing."""
+    return all(value - right.get(name, 0.0) < EPSILON for name, value in left.items())
 
 
 def within(left: Amount, right: Amount, asked: Amount) -> bool:
