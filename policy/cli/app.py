@@ -159,7 +159,11 @@ def _close_to(word: str) -> str | None:
     return next(iter(difflib.get_close_matches(word, COMMANDS, n=1)), None)
 
 
-@click.command(cls=_LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=_LazyGroup,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.version_option(__version__, prog_name="policy", message="%(prog)s %(version)s")
 def cli() -> None:
     pass

@@ -89,7 +89,6 @@ group.add_command(anchor)
     metavar="N",
     type=click.IntRange(1),
     default=100,
-    show_default=True,
     help="How many findings are printed; the others are counted.",
 )
 @options.output_option

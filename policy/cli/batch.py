@@ -250,7 +250,6 @@ _STEP_COLUMNS: Final = (
     metavar="NAME",
     shell_complete=options.proposing("clusters"),
     default="default",
-    show_default=True,
     help="Whose sessions `--all` means.",
 )
 @click.option("--all", "everything", is_flag=True, help="All sessions of the cluster.")

@@ -30,7 +30,6 @@ def batch_rules_option(function: _Function) -> _Function:
         metavar="NAME|PATH|DIGEST",
         shell_complete=options.proposing("batch_rules"),
         default=DEFAULT_RULES,
-        show_default=True,
         help="Shipped batch rules, a rule file, a configuration file of kube-batch or Volcano,"
         " or `sha256:...` of rules in the database.",
     )(function)
@@ -78,6 +77,7 @@ def say_left_out(snapshot: Snapshot, *rules: BatchRules) -> None:
     metavar="NAME|PATH|DIGEST",
     shell_complete=options.proposing("batch_rules"),
     default="",
+    show_default=False,
     help="Batch rules to hold the session with again: shipped ones, a file, or `sha256:...` of"
     " rules in the database.",
 )

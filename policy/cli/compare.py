@@ -30,6 +30,7 @@ _FIGURES: Final = ("preemptions", "victims", "pdb_violations", "lost_seconds")
     "--rules",
     metavar="NAME|PATH|DIGEST",
     default="",
+    show_default=False,
     shell_complete=options.proposing("rules"),
     help="The other rules: a shipped rule set, a rule file, or `sha256:...` of one in the"
     " database.",

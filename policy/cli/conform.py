@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     "families",
     metavar="A,B",
     default="",
+    show_default=False,
     help="Only scenarios of these families.",
 )
 @click.option(

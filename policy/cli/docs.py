@@ -94,10 +94,13 @@ def _option(option: click.Option, ctx: click.Context) -> str:
     if not option.is_flag:
         name += f" {option.make_metavar(ctx)}"
     meaning = option.help or ""
+    default = option.to_info_dict()[
+        "default"
+    ]  # without it, newer releases have a mark of their own
     if isinstance(option.show_default, str):
         meaning += f" Default: {option.show_default}."
-    elif option.show_default:
-        meaning += f" Default: `{option.default}`."
+    elif option.show_default is None and not option.is_flag and default is not None:
+        meaning += f" Default: `{default}`."
     if option.envvar:
         meaning += f" Environment: `{option.envvar}`."
     return f"| `{_cell(name)}` | {_cell(meaning)} |"

@@ -36,6 +36,7 @@ def env_option(function: _Function) -> _Function:
         envvar="POLICY_ENV",
         shell_complete=options.proposing("environments"),
         default="",
+        show_default=False,
         show_envvar=True,
         help="Environment that picks cluster and rule set, instead of --cluster and --rules.",
     )(function)

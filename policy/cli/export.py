@@ -29,7 +29,6 @@ from policy.cli.exits import Exit
     "form",
     type=click.Choice(("parquet", "csv")),
     default="csv",
-    show_default=True,
     help="Parquet needs the extra `parquet`.",
 )
 @click.option(

@@ -61,7 +61,6 @@ def place_options(function: _Function) -> _Function:
     metavar="N",
     type=click.IntRange(1),
     default=3,
-    show_default=True,
     help="Alert when a workload was hit so many times within `--within`.",
 )
 @click.option(
@@ -69,7 +68,6 @@ def place_options(function: _Function) -> _Function:
     metavar="SECONDS",
     type=click.IntRange(1),
     default=3600,
-    show_default=True,
     help="The time that `--hits` looks back.",
 )
 @click.option(

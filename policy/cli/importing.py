@@ -69,7 +69,6 @@ _COLUMNS = ("kind", "added", "changed", "unchanged", "removed")
     metavar="NAME",
     multiple=True,
     default=("system:kube-scheduler",),
-    show_default=True,
     help="Who the scheduler is in the audit log; may be repeated.",
 )
 @options.limit_options

@@ -54,7 +54,6 @@ ENDS: Final[Mapping[str, str]] = {
     metavar="SECONDS",
     type=click.IntRange(1),
     default=3600,
-    show_default=True,
     help="A standing nomination of that age is stale.",
 )
 @options.newest_option

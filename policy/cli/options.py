@@ -48,7 +48,6 @@ def db_option(function: _Function) -> _Function:
         metavar="URL",
         envvar="POLICY_DB",
         default=DEFAULT_DB,
-        show_default=True,
         show_envvar=True,
         help="Database: a SQLite file, or `postgresql://user@host/name`.",
     )(function)
@@ -60,7 +59,6 @@ def cluster_option(function: _Function) -> _Function:
         "--cluster",
         metavar="NAME",
         default="default",
-        show_default=True,
         shell_complete=proposing("clusters"),
         help="Which of the clusters in the database.",
     )(function)
@@ -89,7 +87,6 @@ def output_of(
         "form",
         type=click.Choice(forms),
         default=default,
-        show_default=True,
         help=f"Form of what is printed on standard output. {note}".rstrip(),
     )
 
@@ -181,7 +178,6 @@ def rules_option(function: _Function) -> _Function:
         "--rules",
         metavar="NAME|PATH|DIGEST",
         default=DEFAULT_RULES,
-        show_default=True,
         shell_complete=proposing("rules"),
         help="A shipped rule set, a rule file, or `sha256:...` of one in the database.",
     )(rule_files.rules_root_option(function))
@@ -194,7 +190,6 @@ def seed_option(function: _Function) -> _Function:
         metavar="N",
         type=click.IntRange(0, 2**63 - 1),
         default=0,
-        show_default=True,
         help="What chance is drawn from; recorded with the decision.",
     )(function)
 
@@ -206,7 +201,6 @@ def jobs_option(function: _Function) -> _Function:
         metavar="N",
         type=click.IntRange(1),
         default=1,
-        show_default=True,
         help="Processes that share the work.",
     )(dask_option(function))
 
@@ -217,6 +211,7 @@ def dask_option(function: _Function) -> _Function:
         "--dask",
         metavar="ADDRESS",
         default="",
+        show_default=False,
         help="Instead of processes here: let the workers of the Dask cluster whose scheduler has "
         "this address share the work. They need this program, the database and the extra `dask`.",
     )(function)
@@ -307,7 +302,6 @@ def newest_option(function: _Function) -> _Function:
         metavar="N",
         type=click.IntRange(1, 1_000_000),
         default=50,
-        show_default=True,
         help="At most so many, the newest.",
     )(function)
 
@@ -320,7 +314,6 @@ def limit_options(function: _Function) -> _Function:
             metavar="N",
             type=click.IntRange(1),
             default=2_000_000,
-            show_default=True,
             help="Most objects of all files together.",
         ),
         click.option(
@@ -328,7 +321,6 @@ def limit_options(function: _Function) -> _Function:
             metavar="SIZE",
             type=_Size(),
             default="4Gi",
-            show_default=True,
             help="Most text of all files together, after decompression.",
         ),
         click.option(
@@ -336,7 +328,6 @@ def limit_options(function: _Function) -> _Function:
             metavar="SIZE",
             type=_Size(),
             default="3Mi",
-            show_default=True,
             help="Most text of one object, after decompression; an API server accepts 3Mi.",
         ),
     ):

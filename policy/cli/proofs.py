@@ -54,7 +54,6 @@ def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "--timeout",
         metavar="TIME",
         default="10s",
-        show_default=True,
         callback=_timeout,
         help="For each run of the solver; what takes longer is unknown.",
     )(function)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     metavar="NAME",
     shell_complete=options.proposing("clusters"),
     default="default",
-    show_default=True,
     help="Whose decisions `--since` and `--all` mean.",
 )
 @period.since("All made for this time or later")

@@ -82,7 +82,6 @@ def group() -> None:
     metavar="SECONDS",
     type=click.IntRange(1),
     default=3600,
-    show_default=True,
     help="A preemptor whose workload lost a pod so shortly before continues a cascade.",
 )
 @click.option(
@@ -90,7 +89,6 @@ def group() -> None:
     metavar="N",
     type=click.IntRange(1),
     default=20,
-    show_default=True,
     help="At most so many workloads and pairs.",
 )
 @options.output_option

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     "--scheduler",
     metavar="NAME",
     default="default-scheduler",
-    show_default=True,
     help="Only pods that name this scheduler.",
 )
 @click.option("--dry-run", is_flag=True, help="Decide, and neither record nor change anything.")
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     metavar="N",
     type=click.IntRange(min=1),
     default=100_000,
-    show_default=True,
     help="With --settle: end after so many decisions.",
 )
 @click.option(
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     type=click.FloatRange(min=0.01, max=3600),
     default=1.0,
-    show_default=True,
     help="With --watch: how often to look where nothing is to be decided.",
 )
 @click.option(

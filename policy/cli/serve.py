@@ -20,6 +20,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="NAME",
     envvar="POLICY_ENV",
     default="",
+    show_default=False,
     show_envvar=True,
     shell_complete=options.proposing("environments"),
     help="Whose active rules answer where the path names no environment; without it such a call is"
@@ -31,6 +32,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="URL",
     envvar="POLICY_READER_DB",
     default="",
+    show_default=False,
     show_envvar=True,
     help="Run SQL of users over this connection, that of a role which `policy db reader create`"
     " made. Postgres needs it where --db may do more than read.",
@@ -39,7 +41,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
-    show_default=True,
     help="Where to listen; without --tokens the loopback address only.",
 )
 @click.option(
@@ -47,7 +48,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="N",
     type=click.IntRange(0, 65535),
     default=8787,
-    show_default=True,
     help="0 picks a free one and prints it.",
 )
 @click.option("--tls-cert", type=_FILE, help="Certificate chain of the service (PEM).")
@@ -68,7 +68,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "mode",
     type=click.Choice(("shadow", "enforce")),
     default="shadow",
-    show_default=True,
     help="shadow: answer what was offered, and record what the rules say. enforce: answer what "
     "the rules say.",
 )
@@ -77,7 +76,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="SECONDS",
     type=click.FloatRange(min=0.05, max=60),
     default=1.0,
-    show_default=True,
     help="Answer a scheduler within this time.",
 )
 @click.option(
@@ -91,7 +89,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("policy-spool"),
-    show_default=True,
     help="Where such calls wait until the database can take them.",
 )
 @click.option(

@@ -84,7 +84,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     metavar="N",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
     help="Simulate with the seeds 0 to N - 1.",
 )
 @options.jobs_option
@@ -92,7 +91,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     "--restart",
     type=click.Choice(["whole", "remaining"]),
     default="whole",
-    show_default=True,
     help="An evicted pod comes back with its whole work, or with what is left of it.",
 )
 @click.option(
@@ -100,7 +98,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     metavar="SECONDS",
     type=click.IntRange(0, 10**7),
     default=0,
-    show_default=True,
     help="How long after an evicted pod has gone its controller makes it again.",
 )
 @click.option(
@@ -108,7 +105,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     metavar="SECONDS|never",
     type=_SecondsOrNever(),
     default="0",
-    show_default=True,
     help="The same for pods without a controller; `never`: they are gone for good.",
 )
 @click.option(
@@ -116,14 +112,12 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     metavar="MS",
     type=click.IntRange(1, 60_000),
     default=5,
-    show_default=True,
     help="How long a scheduling cycle takes, in milliseconds.",
 )
 @click.option(
     "--durations",
     type=click.Choice(["observed", "siblings"]),
     default="observed",
-    show_default=True,
     help="How long a pod works whose end the trace does not show: until the simulation ends, or "
     "as the median of its workload's pods that ended. One that runs at the start works that long "
     "from then on, however long it has run before.",
@@ -139,7 +133,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     "--scheduler",
     metavar="NAME",
     default="default-scheduler",
-    show_default=True,
     help="Only pods that name this scheduler are scheduled.",
 )
 @options.db_option
@@ -147,7 +140,6 @@ class _SecondsOrNever(click.ParamType):  # type: ignore[type-arg]  # generic in 
     "--into",
     metavar="CLUSTER",
     default="simulations",
-    show_default=True,
     help="Record each simulation under this cluster's name, as a row of `simulations`.",
 )
 @click.option(

@@ -66,7 +66,6 @@ def _parameters(
     metavar="SECONDS",
     type=click.IntRange(0, 7 * 24 * 3600),
     default=_TIMEOUT_SECONDS,
-    show_default=True,
     help="Stop the query when the database has worked on it for so long; 0 for no limit.",
 )
 @click.option("--list", "show_list", is_flag=True, help="List the saved queries.")

@@ -104,7 +104,6 @@ def _group_changes(
     metavar="N",
     type=click.IntRange(1, 100),
     default=3,
-    show_default=True,
     help="How far to follow: 1 are the pods themselves, 2 their victims as well, and so on.",
 )
 @click.option(

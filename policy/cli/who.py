@@ -34,7 +34,6 @@ COLUMNS: Final = (
     metavar="MINUTES",
     type=click.IntRange(1, 1_000_000),
     default=60,
-    show_default=True,
     help="How far from `--around`, before and after.",
 )
 @period.since("Only evictions of this time or later")
