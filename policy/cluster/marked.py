@@ -35,10 +35,12 @@ class Marked:
         if delta.nodes_changed:
             return None
         now = self.test(after, delta.rows)
-        places = np.searchsorted(self.rows, delta.rows)
+        places = self.rows.searchsorted(delta.rows)
         there = np.zeros(delta.rows.size, dtype=np.bool_)
         if self.rows.size:
             there = self.rows.take(places, mode="clip") == delta.rows
+        elif not np.count_nonzero(now):
+            return self  # as of what is seldom true of any pod
         if not (now != there).any():
             return self
         if not (there & ~now).any():  # mostly pods only come

@@ -239,9 +239,10 @@ class _Kinds:
         self._snapshot = snapshot
         self._ids: dict[tuple[bytes, _Level], int] = {}
         self._level_of: dict[_Level, int] = {}
-        self._taken = np.zeros((0, nodes, self._width + 1), dtype=np.int64)  # by level
+        self._lowest = np.zeros((2, 0), dtype=np.int64)  # by level: of pods there, and nominated
+        self._taken = np.zeros((nodes, self._width + 1, 0), dtype=np.int64)  # by level
         self._level = np.zeros(0, dtype=np.int64)
-        self._wanted: Ints = np.zeros((0, self._width + 1), dtype=np.int64)
+        self._wanted: Ints = np.zeros((self._width + 1, 0), dtype=np.int64)
         self._excluded: Bools = np.zeros((nodes, 0), dtype=np.bool_)
         self._room_for: Bools = np.zeros((nodes, 0), dtype=np.bool_)
         self._nodes: Ints = np.zeros(0, dtype=np.int64)
@@ -303,10 +304,8 @@ class _Kinds:
             if place is None or pod is None:
                 continue
             node, priority, placed = place
-            load = self._load(pod)
-            for level, at in self._level_of.items():
-                if priority >= level[not placed]:
-                    self._taken[at, node] += sign * load
+            counts = priority >= self._lowest[0 if placed else 1]
+            self._taken[node] += (sign * self._load(pod))[:, None] * counts
         for node in {place[0] for place in (old, new) if place is not None}:
             self._count(node)
 
@@ -322,18 +321,20 @@ class _Kinds:
         return None if node is None else (node, pod.spec.priority or 0, placed)
 
     def _count(self, node: int) -> None:
-        left = self._total[node] - self._taken[:, node]
-        room = (left[self._level] >= self._wanted).all(axis=1) & ~self._excluded[node]
+        left = self._total[node][:, None] - self._taken[node]
+        # Resource by resource, each for all kinds at once.
+        enough = left.take(self._level, axis=1) >= self._wanted
+        room = np.logical_and.reduce(enough, axis=0) & ~self._excluded[node]
         self._nodes += room.astype(np.int64) - self._room_for[node]
         self._room_for[node] = room
 
     def _add(self, kind: int, wanted: Ints, level: int, excluded: Bools) -> None:
         if kind == len(self._level):
             self._grow()
-        left = self._total - self._taken[level]
+        left = self._total - self._taken[:, :, level]
         room = (left >= wanted).all(axis=1) & ~excluded
         self._level[kind] = level
-        self._wanted[kind] = wanted
+        self._wanted[:, kind] = wanted
         self._excluded[:, kind] = excluded
         self._room_for[:, kind] = room
         self._nodes[kind] = room.sum()
@@ -342,7 +343,7 @@ class _Kinds:
         """Places for as many kinds again; one that is not taken has room nowhere."""
         more = max(64, len(self._level))
         self._level = np.pad(self._level, (0, more))
-        self._wanted = np.pad(self._wanted, ((0, more), (0, 0)))
+        self._wanted = np.pad(self._wanted, ((0, 0), (0, more)))
         self._excluded = np.pad(self._excluded, ((0, 0), (0, more)), constant_values=True)
         self._room_for = np.pad(self._room_for, ((0, 0), (0, more)))
         self._nodes = np.pad(self._nodes, (0, more))
@@ -359,7 +360,8 @@ class _Kinds:
             loads = widen(snapshot.requests(self._rules)[rows], self._width)[:, : self._width]
             np.add.at(taken, nodes[rows], np.column_stack([loads, np.ones(rows.size, int)]))
         found = self._level_of[level] = len(self._level_of)
-        self._taken = np.concatenate([self._taken, taken[None]])
+        self._taken = np.concatenate([self._taken, taken[:, :, None]], axis=2)
+        self._lowest = np.column_stack([self._lowest, level])
         return found
 
     def _load(self, pod: Pod) -> Ints:
