@@ -497,6 +497,14 @@ class NodeTable:
                 self._memo[key] = found
         return cast("_T", found)
 
+    @property
+    def every(self) -> Ints:
+        """Index of every node: where all are asked about, who sees this array copies no column."""
+        found = self._memo.get("every")
+        if found is None:
+            found = self._memo["every"] = np.arange(len(self.nodes))
+        return cast("Ints", found)
+
     def encoded_names(self) -> canonical.Fragment:
         """Canonical text of all names: every decision over all nodes holds it."""
         found = self._memo.get("encoded-names")

@@ -174,7 +174,7 @@ class Pipeline:
         where = np.array([node], dtype=np.int64)
         if not self.has_nominated(where).any():
             return where[:0]
-        gone = self.demand(leaving, np.repeat(where, leaving.size)).sum(axis=0)[None, :]
+        gone = self.demand(leaving, where.repeat(leaving.size)).sum(axis=0)[None, :]
         if not self._passes(self.without(self.base[where], gone), where).all():
             return where[:0]
         rows, _ = self._nominated_pods
@@ -241,7 +241,7 @@ class Pipeline:
         passes = self._passes(load, nodes)
         added = self.nominated(nodes)
         if added is not None:
-            twice = np.flatnonzero(passes & _any(added))
+            twice = (passes & _any(added)).nonzero()[0]
             if twice.size:
                 passes[twice] = self._passes(load[twice] + added[twice], nodes[twice])
         return passes
@@ -257,16 +257,17 @@ class Pipeline:
 
         None where some filter has no such limits.
         """
-        limits = np.empty((self.width, nodes.size), dtype=np.int64).T
-        for _, built, columns in self._filters:
-            found = built.ceiling(nodes)
-            if found is None:
-                return None
-            limits[:, columns] = found
-        added = self.nominated(nodes)
-        if added is not None:
-            limits -= added
-        return limits
+        found = [built.ceiling(nodes) for _, built, _ in self._filters]
+        if len(found) == 1:
+            limits = found[0]
+        else:
+            limits = np.empty((self.width, nodes.size), dtype=np.int64).T
+            for (_, _, columns), of_filter in zip(self._filters, found, strict=True):
+                if of_filter is None:
+                    return None
+                limits[:, columns] = of_filter
+        added = None if limits is None else self.nominated(nodes)
+        return limits if limits is None or added is None else limits - added
 
     def judge(self, load: Ints, nodes: Nodes) -> Judged:
         """Status of each node: the first failing filter decides, nominated pods counted first."""
@@ -276,7 +277,7 @@ class Pipeline:
         if added is None or not added.any():
             return self._judge(load, nodes)
         found = self._judge(load + added, nodes)
-        passed = np.flatnonzero(found.codes == SUCCESS)
+        passed = (found.codes == SUCCESS).nonzero()[0]
         if not passed.size:
             return found
         alone = self._judge(taken(load, passed), nodes.take(passed))
@@ -295,7 +296,7 @@ class Pipeline:
             if not failed.any():
                 continue
             codes[failed] = verdicts.codes[failed]
-            where = np.flatnonzero(failed)
+            where = failed.nonzero()[0]
             texts = len(verdicts.texts)
             pairs = verdicts.codes[where].astype(np.int64) * texts + verdicts.reasons[where]
             found, inverse = distinct(pairs, below=(UNRESOLVABLE + 1) * texts)

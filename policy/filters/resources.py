@@ -122,16 +122,21 @@ class Resources(LinearFilter, PlainFilter):
         return demand
 
     def passes(self, load: Ints, nodes: Nodes) -> Bools:
-        passes = np.ones(nodes.size, dtype=np.bool_)
-        for column in range(self.width):
-            passes &= load[:, column] <= self._room[:, column].take(nodes)
+        room = self._at(nodes)
+        passes: Bools = load[:, 0] <= room[:, 0]
+        for column in range(1, self.width):
+            passes &= load[:, column] <= room[:, column]
         return passes
 
     def ceiling(self, nodes: Nodes) -> Ints | None:
-        return taken(self._room, nodes)
+        return self._at(nodes)
+
+    def _at(self, nodes: Nodes) -> Ints:
+        """The room of some nodes; not to be written."""
+        return self._room if nodes is self._snapshot.nodes.every else taken(self._room, nodes)
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        short = load > taken(self._room, nodes)
+        short = load > self._at(nodes)
         bits = short[:, 0].astype(np.int64)
         for column in range(1, self.width):
             bits += short[:, column] * np.int64(1 << column)

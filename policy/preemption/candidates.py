@@ -79,12 +79,14 @@ def search(context: DecisionContext, filtered: Filtered, *, consult: bool) -> Se
     """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
-        potential = np.flatnonzero(filtered.codes == UNSCHEDULABLE)
+        potential = (filtered.codes == UNSCHEDULABLE).nonzero()[0]
     else:
         tried = filtered.codes != UNRESOLVABLE
-        potential = np.flatnonzero(tried & ~((filtered.codes == SUCCESS) & filtered.filtered))
+        potential = (tried & ~((filtered.codes == SUCCESS) & filtered.filtered)).nonzero()[0]
     if not potential.size:
         return SearchResult(potential=potential)
+    if potential.size == len(context.names):
+        potential = context.snapshot.nodes.every
     found, examined, sampling = _sample(context, potential)
     statuses = _dry_run_statuses(context, found)
     fired = (
@@ -412,8 +414,8 @@ def _violations(
         return ()
     flat, offsets = gathered(found.offsets, ranked.order)
     rows = found.victims[flat]
-    nodes = np.repeat(found.nodes[ranked.order], np.diff(offsets))
-    broken = np.flatnonzero(found.violating[flat])
+    nodes = found.nodes[ranked.order].repeat(np.diff(offsets))
+    broken = found.violating[flat].nonzero()[0]
     rows, nodes = rows[broken], nodes[broken]
     if context.whole_groups is None:
         # A pod is on one node, so all of them are counted in one go.
@@ -439,7 +441,7 @@ def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
     values, missing = ranked.values(criterion)
     plain: list[int | None] = values[ranked.order].tolist()
     if missing is not None:
-        for i in np.flatnonzero(missing[ranked.order]).tolist():
+        for i in missing[ranked.order].nonzero()[0].tolist():
             plain[i] = None
     return plain
 
@@ -498,6 +500,6 @@ def _enough(walk: Rows, parts: Sequence[DryRun], *, nodes: int, wanted: int) -> 
     for part in parts:
         candidate[part.nodes] = True
         clean[part.nodes] = part.pdb_violations == 0
-    both = (np.cumsum(candidate[walk]) >= wanted) & (np.cumsum(clean[walk]) > 0)
+    both = (candidate[walk].cumsum() >= wanted) & (clean[walk].cumsum() > 0)
     # Where nothing is wanted, the first clean candidate is enough.
     return int(np.argmax(both)) + 1 if both.any() else None

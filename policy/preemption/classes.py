@@ -314,7 +314,7 @@ class PodClass:
             return
         # Pods that one of them does not have were touched by a delta.
         size = min(before.size, now.size)
-        nodes = context.snapshot.node[np.flatnonzero(before[:size] != now[:size])]
+        nodes = context.snapshot.node[(before[:size] != now[:size]).nonzero()[0]]
         self._findings.ran[nodes[nodes >= 0]] = False
 
     def beside(self, context: DecisionContext) -> PodClass:
@@ -323,7 +323,7 @@ class PodClass:
         What is found of the other nodes is the same for every pod of the class, and kept for it.
         """
         own = context.nominated
-        unknown = np.flatnonzero(~self._findings.judged)
+        unknown = (~self._findings.judged).nonzero()[0]
         self._judge(context, unknown[unknown != own])
         findings = self._findings.copy()
         findings.judged[own] = findings.ran[own] = False
@@ -334,7 +334,7 @@ class PodClass:
     def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
         found, pipeline = self._findings, context.pipeline
-        self._judge(context, np.flatnonzero(~found.judged))
+        self._judge(context, (~found.judged).nonzero()[0])
 
         def judge(nodes: Rows) -> Judged:
             return pipeline.judge(taken(pipeline.base, nodes), nodes)
@@ -360,7 +360,7 @@ class PodClass:
     def scores(self, context: DecisionContext) -> NodeScores:
         """What those scorers say of every node that look at nothing but the node and the class."""
         found, scoring = self._findings, context.rules.scoring
-        unknown = np.flatnonzero(~found.scored)
+        unknown = (~found.scored).nonzero()[0]
         if unknown.size:
             found.own("scores", "score")
         nothing = set()  # what a scorer has nothing to go by depends on the class alone
@@ -400,7 +400,7 @@ class PodClass:
                 if clean[first]:
                     last = wanted - 1  # where all of them are candidates
                     if not candidate[:wanted].all():
-                        last = int(np.searchsorted(np.cumsum(candidate), wanted))
+                        last = int(np.searchsorted(candidate.cumsum(), wanted))
                     return walk[: 1 + max(last, first)]
             if size == walk.size:
                 return walk
@@ -413,7 +413,7 @@ class PodClass:
             # hardly longer than that of one.
             wanted = found.once & ~found.ran
             wanted[nodes] = ~found.ran[nodes]
-            self._run(context, np.flatnonzero(wanted))
+            self._run(context, wanted.nonzero()[0])
 
     def dry_run(self, context: DecisionContext, nodes: Rows) -> DryRun:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
@@ -506,7 +506,7 @@ class PodClass:
         found = self._findings
         found.count[new.nodes] = 0
         if found.victims.size > 1024 + 2 * int(found.count[found.ran].sum()):
-            kept = np.flatnonzero(found.ran & (found.kind == _CANDIDATE))
+            kept = (found.ran & (found.kind == _CANDIDATE)).nonzero()[0]
             flat, offsets = _listed(found.first[kept], found.count[kept])
             found.victims, found.violating = found.victims[flat], found.violating[flat]
             found.first[kept] = offsets[:-1]
@@ -525,5 +525,5 @@ def _dry_run(context: DecisionContext, nodes: Rows) -> DryRun:
 def _listed(first: _Small, count: _Small) -> tuple[Rows, Rows]:
     """Positions of the elements of some segments, one after the other, and their offsets there."""
     offsets = np.zeros(count.size + 1, dtype=np.int64)
-    np.cumsum(count, out=offsets[1:])
-    return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], count), offsets
+    count.cumsum(out=offsets[1:])
+    return np.arange(offsets[-1]) + (first - offsets[:-1]).repeat(count), offsets

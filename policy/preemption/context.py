@@ -230,7 +230,7 @@ class DecisionContext:
         """Status of every node with all its pods in place."""
         if self.shared is not None:
             return self.shared.judge(self)
-        return self.pipeline.judge(self.pipeline.base, np.arange(len(self.names)))
+        return self.pipeline.judge(self.pipeline.base, self.snapshot.nodes.every)
 
     def dry_run(self, nodes: Rows) -> DryRun:
         """Victims on each of the nodes (ascending)."""

@@ -28,7 +28,8 @@ class Filtered:
     @property
     def passing(self) -> Rows:
         """Indexes of the nodes that pass every filter."""
-        return np.flatnonzero((self.codes == SUCCESS) & self.filtered)
+        passing: Rows = ((self.codes == SUCCESS) & self.filtered).nonzero()[0]
+        return passing
 
     @property
     def failed_count(self) -> int:
@@ -38,7 +39,7 @@ class Filtered:
 def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filtered:
     """Judge every node; `narrowed` is what the filters said before looking at nodes."""
     size = len(context.names)
-    every = np.arange(size)
+    every = context.snapshot.nodes.every
     if narrowed is not None and narrowed.rejected:
         status = Status(code=Code.UNRESOLVABLE, filter=narrowed.by, reasons=narrowed.rejected)
         return Filtered(

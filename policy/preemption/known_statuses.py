@@ -48,7 +48,7 @@ class KnownStatuses:
         """
         if not nodes.size:
             return NONE_JUDGED
-        there = np.flatnonzero(np.bincount(status, minlength=len(self._ids)))
+        there = np.bincount(status, minlength=len(self._ids)).nonzero()[0]
         key = (bool(nominated.size), there.tobytes())
         order = self._orders.get(key)
         if order is None:

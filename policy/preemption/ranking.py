@@ -44,6 +44,7 @@ from policy.rules.expressions import (
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
 _INT64 = np.iinfo(np.int64)
+_FEW_VICTIMS: Final = 4096
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
 
@@ -111,7 +112,7 @@ class _Victims:
 
     @cached_property
     def counts(self) -> Ints:
-        return np.asarray(np.diff(self.field.offsets))
+        return self.field.offsets[1:] - self.field.offsets[:-1]
 
     @cached_property
     def some(self) -> Bools:
@@ -123,29 +124,33 @@ class _Victims:
 
     @cached_property
     def priorities(self) -> Ints:
-        return np.asarray(self.snapshot.column(PRIORITY)[self.field.victims])
+        return np.asarray(self.snapshot.column(PRIORITY).take(self.field.victims))
 
     @cached_property
     def top(self) -> Ints:
-        first = np.full(self.counts.size, _LOWEST, dtype=np.int64)
-        first[self.some] = self.priorities[self.firsts]
-        return first
+        return self._of_some(self.priorities.take(self.firsts), _LOWEST)
 
     @cached_property
     def highest(self) -> Ints:
-        found = np.full(self.counts.size, _LOWEST, dtype=np.int64)
-        if self.firsts.size:
-            found[self.some] = np.maximum.reduceat(self.priorities, self.firsts)
+        if not self.firsts.size:
+            return np.full(self.counts.size, _LOWEST, dtype=np.int64)
+        return self._of_some(np.maximum.reduceat(self.priorities, self.firsts), _LOWEST)
+
+    def _of_some(self, values: Ints, other: int) -> Ints:
+        """Values of the candidates that have victims, and another one of those without."""
+        if values.size == self.counts.size:
+            return values
+        found = np.full(self.counts.size, other, dtype=np.int64)
+        found[self.some] = values
         return found
 
     def earliest_start(self) -> TimestampColumn:
-        found = np.full(self.counts.size, self.snapshot.now_ms, dtype=np.int64)
-        if self.firsts.size:
-            start = starts_or_now(self.snapshot, self.field.victims)
-            below = self.priorities < np.repeat(self.highest, self.counts)
-            start = np.where(below, _INT64.max, start)
-            found[self.some] = np.minimum.reduceat(start, self.firsts)
-        return TimestampColumn(found)
+        now = self.snapshot.now_ms
+        if not self.firsts.size:
+            return TimestampColumn(np.full(self.counts.size, now, dtype=np.int64))
+        start = starts_or_now(self.snapshot, self.field.victims)
+        start[self.priorities < self.highest.repeat(self.counts)] = _INT64.max
+        return TimestampColumn(self._of_some(np.minimum.reduceat(start, self.firsts), now))
 
     def requested(self, resource: str) -> IntColumn:
         position = self.snapshot.pools.resources.ids.get(resource)
@@ -282,7 +287,7 @@ class Ranked:
         return step
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class _Measure:
     """One criterion's value of the candidates."""
 
@@ -290,6 +295,7 @@ class _Measure:
     lowest: bool
     columns: Columns
     known: Ints | None  #: of every candidate, where that was found before
+    few: bool  #: there are few victims in all: those of some candidates take as long
 
     @property
     def total(self) -> bool:
@@ -304,7 +310,8 @@ class _Measure:
     def among(self, alive: Rows, columns: Callable[[], Columns]) -> tuple[Ints, Bools | None]:
         """Of some candidates; columns: of these alone."""
         # Missing values are reported of every candidate.
-        if self.known is not None or 2 * alive.size > self.columns.size or not self.total:
+        every = self.few or 2 * alive.size > self.columns.size or not self.total
+        if self.known is not None or every:
             values, missing = self.values
             return values[alive], None if missing is None else missing[alive]
         return self._over(columns())
@@ -357,6 +364,7 @@ def rank(
                 lowest=lowest,
                 columns=columns,
                 known=field.values.get(criterion.id),
+                few=field.victims.size <= _FEW_VICTIMS,
             )
             measures.append(measure)
             without_value.extend(_without_value(criterion.id, measure, field, snapshot))

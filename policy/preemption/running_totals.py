@@ -4,13 +4,13 @@ Used wherever every filter of the rule set has a `ceiling` for the preemptor and
 non-negative numbers whose sums int64 holds; otherwise pods are put back one by one (`victims`).
 
 Why it is right. Putting a pod back never lowers a load. So on each node the pods up to the first
-one that exceeds a limit all stay, and the totals, which only grow along the reprieve order, find
-that one by binary search: no pod is put back one by one. Behind it a smaller pod may still come
-back. What is left of the limits only shrinks, so a pod that does not fit into it now never will;
-those that do are again the beginning of an order, and again stay up to the first that exceeds what
-is left. This repeats until no pod fits any more: as many rounds as the unluckiest node has pods
-that fit at the start of one and do not fit at its end, mostly one; the last few pods are gone
-through one by one.
+one that exceeds a limit all stay, and the totals, which only grow along the reprieve order, tell
+all of them from those behind in one comparison: no pod is put back one by one. Behind it a smaller
+pod may still come back. What is left of the limits only shrinks, so a pod that does not fit into it
+now never will; those that do are again the beginning of an order, and again stay up to the first
+that exceeds what is left. This repeats until no pod fits any more: as many rounds as the unluckiest
+node has pods that fit at the start of one and do not fit at its end, mostly one; the last few pods
+are gone through one by one.
 
 The totals say nothing of the preemptor: pods that wait together and may evict the same pods share
 them.
@@ -33,8 +33,8 @@ from policy.preemption.segments import SAFE, starts_of, sums_safely
 class RunningTotals:
     """Demand of the potential victims of some nodes, added up in the order of the reprieve."""
 
-    counts: Rows  #: (nodes,)
-    first: Rows  #: (nodes,) position of each node's first pod
+    nodes: int  #: how many there are
+    group: Rows  #: (rows,) ascending, the node of each pod
     leaving: Ints  #: (nodes, width) total of the node's own pods; wraps where it is not `limited`
     limited: bool  #: totals never fall, and int64 holds them
     loads: tuple[_Load, ...]  #: (width,)
@@ -50,7 +50,7 @@ class RunningTotals:
         ends = first + counts
         totals = np.zeros((width, rows + 1), dtype=np.int64)
         for column in range(width):
-            np.cumsum(demand[:, column], out=totals[column, 1:])
+            demand[:, column].cumsum(out=totals[column, 1:])
         before = totals[:, first]
         limited = not rows or all(
             int(demand[:, column].min()) >= 0 and sums_safely(demand[:, column])
@@ -61,8 +61,8 @@ class RunningTotals:
             for i in range(width)
         )
         return cls(
-            counts=counts,
-            first=first,
+            nodes=counts.size,
+            group=np.arange(counts.size).repeat(counts),
             leaving=(totals[:, ends] - before).T,
             limited=limited,
             loads=tuple(load.narrowed(counts) if kept and limited else load for load in loads),
@@ -75,28 +75,35 @@ class RunningTotals:
         pods are gone; slack: (active, width) how much more load each of them bears then, not
         negative.
         """
-        counts, first = self.counts.take(active), self.first.take(active)
-        binding = []
+        binding: list[tuple[_Load, _Numbers]] = []
+        over = np.zeros(self.group.size, dtype=np.bool_)
         for column, load in enumerate(self.loads):
             room = slack[:, column]
             # A load that stays within its limits with every pod back in place stands in no way.
             if (self.leaving[:, column].take(active) > room).any():
-                binding.append((load.demand, load.totals, load.limit(room, active)))
-        stay = _staying(first, counts, [(total, limit) for _, total, limit in binding])
-        rest = counts - stay
-        some = np.flatnonzero(rest)
-        rest, next_ = rest.take(some), (first + stay).take(some)
-        behind = np.arange(int(rest.sum())) + np.repeat(next_ - starts_of(rest), rest)
-        group = np.repeat(np.arange(some.size), rest)
+                limit = load.limit(room, active)
+                if active.size < self.nodes:
+                    # Where the preemptor does not fit nobody is put back, and nobody listed.
+                    some, limit = limit, np.full(self.nodes, np.iinfo(limit.dtype).max, limit.dtype)
+                    limit[active] = some
+                over |= load.totals > limit.take(self.group)
+                binding.append((load, limit))
+        behind = over.nonzero()[0]
+        if not behind.size:
+            return behind, behind
+        group = self.group.take(behind)
+        heads = _heads(group)
+        next_, nodes = behind.take(heads), group.take(heads)
         wanted, left = [], []
-        for demand, total, limit in binding:
-            wanted.append(demand.take(behind))
-            room = limit.take(some).astype(np.int64)
-            left.append(room - total.take(next_) + demand.take(next_))
+        for load, limit in binding:
+            wanted.append(load.demand.take(behind))
+            room = np.zeros(self.nodes, dtype=np.int64)
+            room[nodes] = limit.take(nodes) - load.totals.take(next_) + load.demand.take(next_)
+            left.append(room)
         gone = np.ones(behind.size, dtype=np.bool_)
         gone[_returning(wanted, left, group)] = False
-        at = np.flatnonzero(gone)
-        return behind.take(at), active.take(some).take(group.take(at))
+        at = gone.nonzero()[0]
+        return behind.take(at), group.take(at)
 
 
 FEW: Final = 64
@@ -125,7 +132,7 @@ class _Load:
         assert self.before is not None
         used = int(np.bitwise_or.reduce(self.demand)) if self.demand.size else 0
         shift = max(0, (used & -used).bit_length() - 1)
-        totals = (self.totals - np.repeat(self.before, counts)) >> shift
+        totals = (self.totals - self.before.repeat(counts)) >> shift
         if totals.size and int(totals.max()) > _INT32.max:
             return self
         demand = (self.demand >> shift).astype(np.int32)
@@ -141,25 +148,11 @@ class _Load:
         return np.asarray(self.before.take(active) + np.minimum(room, SAFE))
 
 
-def _staying(first: Rows, counts: Rows, limits: list[tuple[_Numbers, _Numbers]]) -> Rows:
-    """How many of its pods each node bears, from the first one on; shape (nodes,).
-
-    first, counts: (nodes,) where the pods of each begin, and how many there are; limits: per load
-    the totals (all pods,) and up to which total each node bears it (nodes,).
-    """
-    stay = np.zeros(counts.size, dtype=np.int64)
-    if not counts.size:
-        return stay
-    # Bit by bit from the highest, for all nodes at once.
-    for bit in reversed(range(int(counts.max()).bit_length())):
-        more = stay + (1 << bit)
-        there = more <= counts
-        last = first + np.minimum(more, counts) - 1
-        for total, limit in limits:
-            # A node without pods reads another's total: it is not `there`.
-            there &= total.take(last, mode="clip") <= limit
-        stay += there.astype(np.int64) << bit
-    return stay
+def _heads(group: Rows) -> Rows:
+    """Positions of the first pod of each node that has any; group: ascending, at least one."""
+    new = np.ones(group.size, dtype=np.bool_)
+    np.not_equal(group[1:], group[:-1], out=new[1:])
+    return new.nonzero()[0]
 
 
 def _returning(wanted: list[_Numbers], left: list[Ints], group: Rows) -> Rows:
@@ -174,21 +167,21 @@ def _returning(wanted: list[_Numbers], left: list[Ints], group: Rows) -> Rows:
     while True:
         for want, room in zip(wanted, left, strict=True):
             again &= want <= room.take(group)
-        fits = np.flatnonzero(again)
+        fits = again.nonzero()[0]
         if not fits.size:
             return np.concatenate(back)
         pods, group = pods.take(fits), group.take(fits)
         wanted = [want.take(fits) for want in wanted]
         if fits.size <= FEW:
             return np.concatenate([*back, pods[_one_by_one(wanted, left, group)]])
-        heads = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
-        lengths = np.diff(np.append(heads, pods.size))
+        heads = _heads(group)
+        lengths = np.diff(heads, append=pods.size)
         nodes = group.take(heads)
         again = np.zeros(pods.size, dtype=np.bool_)
         for want, room in zip(wanted, left, strict=True):
-            total = np.cumsum(want)
+            total = want.cumsum()
             limit = total.take(heads) - want.take(heads) + room.take(nodes)
-            again |= total > np.repeat(limit, lengths)
+            again |= total > limit.repeat(lengths)
         back.append(pods[~again])
         if not again.any():
             return np.concatenate(back)

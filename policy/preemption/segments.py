@@ -28,7 +28,7 @@ def sums_safely(values: Ints) -> bool:
 
 def starts_of(counts: Rows) -> Rows:
     """Where each segment begins; shape (segments,)."""
-    return np.asarray(np.cumsum(counts) - counts)
+    return np.asarray(counts.cumsum() - counts)
 
 
 def gathered(offsets: Rows, segments: Rows) -> tuple[Rows, Rows]:
@@ -39,8 +39,8 @@ def gathered(offsets: Rows, segments: Rows) -> tuple[Rows, Rows]:
     starts = offsets[segments]
     counts = offsets[segments + 1] - starts
     new = np.zeros(segments.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=new[1:])
-    return np.arange(new[-1]) + np.repeat(starts - new[:-1], counts), new
+    counts.cumsum(out=new[1:])
+    return np.arange(new[-1]) + (starts - new[:-1]).repeat(counts), new
 
 
 def segment_sums(values: Ints | Bools, counts: Rows) -> Ints:
@@ -51,7 +51,7 @@ def segment_sums(values: Ints | Bools, counts: Rows) -> Ints:
     compared (`saturated_sums`).
     """
     # `reduceat` takes an empty segment for the value that follows it.
-    some = np.flatnonzero(counts)
+    some = counts.nonzero()[0]
     if some.size and some.size == counts.size:
         return np.asarray(np.add.reduceat(values, starts_of(counts), dtype=np.int64))
     sums: NDArray[np.int64] = np.zeros(counts.size, dtype=np.int64)
@@ -64,7 +64,7 @@ def saturated_sums(values: Ints, counts: Rows) -> Ints:
     """`segment_sums` to compare: what int64 does not hold counts as its largest or smallest."""
     if sums_safely(values):
         return segment_sums(values, counts)
-    ends = np.cumsum(counts).tolist()
+    ends = counts.cumsum().tolist()
     exact = values.tolist()
     limits = np.iinfo(np.int64)
     return np.array(

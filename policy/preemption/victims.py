@@ -152,7 +152,7 @@ class Companions:
 
         nodes: (potential victims,) node indexes; order: potential victims.
         """
-        owner = np.repeat(np.arange(nodes.size), np.diff(self.offsets))[self.here]
+        owner = np.arange(nodes.size).repeat(np.diff(self.offsets))[self.here]
         single = pipeline.demand(self.rows[self.here], nodes[owner])
         counts = np.bincount(owner, minlength=nodes.size)
         # Column by column in memory, as every demand.
@@ -277,9 +277,9 @@ class DryRun:
 
     def only(self, nodes: Bools) -> DryRun:
         """What was found on some of the nodes; nodes: (all nodes,) bool."""
-        candidates = np.flatnonzero(nodes.take(self.nodes))
+        candidates = nodes.take(self.nodes).nonzero()[0]
         flat, offsets = gathered(self.offsets, candidates)
-        failed = np.flatnonzero(nodes.take(self.failed))
+        failed = nodes.take(self.failed).nonzero()[0]
         return DryRun(
             potentials=self.potentials,
             nodes=self.nodes[candidates],
@@ -298,7 +298,7 @@ class DryRun:
 
     def without(self, candidates: Bools) -> DryRun:
         """Some candidates are none: the pod would not fit. candidates: (candidates,) bool."""
-        flat, offsets = gathered(self.offsets, np.flatnonzero(~candidates))
+        flat, offsets = gathered(self.offsets, (~candidates).nonzero()[0])
         return replace(
             self,
             nodes=self.nodes[~candidates],
@@ -315,7 +315,7 @@ def joined(parts: Sequence[DryRun]) -> DryRun:
     nodes = np.concatenate([part.nodes for part in parts])
     by_name = np.argsort(nodes)
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
-    flat, offsets = gathered(np.concatenate([[0], np.cumsum(counts)]), by_name)
+    flat, offsets = gathered(np.concatenate([[0], counts.cumsum()]), by_name)
     failed = np.concatenate([part.failed for part in parts])
     failed_by_name = np.argsort(failed)
     over_limit = np.concatenate([part.over_limit for part in parts])
@@ -349,7 +349,7 @@ class AllowedOnNodes:
     def of(order: PodsByNode, allowed: Bools, nodes: Rows) -> AllowedOnNodes:
         """allowed: (pods,), of `allowed_victims`."""
         rows, group = order.on(nodes)
-        may = np.flatnonzero(allowed.take(rows))
+        may = allowed.take(rows).nonzero()[0]
         if may.size < rows.size:
             rows, group = rows.take(may), group.take(may)
         return AllowedOnNodes(nodes=nodes, rows=rows, group=group)
@@ -401,7 +401,7 @@ def held_back(
         if rule.when is not None and rows.size:
             found = rule.when.evaluate(columns)
             if found.errors is not None:
-                at = np.flatnonzero(left & found.errors)
+                at = (left & found.errors).nonzero()[0]
                 without_value.append((i, at if whole else rows.take(at)))
             holds = left & found.holds(left.size, rule.on_error)
         numbers.append(int(np.count_nonzero(holds)))
@@ -426,7 +426,7 @@ def potential_victims(
     """
     nodes, rows, group = here.nodes, here.rows, here.group
     if held is not None and any(held.numbers):
-        kept = np.flatnonzero(held.left)
+        kept = held.left.nonzero()[0]
         rows, group = rows.take(kept), group.take(kept)
     counts = np.bincount(group, minlength=nodes.size)
     broken = violating.take(rows)
@@ -455,10 +455,10 @@ def in_reprieve_order(
         earlier = ~earlier
     # A stable partition of every group: both parts keep their order, so where a pod goes is its
     # number within its part, moved by what the group's other part and other groups take up.
-    ahead, behind = np.flatnonzero(earlier), np.flatnonzero(~earlier)
+    ahead, behind = earlier.nonzero()[0], (~earlier).nonzero()[0]
     of_ahead, of_behind = group[ahead], group[behind]
     numbers = np.bincount(of_ahead, minlength=counts.size)
-    before = np.cumsum(numbers)
+    before = numbers.cumsum()
     order = np.empty(group.size, dtype=np.int64)
     order[np.arange(ahead.size) + (starts_of(counts) - before + numbers)[of_ahead]] = ahead
     order[np.arange(behind.size) + before[of_behind]] = behind
@@ -488,18 +488,24 @@ def dry_run(
             (demand, counts),
             lambda: RunningTotals.of(demand, counts, kept=True),
         )
-    load = pipeline.without(taken(pipeline.base, nodes), totals.leaving)
+    every = pipeline.incoming.snapshot.nodes.every
+    base = pipeline.base if nodes is every else taken(pipeline.base, nodes)
+    load = pipeline.without(base, totals.leaving)
     tried = counts > 0
     if rules.nodes_without_victims is NodesWithoutVictims.TRIED:
         tried = np.ones(nodes.size, dtype=np.bool_)
     fits = tried & pipeline.passes(load, nodes)
 
-    active = np.flatnonzero(fits)
-    ceiling = pipeline.ceiling(nodes[active])
-    if ceiling is not None and totals.limited:
-        evicted, group = totals.evicted(ceiling - taken(load, active), active)
+    active, held = fits.nonzero()[0], load
+    if active.size == every.size:
+        active = every
     else:
-        evicted = np.flatnonzero(_reprieve(pipeline, load, demand, nodes, counts, active))
+        held = taken(load, active)
+    ceiling = pipeline.ceiling(nodes if active is every else nodes[active])
+    if ceiling is not None and totals.limited:
+        evicted, group = totals.evicted(ceiling - held, active)
+    else:
+        evicted = _reprieve(pipeline, load, demand, nodes, counts, active).nonzero()[0]
         # The reprieve goes node by node: whoever is listed in its order is on the same node.
         group = potential.group.take(evicted)
     listed = potential.reprieve_order.take(evicted)
@@ -516,12 +522,13 @@ def _crossed(listed: Rows, group: Rows) -> Rows:
 
     group: (listed,) ascending, the node of each.
     """
-    falls = np.flatnonzero((listed[1:] < listed[:-1]) & (group[1:] == group[:-1]))
+    falls: Rows = ((listed[1:] < listed[:-1]) & (group[1:] == group[:-1])).nonzero()[0]
     if not falls.size:
         return falls
     crossed = np.zeros(int(group[-1]) + 1, dtype=np.bool_)
     crossed[group[falls]] = True
-    return np.flatnonzero(crossed.take(group))
+    places: Rows = crossed.take(group).nonzero()[0]
+    return places
 
 
 def _reprieve(
@@ -549,7 +556,7 @@ def _reprieve(
         back = taken(demand, position)
         # Nearly all stay: they are put back at once, and who cannot stay is taken off again.
         held = held[:n] + back
-        leaves = np.flatnonzero(~pipeline.passes(held, where[:n]))
+        leaves = (~pipeline.passes(held, where[:n])).nonzero()[0]
         held[leaves] -= back[leaves]
         evicted[position[leaves]] = True
     return evicted
@@ -575,21 +582,21 @@ def _listed(
     if potential.companions is not None:
         flat, offsets = gathered(potential.companions.offsets, listed)
         victims, sizes = potential.companions.rows[flat], np.diff(offsets)
-        group, violating = np.repeat(group, sizes), np.repeat(violating, sizes)
+        group, violating = group.repeat(sizes), violating.repeat(sizes)
     victim_counts = np.bincount(group, minlength=nodes.size)
-    broken = np.bincount(group.take(np.flatnonzero(violating)), minlength=nodes.size)
+    broken = np.bincount(group.take(violating.nonzero()[0]), minlength=nodes.size)
     needless = np.zeros(nodes.size, dtype=np.bool_)
     if rules.nodes_without_victims is NodesWithoutVictims.SKIPPED:
         needless = fits & (victim_counts == 0)
     over = np.zeros(nodes.size, dtype=np.bool_)
     if rules.max_victims is not None:
         over = fits & (victim_counts > rules.max_victims)
-        within = np.flatnonzero(~over.take(group))
+        within = (~over.take(group)).nonzero()[0]
         victims, violating = victims.take(within), violating.take(within)
-    chosen = np.flatnonzero(fits & ~needless & ~over)
+    chosen = (fits & ~needless & ~over).nonzero()[0]
     offsets = np.zeros(chosen.size + 1, dtype=np.int64)
-    np.cumsum(victim_counts[chosen], out=offsets[1:])
-    failing = np.flatnonzero(tried & ~fits)
+    victim_counts[chosen].cumsum(out=offsets[1:])
+    failing = (tried & ~fits).nonzero()[0]
     return DryRun(
         potentials=(potential,),
         nodes=nodes[chosen],
@@ -624,14 +631,14 @@ def attempts(pipeline: Pipeline, potential: PotentialVictims, victims: Rows) -> 
     potential: of that node alone; victims: rows of the pods that the dry run evicts there. What
     each step met follows from who came back before, so all steps are judged in one go.
     """
-    node = np.repeat(potential.nodes, potential.rows.size)
+    node = potential.nodes.repeat(potential.rows.size)
     demand = potential.demand(pipeline)
     load = pipeline.without(pipeline.base[potential.nodes], demand.sum(axis=0)[None, :])
     gone = set(victims.tolist())
     left = np.array([row in gone for row in potential.reprieved.tolist()], dtype=np.bool_)
     kept = np.where(left[:, None], 0, demand)
-    before = load + np.cumsum(kept, axis=0) - kept
-    failing = np.flatnonzero(left)
+    before = load + kept.cumsum(axis=0) - kept
+    failing = left.nonzero()[0]
     judged = pipeline.judge((before + demand)[failing], node[failing])
     why = dict(zip(failing.tolist(), judged.index.tolist(), strict=True))
     rows = potential.reprieved.tolist()

@@ -65,6 +65,8 @@ class Expression:
     _program: Program = field(repr=False, compare=False)
     _varies: bool = field(repr=False, compare=False)
     """Some variable has a value for each row."""
+    _variable: str = field(repr=False, compare=False)
+    """The variable that the expression is and nothing else, "" where it is more."""
     _answers: dict[tuple[Any, ...], Evaluated] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -83,8 +85,8 @@ class Expression:
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """The value for every row; length 1 where it is the same for all rows."""
-        if len(self.variables) == 1 and self.variables[0] == self.source.strip():
-            column = columns.get(self.variables[0])
+        if self._variable:
+            column = columns.get(self._variable)
             if isinstance(column, IntColumn | BoolColumn):
                 return Evaluated(column.values)
             if isinstance(column, TimestampColumn):
@@ -178,5 +180,6 @@ def compile_expression(
         hazards=tuple(sorted(hazards(checked.tree.root), key=lambda hazard: hazard.offset)),
         _evaluator=evaluator,
         _program=program,
+        _variable=source.strip() if checked.variables == (source.strip(),) else "",
         _varies=any(VARIABLES[name].shape is not Shape.SCALAR for name in checked.variables),
     )
