@@ -570,7 +570,7 @@ def distinct(values: Ints, *, below: int) -> tuple[Ints, Ints]:
     if below > 2 * values.size + _SMALL_RANGE:
         return np.unique(values, return_inverse=True)
     place = np.bincount(values, minlength=below) > 0
-    return np.flatnonzero(place), (np.cumsum(place) - 1)[values]
+    return place.nonzero()[0], (place.cumsum() - 1).take(values)
 
 
 def taken(matrix: Ints, rows: Ints) -> Ints:

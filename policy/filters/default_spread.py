@@ -67,7 +67,7 @@ CONTROLLERS: Final = Parameter(
 
 def listed(entries: Sequence[Any]) -> Sequence[DefaultConstraint]:
     """The constraints of a `defaultConstraints` parameter."""
-    return msgspec.convert(entries, list[DefaultConstraint])
+    return msgspec.convert(entries, list[DefaultConstraint]) if entries else ()
 
 
 def constraints(

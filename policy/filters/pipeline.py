@@ -293,19 +293,22 @@ class Pipeline:
         for name, built, columns in self._filters:
             verdicts = built.judge(load[:, columns], nodes)
             failed = undecided & (verdicts.codes != SUCCESS)
-            if not failed.any():
-                continue
-            codes[failed] = verdicts.codes[failed]
             where = failed.nonzero()[0]
+            if not where.size:
+                continue
+            found_codes = verdicts.codes.take(where)
+            codes[where] = found_codes
             texts = len(verdicts.texts)
-            pairs = verdicts.codes[where].astype(np.int64) * texts + verdicts.reasons[where]
+            pairs = found_codes.astype(np.int64) * texts + verdicts.reasons.take(where)
             found, inverse = distinct(pairs, below=(UNRESOLVABLE + 1) * texts)
             ids = []
             for pair in found.tolist():
                 code, reason = divmod(pair, texts)
                 status = (code, name, verdicts.texts[reason])
                 ids.append(statuses.setdefault(status, len(statuses)))
-            index[where] = np.array(ids, dtype=np.int64)[inverse]
+            index[where] = np.array(ids, dtype=np.int64).take(inverse)
+            if where.size == nodes.size:
+                break
             undecided &= ~failed
         return Judged(codes=codes, index=index, statuses=tuple(statuses))
 

@@ -17,6 +17,7 @@ from policy.filters.base import (
     SUCCESS,
     UNRESOLVABLE,
     UNSCHEDULABLE,
+    Codes,
     Filter,
     FilterInfo,
     Incoming,
@@ -61,9 +62,10 @@ class Resources(LinearFilter, PlainFilter):
         request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)
         self.width = 1 + len(names)
         unresolvable = parameters["aboveAllocatable"] == "unresolvable"
-        asked = ("room", tuple(self._columns.tolist()), tuple(request.tolist()), unresolvable)
+        self._places = tuple(self._columns.tolist())
+        asked = ("room", self._places, tuple(request.tolist()), unresolvable)
         # Pods that wait together mostly ask for one of a few amounts.
-        self._room, self._hopeless = snapshot.nodes.kept(
+        self._room, self._code = snapshot.nodes.kept(
             asked, lambda: self._room_of(request.tolist(), unresolvable=unresolvable)
         )
         self._reasons = (
@@ -71,8 +73,11 @@ class Resources(LinearFilter, PlainFilter):
             *(f"Insufficient {name}" for name in names),
         )
 
-    def _room_of(self, request: list[int], *, unresolvable: bool) -> tuple[Ints, Bools]:
-        """Load up to which each node takes the pod, (nodes, width); nodes too small for good."""
+    def _room_of(self, request: list[int], *, unresolvable: bool) -> tuple[Ints, Codes]:
+        """Load up to which each node takes the pod, (nodes, width), and the code above it.
+
+        Too many pods alone is resolvable even on a node that allows none.
+        """
         snapshot = self._snapshot
         # Room and load lie column by column in memory, and are read that way.
         room = np.zeros((self.width, len(snapshot.nodes)), dtype=np.int64)
@@ -84,12 +89,12 @@ class Resources(LinearFilter, PlainFilter):
             if unresolvable:
                 hopeless |= room[position] < wanted
             room[position] -= wanted
-        return room.T, hopeless
+        return room.T, np.where(hopeless, UNRESOLVABLE, UNSCHEDULABLE).astype(np.int8)
 
     def base(self) -> Ints:
         # Mostly a decision moves no pod: victims stay until their grace period is over.
         return self._snapshot.remembered(
-            "resource-load", (self._occupancy, tuple(self._columns.tolist())), self._base
+            "resource-load", (self._occupancy, self._places), self._base
         )
 
     def _base(self) -> Ints:
@@ -107,7 +112,7 @@ class Resources(LinearFilter, PlainFilter):
         # Pods that wait together mostly ask for the same resources, of the same pods.
         return self._snapshot.remembered(
             "resource-demand",
-            (rows, requests, self._columns),
+            (rows, requests, self._places),
             lambda: self._demand(rows, requests),
         )
 
@@ -136,28 +141,25 @@ class Resources(LinearFilter, PlainFilter):
         return self._room if nodes is self._snapshot.nodes.every else taken(self._room, nodes)
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        short = load > self._at(nodes)
-        bits = short[:, 0].astype(np.int64)
-        for column in range(1, self.width):
-            bits += short[:, column] * np.int64(1 << column)
-        failed: Bools = bits > 0
-        # Too many pods alone is resolvable even on a node that allows none.
-        code = np.where(self._hopeless.take(nodes), UNRESOLVABLE, UNSCHEDULABLE)
-        codes = np.where(failed, code, 0)
+        every = nodes is self._snapshot.nodes.every
+        room = self._room if every else taken(self._room, nodes)
+        code = self._code if every else self._code.take(nodes)
+        bits = np.zeros(nodes.size, dtype=np.int64)
+        for column in range(self.width):
+            bits |= (load[:, column] > room[:, column]) * np.int64(1 << column)
         patterns, reasons = distinct(bits, below=1 << self.width)
         texts = tuple(
             tuple(r for i, r in enumerate(self._reasons) if pattern >> i & 1)
             for pattern in patterns.tolist()
         )
-        return Verdicts(codes=codes.astype(np.int8), reasons=reasons.astype(np.int32), texts=texts)
+        return Verdicts(codes=code * (bits > 0), reasons=reasons.astype(np.int32), texts=texts)
 
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
         room = self._room[node].tolist()
         short = [i for i, most in enumerate(room) if load[i] > most]
         if not short:
             return SUCCESS, ()
-        code = UNRESOLVABLE if self._hopeless.item(node) else UNSCHEDULABLE
-        return code, tuple(self._reasons[i] for i in short)
+        return self._code.item(node), tuple(self._reasons[i] for i in short)
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:

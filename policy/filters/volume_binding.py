@@ -131,6 +131,8 @@ def narrow(incoming: Incoming, parameters: Parameters) -> Narrowing | None:
 
     So does one that should have been bound before. What is not shown ends in an error.
     """
+    if not incoming.pod.spec.volumes:
+        return None
     for reference in claim_references(incoming.pod):
         found = _about_claim(incoming, reference, parameters)
         if found is not None:

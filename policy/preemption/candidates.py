@@ -373,15 +373,16 @@ def forbidding_rules(context: DecisionContext, held: Sequence[int]) -> tuple[Rul
 
 def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Candidates:
     snapshot = context.snapshot
-    behind = np.array(
-        [*(criterion.id for criterion in context.rules.ranking), ""], dtype=np.object_
-    )
     size = found.nodes.size
     names, keys = snapshot.nodes.name_array, snapshot.keys
 
     @cache
     def listed() -> tuple[Rows, Rows]:
         return gathered(found.offsets, ranked.order)
+
+    def eliminated_by() -> NDArray[Any]:
+        ids = [*(criterion.id for criterion in context.rules.ranking), ""]
+        return np.array(ids, dtype=np.object_)[ranked.eliminated_at[ranked.order]]
 
     def victims() -> list[str]:
         return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
@@ -401,7 +402,7 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
         values=tuple(
             Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
-        eliminated_by=column_of(lambda: behind[ranked.eliminated_at[ranked.order]]),
+        eliminated_by=column_of(eliminated_by),
         violations=_violations(context, found, ranked),
     )
 

@@ -43,7 +43,8 @@ from policy.rules.expressions import (
 )
 from policy.rules.ruleset import Direction, Pick, RankingCriterion, RuleSet
 
-_INT64 = np.iinfo(np.int64)
+_INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
 _FEW_VICTIMS: Final = 4096
 _PRIORITY_SHIFT = 2**31  # keeps few victims of negative priority ahead of many
 
@@ -149,7 +150,7 @@ class _Victims:
         if not self.firsts.size:
             return TimestampColumn(np.full(self.counts.size, now, dtype=np.int64))
         start = starts_or_now(self.snapshot, self.field.victims)
-        start[self.priorities < self.highest.repeat(self.counts)] = _INT64.max
+        start[self.priorities < self.highest.repeat(self.counts)] = _INT64_MAX
         return TimestampColumn(self._of_some(np.minimum.reduceat(start, self.firsts), now))
 
     def requested(self, resource: str) -> IntColumn:
@@ -319,7 +320,7 @@ class _Measure:
     def _over(self, columns: Columns) -> tuple[Ints, Bools | None]:
         found = self.expression.evaluate(columns).broadcast(columns.size)
         # Fails closed: who has no value comes last.
-        return found.order_keys(errors_as=_INT64.max if self.lowest else _INT64.min), found.errors
+        return found.order_keys(errors_as=_INT64_MAX if self.lowest else _INT64_MIN), found.errors
 
 
 def rank(

@@ -80,11 +80,15 @@ class RunningTotals:
         for column, load in enumerate(self.loads):
             room = slack[:, column]
             # A load that stays within its limits with every pod back in place stands in no way.
-            if (self.leaving[:, column].take(active) > room).any():
+            leaving = self.leaving[:, column]
+            if active.size < self.nodes:
+                leaving = leaving.take(active)
+            if (leaving > room).any():
                 limit = load.limit(room, active)
                 if active.size < self.nodes:
                     # Where the preemptor does not fit nobody is put back, and nobody listed.
-                    some, limit = limit, np.full(self.nodes, np.iinfo(limit.dtype).max, limit.dtype)
+                    largest = _INT64_MAX if limit.dtype == np.int64 else _INT32_MAX
+                    some, limit = limit, np.full(self.nodes, largest, limit.dtype)
                     limit[active] = some
                 over |= load.totals > limit.take(self.group)
                 binding.append((load, limit))
@@ -111,7 +115,8 @@ FEW: Final = 64
 
 _Numbers: TypeAlias = NDArray[Any]
 """int32, or int64."""
-_INT32: Final = np.iinfo(np.int32)
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -133,7 +138,7 @@ class _Load:
         used = int(np.bitwise_or.reduce(self.demand)) if self.demand.size else 0
         shift = max(0, (used & -used).bit_length() - 1)
         totals = (self.totals - self.before.repeat(counts)) >> shift
-        if totals.size and int(totals.max()) > _INT32.max:
+        if totals.size and int(totals.max()) > _INT32_MAX:
             return self
         demand = (self.demand >> shift).astype(np.int32)
         return _Load(demand=demand, totals=totals.astype(np.int32), before=None, shift=shift)
@@ -142,7 +147,7 @@ class _Load:
         """Up to which total each of some nodes bears the load; room: (active,) not negative."""
         if self.before is None:
             # What is over after the shift is less than any pod wants.
-            limit: _Numbers = np.minimum(room >> self.shift, _INT32.max).astype(np.int32)
+            limit: _Numbers = np.minimum(room >> self.shift, _INT32_MAX).astype(np.int32)
             return limit
         # More room than all pods want together is as good as that.
         return np.asarray(self.before.take(active) + np.minimum(room, SAFE))
@@ -175,13 +180,13 @@ def _returning(wanted: list[_Numbers], left: list[Ints], group: Rows) -> Rows:
         if fits.size <= FEW:
             return np.concatenate([*back, pods[_one_by_one(wanted, left, group)]])
         heads = _heads(group)
-        lengths = np.diff(heads, append=pods.size)
         nodes = group.take(heads)
         again = np.zeros(pods.size, dtype=np.bool_)
         for want, room in zip(wanted, left, strict=True):
             total = want.cumsum()
-            limit = total.take(heads) - want.take(heads) + room.take(nodes)
-            again |= total > limit.repeat(lengths)
+            limit = room.copy()
+            limit[nodes] += total.take(heads) - want.take(heads)
+            again |= total > limit.take(group)
         back.append(pods[~again])
         if not again.any():
             return np.concatenate(back)
