@@ -335,7 +335,7 @@ def create_decisions() -> None:
         Index(None, "cluster_id", "now_ms", "id"),
         # Lists are walked from the newest one back, along one of these where they are filtered.
         Index(None, "preemptor", "id"),
-        Index(None, "preemptor_namespace", "id"),
+        Index(None, "preemptor_namespace", "outcome", "id"),
         Index(None, "node", "id"),
         Index(None, "rule_set_id", "id"),
         Index(None, "outcome", "id"),
@@ -345,6 +345,13 @@ def create_decisions() -> None:
             "id",
             sqlite_where=sql("hypothetical"),
             postgresql_where=sql("hypothetical"),
+        ),
+        # Where all was looked at, pods that did not preempt have victims too.
+        Index(
+            "ix_decisions_would_preempt",
+            "id",
+            sqlite_where=sql("victim_count > 0 AND outcome <> 'preempt'"),
+            postgresql_where=sql("victim_count > 0 AND outcome <> 'preempt'"),
         ),
         # Preemptions by time, over all clusters.
         Index(

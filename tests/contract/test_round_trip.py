@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from policy.cluster.digest import GENESIS, chain_changes, snapshot_digest
 from policy.cluster.objects import key_of, kind_of
+from policy.decision.model import Outcome
 from policy.decision.record import record_of
 from policy.store import (
     ChangesSince,
@@ -434,6 +435,26 @@ def test_a_list_is_the_same_wherever_it_begins(store, monkeypatch, few, some):
         [decided, [], [], decided, decided, [], decided, []],
         [every, [], [other], decided, decided, [], every, []],
     ]
+
+
+def test_the_outcome_of_a_namespace_is_looked_up_in_an_index(store, monkeypatch):
+    """Also one that many others have; pods that would have preempted have victims too."""
+    monkeypatch.setattr(queries, "_FEW", 0)  # the outcome is not rare
+    fits = replace(a_decision(preemptor="lab/fits"), outcome=Outcome.BIND, evaluate_all=True)
+    bound = record(store, fits, changes=[]).decision_id
+    record(store, a_decision(seed=2), changes=[])
+    spaces = ("nowhere", "shop", "lab", "team")
+    with statements(store) as sent:
+        found = {
+            space: [d.id for d in store.read.decisions(namespaces={space}, outcome="bind")]
+            for space in spaces
+        }
+    assert found == {"nowhere": [], "shop": [bound], "lab": [bound], "team": []}
+    listing = next(one for one in sent if "UNION ALL" in one[0])
+    steps = " ".join(plan(store, *listing))
+    assert "ix_decisions_would_preempt" in steps, steps
+    if store._database.is_sqlite:  # Postgres looks a handful of rows up by any index
+        assert "ix_decisions_preemptor_namespace_outcome_id" in steps, steps
 
 
 def test_the_few_hypothetical_decisions_are_read_from_their_index(sqlite_template, tmp_path):

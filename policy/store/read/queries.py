@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql_text
 
-from policy.decision.model import ExtenderCall, OfferedNode, Victim
+from policy.decision.model import ExtenderCall, OfferedNode, Outcome, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
@@ -57,6 +57,8 @@ _SOME: Final = 100_000
 """Decisions of which each is looked at sooner than a page of others is found by walking back."""
 _IDS: Final = 500
 _HYPOTHETICAL: Final = sql_text("decisions.hypothetical")
+_WOULD_PREEMPT: Final = sql_text("decisions.victim_count > 0 AND decisions.outcome <> 'preempt'")
+_WITHOUT_VICTIMS: Final = frozenset(Outcome) - {Outcome.PREEMPT}
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{4,64}")
 
 
@@ -145,7 +147,9 @@ def _filtered(
         # Few that are left by another filter are looked at one by one, a namespace of many is not.
         most = 0 if rare is not None else _SOME if shared else _FEW
         names = [given] if isinstance(given, str) else sorted(given)
-        listed, condition = _in_namespaces(connection, names, clusters, most=most)
+        listed, condition = _in_namespaces(
+            connection, names, clusters, outcome=wanted.get("outcome"), most=most
+        )
         query = query.where(condition)
         found_by |= listed
     if (victim := wanted.get("victim")) is not None:
@@ -267,20 +271,33 @@ def _with_victim_named(
 
 
 def _in_namespaces(
-    connection: Connection, namespaces: Sequence[str], clusters: Sequence[int], *, most: int
+    connection: Connection,
+    namespaces: Sequence[str],
+    clusters: Sequence[int],
+    *,
+    outcome: str | None,
+    most: int,
 ) -> tuple[bool, ColumnElement[bool]]:
     """Decisions whose preemptor or any of whose victims is of the namespaces.
 
-    most: so many of them are listed, which is said first; more are found by walking back.
+    outcome: those that are listed have it, where it is one of decisions. most: so many of them are
+    listed, which is said first; more are found by walking back.
     """
     c, v = DECISIONS.c, VICTIMS.c
-    its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
     own = select(c.id).where(c.preemptor_namespace.in_(namespaces))
-    ids = own.union_all(select(v.decision_id).where(its))
+    theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
+    if outcome in _WITHOUT_VICTIMS:
+        # Hardly any of these has victims, and the index by namespace has the outcome.
+        own = own.where(c.outcome == outcome)
+        kept = func.coalesce(c.outcome, null())  # from its index, which finds far more
+        others = select(c.id).where(_WOULD_PREEMPT, kept == outcome, theirs)
+    else:
+        its = and_(v.cluster_id.in_(clusters), v.namespace.in_(namespaces))
+        others = select(v.decision_id).where(its)
+    ids = own.union_all(others)
     if most and _few(connection, ids, most):
         return True, c.id.in_(ids)
     # A long list is longer to sort than a page of decisions is to find by walking back.
-    theirs = select(1).where(v.decision_id == c.id, v.namespace.in_(namespaces)).exists()
     return False, or_(c.preemptor_namespace.in_(namespaces), theirs)
 
 

@@ -82,12 +82,18 @@ DECISIONS: Final = table(
     Index(None, "cluster_id", "now_ms", "id"),
     # Lists are walked from the newest one back, along one of these where they are filtered.
     Index(None, "preemptor", "id"),
-    Index(None, "preemptor_namespace", "id"),
+    Index(None, "preemptor_namespace", "outcome", "id"),
     Index(None, "node", "id"),
     Index(None, "rule_set_id", "id"),
     Index(None, "outcome", "id"),
     Index(None, "origin", "id"),
     partial("ix_decisions_hypothetical", "id", where=sql("hypothetical")),
+    # Where all was looked at, pods that did not preempt have victims too.
+    partial(
+        "ix_decisions_would_preempt",
+        "id",
+        where=sql("victim_count > 0 AND outcome <> 'preempt'"),
+    ),
     # For the view of preemptions by time, of all clusters.
     partial(
         "ix_decisions_preempted",
