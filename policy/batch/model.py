@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -67,8 +67,8 @@ def status_of(pod: Pod) -> TaskStatus:
 
 # Not known to the garbage collector, which would walk over all of them again and again: a task
 # refers to nothing that refers to it.
-class Task(Struct, kw_only=True, eq=False, gc=False):
-    """One pod in a session."""
+class PodTask(Struct, kw_only=True, eq=False, gc=False):
+    """One pod in a session, as far as all semantics keep the same of it."""
 
     index: int  #: place among the session's tasks, in order of namespace and name
     shape: int  #: index among the session's shapes: of the same shape is who asks for the same
@@ -78,12 +78,60 @@ class Task(Struct, kw_only=True, eq=False, gc=False):
     job: str  #: uid of its job; "" where it belongs to none
     priority: int
     created_ms: int
-    request: Resource  #: accounted for; shared between tasks, never changed
-    start_request: Resource  #: must fit: raised to what the init containers need
     pod: Pod
     status: TaskStatus
-    #: stays set when a statement that placed the task is discarded
     node: str
+
+
+_T = TypeVar("_T", bound=PodTask)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TaskGroup(Generic[_T]):
+    """Tasks that belong together, by status."""
+
+    tasks: dict[str, _T] = field(default_factory=dict)  #: by uid
+    _by_status: dict[TaskStatus, dict[str, _T]] = field(default_factory=dict)
+    ready: int = 0
+    waiting: int = 0  #: promised room
+
+    def add(self, task: _T) -> None:
+        self.tasks[task.uid] = task
+        self._by_status.setdefault(task.status, {})[task.uid] = task
+        self._count(task, task.status, 1)
+
+    def move(self, task: _T, status: TaskStatus) -> None:
+        """Gives a task of the job another status."""
+        del self._by_status[task.status][task.uid]
+        self._count(task, task.status, -1)
+        task.status = status
+        self._by_status.setdefault(status, {})[task.uid] = task
+        self._count(task, status, 1)
+
+    def _count(self, task: _T, status: TaskStatus, by: int) -> None:
+        if status in READY:
+            self.ready += by
+        elif status is TaskStatus.PIPELINED:
+            self.waiting += by
+
+    def count(self, *statuses: TaskStatus) -> int:
+        return sum(len(self._by_status.get(s, ())) for s in statuses)
+
+    def having(self, status: TaskStatus) -> list[_T]:
+        """Tasks of a status, in order of uid."""
+        found = self._by_status.get(status)
+        return sorted(found.values(), key=lambda t: t.uid) if found else []
+
+    def in_statuses(self, statuses: Iterable[TaskStatus]) -> Iterator[_T]:
+        for status in statuses:
+            yield from self._by_status.get(status, {}).values()
+
+
+class Task(PodTask, kw_only=True, eq=False, gc=False):
+    """One pod in a session of kube-batch; `node` stays set when the placing is discarded."""
+
+    request: Resource  #: accounted for; shared between tasks, never changed
+    start_request: Resource  #: must fit: raised to what the init containers need
 
     @property
     def best_effort(self) -> bool:
@@ -92,7 +140,7 @@ class Task(Struct, kw_only=True, eq=False, gc=False):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class Job(TaskGroup[Task]):
     """Tasks that belong together: a pod group, the pods of one controller, or a lone pod."""
 
     uid: str
@@ -108,10 +156,6 @@ class Job:
     #: priority class that a shadow group takes over from its first pod
     priority_class: str = ""
     budget: PodDisruptionBudget | None = None
-    tasks: dict[str, Task] = field(default_factory=dict)  #: by uid
-    _by_status: dict[TaskStatus, dict[str, Task]] = field(default_factory=dict)
-    ready: int = 0
-    waiting: int = 0
 
     @property
     def described(self) -> bool:
@@ -121,37 +165,6 @@ class Job:
     @property
     def has_group(self) -> bool:
         return self.group is not None or self.shadow
-
-    def add(self, task: Task) -> None:
-        self.tasks[task.uid] = task
-        self._by_status.setdefault(task.status, {})[task.uid] = task
-        self._count(task.status, 1)
-
-    def move(self, task: Task, status: TaskStatus) -> None:
-        """Gives a task of the job another status."""
-        del self._by_status[task.status][task.uid]
-        self._count(task.status, -1)
-        task.status = status
-        self._by_status.setdefault(status, {})[task.uid] = task
-        self._count(status, 1)
-
-    def _count(self, status: TaskStatus, by: int) -> None:
-        if status in READY:
-            self.ready += by
-        elif status is TaskStatus.PIPELINED:
-            self.waiting += by
-
-    def count(self, *statuses: TaskStatus) -> int:
-        return sum(len(self._by_status.get(s, ())) for s in statuses)
-
-    def having(self, status: TaskStatus) -> list[Task]:
-        """Tasks of a status, in order of uid."""
-        found = self._by_status.get(status)
-        return sorted(found.values(), key=lambda t: t.uid) if found else []
-
-    def in_statuses(self, statuses: Iterable[TaskStatus]) -> Iterator[Task]:
-        for status in statuses:
-            yield from self._by_status.get(status, {}).values()
 
     @property
     def is_ready(self) -> bool:

@@ -6,16 +6,14 @@ of kube-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
-
-from policy.batch.model import HOLDING, READY, VALID, TaskStatus
+from policy.batch.model import HOLDING, READY, VALID, PodTask, TaskGroup, TaskStatus
 from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract, total
-from policy.cluster.objects import Pod, PodGroup, Queue
+from policy.cluster.objects import PodGroup, Queue
 
 OPEN: Final = "Open"
 ROOT: Final = "root"
@@ -36,31 +34,19 @@ class Phase(StrEnum):
     COMPLETED = "Completed"
 
 
-# Not known to the garbage collector: a task refers to nothing that refers to it.
-class Task(Struct, kw_only=True, eq=False, gc=False):
-    """One pod in a session."""
+class Task(PodTask, kw_only=True, eq=False, gc=False):
+    """One pod in a session of Volcano."""
 
-    index: int  #: place among the session's tasks, in order of namespace and name
-    shape: int  #: index among the session's shapes: of the same shape is who asks for the same
-    row: int  #: row of the pod in the snapshot
-    key: str  #: namespace/name
-    uid: str
-    job: str  #: uid of its job; "" where it belongs to none
-    priority: int
-    created_ms: int
     request: Amount  #: charged, and must fit; shared between tasks, never changed
     best_effort: bool  #: asks for nothing
     role: str  #: task of the Volcano job that the pod is a replica of
     preemptable: bool
     gated: bool
     revocable: bool  #: may use nodes of a revocable zone
-    pod: Pod
-    status: TaskStatus
-    node: str
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class Job(TaskGroup[Task]):
     """A pod group and its tasks."""
 
     uid: str  #: namespace/name of the group
@@ -75,27 +61,10 @@ class Job:
     phase: str = ""
     preemptable: bool = False
     group: PodGroup | None = None
-    tasks: dict[str, Task] = field(default_factory=dict)  #: by uid
-    ready: int = 0
-    waiting: int = 0  #: promised room
     idlers: int = 0  #: tasks that wait and ask for nothing
     allocated: Amount = field(default_factory=nothing)  #: of tasks in allocated statuses
     #: roles of which a task found no node in this session, and tasks of which that is known
     failed_roles: set[str] = field(default_factory=set)
-    _by_status: dict[TaskStatus, dict[str, Task]] = field(default_factory=dict)
-
-    def add(self, task: Task) -> None:
-        self.tasks[task.uid] = task
-        self._by_status.setdefault(task.status, {})[task.uid] = task
-        self._count(task, task.status, 1)
-
-    def move(self, task: Task, status: TaskStatus) -> None:
-        """Gives a task of the job another status."""
-        del self._by_status[task.status][task.uid]
-        self._count(task, task.status, -1)
-        task.status = status
-        self._by_status.setdefault(status, {})[task.uid] = task
-        self._count(task, status, 1)
 
     def _count(self, task: Task, status: TaskStatus, by: int) -> None:
         if status in READY:
@@ -106,18 +75,6 @@ class Job:
             self.waiting += by
         elif status is TaskStatus.PENDING and task.best_effort:
             self.idlers += by
-
-    def count(self, *statuses: TaskStatus) -> int:
-        return sum(len(self._by_status.get(s, ())) for s in statuses)
-
-    def having(self, status: TaskStatus) -> list[Task]:
-        """Tasks of a status, in order of uid."""
-        found = self._by_status.get(status)
-        return sorted(found.values(), key=lambda t: t.uid) if found else []
-
-    def in_statuses(self, statuses: Iterable[TaskStatus]) -> Iterator[Task]:
-        for status in statuses:
-            yield from self._by_status.get(status, {}).values()
 
     @property
     def asked(self) -> Amount:
