@@ -88,8 +88,16 @@ _T = TypeVar("_T", bound=PodTask)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TaskGroup(Generic[_T]):
-    """Tasks that belong together, by status."""
+    """Tasks that belong together, and what all semantics keep the same of them."""
 
+    uid: str
+    index: int = -1  #: place among the session's jobs, in order of uid
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    minimum: int = 0  #: so many tasks must be ready, or none is sent
+    created_ms: int = 0
+    group: PodGroup | None = None
     tasks: dict[str, _T] = field(default_factory=dict)  #: by uid
     _by_status: dict[TaskStatus, dict[str, _T]] = field(default_factory=dict)
     ready: int = 0
@@ -143,15 +151,7 @@ class Task(PodTask, kw_only=True, eq=False, gc=False):
 class Job(TaskGroup[Task]):
     """Tasks that belong together: a pod group, the pods of one controller, or a lone pod."""
 
-    uid: str
-    index: int = -1  #: place among the session's jobs, in order of uid
     name: str = ""
-    namespace: str = ""
-    queue: str = ""
-    priority: int = 0
-    minimum: int = 0  #: so many tasks must be ready, or none is sent
-    created_ms: int = 0
-    group: PodGroup | None = None
     shadow: bool = False  #: made up for pods without a group; never written back
     #: priority class that a shadow group takes over from its first pod
     priority_class: str = ""

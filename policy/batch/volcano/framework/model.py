@@ -13,7 +13,7 @@ from typing import Final
 
 from policy.batch.model import HOLDING, READY, VALID, PodTask, TaskGroup, TaskStatus
 from policy.batch.volcano.framework.resources import Amount, add, exceeded, nothing, subtract, total
-from policy.cluster.objects import PodGroup, Queue
+from policy.cluster.objects import Queue
 
 OPEN: Final = "Open"
 ROOT: Final = "root"
@@ -47,20 +47,12 @@ class Task(PodTask, kw_only=True, eq=False, gc=False):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job(TaskGroup[Task]):
-    """A pod group and its tasks."""
+    """A pod group and its tasks; `uid` is namespace/name of the group."""
 
-    uid: str  #: namespace/name of the group
-    index: int = -1  #: place among the session's jobs, in order of uid
-    namespace: str = ""
-    queue: str = ""
-    priority: int = 0
-    minimum: int = 0  #: so many tasks must be ready, or none is sent
     roles: dict[str, int] = field(default_factory=dict)  #: role -> so many tasks of it
     least: Amount | None = None  #: minResources; None where the group names none
-    created_ms: int = 0
     phase: str = ""
     preemptable: bool = False
-    group: PodGroup | None = None
     idlers: int = 0  #: tasks that wait and ask for nothing
     allocated: Amount = field(default_factory=nothing)  #: of tasks in allocated statuses
     #: roles of which a task found no node in this session, and tasks of which that is known
