@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -30,13 +30,7 @@ class GroupStatus:
     reason: str  #: of the condition Unschedulable; "" where the group has none
 
     def document(self) -> dict[str, Any]:
-        return {
-            "phase": self.phase,
-            "running": self.running,
-            "succeeded": self.succeeded,
-            "failed": self.failed,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

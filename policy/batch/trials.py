@@ -7,7 +7,7 @@ judged as things are at that moment. Nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,10 +59,7 @@ class PlacementTrial:
             "job": self.job,
             "node": self.node,
             "rejected_by": list(self.rejected_by),
-            "room": {
-                name: {"asked": room.asked, "idle": room.idle, "released": room.released}
-                for name, room in self.room.items()
-            },
+            "room": {name: asdict(room) for name, room in self.room.items()},
             "fits": self.fits,
             "best": self.best,
             "scores": {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -311,9 +310,4 @@ def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
 
 def session_id(text: str) -> int | None:
     """The number in `session:ID`; None where the text names no session."""
-    number = text.removeprefix(PREFIX)
-    if number == text:
-        return None
-    if not re.fullmatch(r"[0-9]{1,18}", number):
-        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
-    return int(number)
+    return options.number_behind(PREFIX, text)

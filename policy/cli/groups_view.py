@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -24,12 +23,7 @@ PREFIX: Final = "group:"
 
 def group_id(text: str) -> int | None:
     """The number in `group:ID`; None where the text names no cycle of a group."""
-    number = text.removeprefix(PREFIX)
-    if number == text:
-        return None
-    if not re.fullmatch(r"[0-9]{1,18}", number):
-        raise options.Misused(f"`{text}` is not `{PREFIX}` and a number")
-    return int(number)
+    return options.number_behind(PREFIX, text)
 
 
 def step_summary(step: GroupStep) -> dict[str, Any]:

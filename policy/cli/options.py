@@ -230,6 +230,16 @@ def decision_id(text: str) -> int | str:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
 
 
+def number_behind(prefix: str, text: str) -> int | None:
+    """The number in `group:ID`, `session:ID`; None where the text begins otherwise."""
+    number = text.removeprefix(prefix)
+    if number == text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", number):
+        raise Misused(f"`{text}` is not `{prefix}` and a number")
+    return int(number)
+
+
 def instant(_: click.Context, param: click.Parameter, text: str | None) -> datetime | None:
     """Callback of an option that takes a time as people type it: `policy.cli.instants`.
 

@@ -175,23 +175,14 @@ class _Preemption:
             return False
         mark = statement.mark()
         victims = search.in_order(found)
-        fits = self._fits(task, node)
+        fits = self._session.fits(task, node)
         while victims and not fits:
             statement.evict(victims.pop(), task)
-            fits = self._fits(task, node)
+            fits = self._session.fits(task, node)
         if fits and statement.pipeline(task, best(), found.answer):
             return True
         statement.back_to(mark)
         return False
-
-    def _fits(self, task: Task, node: int) -> bool:
-        session = self._session
-        queue = session.queue_of(session.jobs[task.job])
-        return (
-            session.dispatch.allocatable(queue, task) is None
-            and session.nodes.has_future(task, node)
-            and session.answers.passes_at(task, node)
-        )
 
 
 def _by_score(search: VictimSearch, scores: Floats) -> Iterator[int]:

@@ -80,16 +80,16 @@ class TopologySearch:
         heap = search.in_order(found)
         session.simulating = True
         try:
-            while heap and not self._fits(task, node):
+            while heap and not self._session.fits(task, node):
                 victim = heap.pop()
                 session.release(victim)
                 gone.append(victim)
-            if not self._fits(task, node):
+            if not self._session.fits(task, node):
                 return []
             kept = []
             for victim in sorted(gone, key=_importance):
                 session.restore(victim, before[victim.index])
-                if not self._fits(task, node):
+                if not self._session.fits(task, node):
                     session.release(victim)
                     kept.append(victim)
             return kept
@@ -98,15 +98,6 @@ class TopologySearch:
                 if victim.status is TaskStatus.RELEASING:
                     session.restore(victim, before[victim.index])
             session.simulating = False
-
-    def _fits(self, task: Task, node: int) -> bool:
-        session = self._session
-        queue = session.queue_of(session.jobs[task.job])
-        return (
-            session.dispatch.allocatable(queue, task) is None
-            and session.nodes.has_future(task, node)
-            and session.answers.passes_at(task, node)
-        )
 
 
 def _priority(task: Task) -> int:

@@ -123,6 +123,14 @@ class Session:
     def queue_of(self, job: Job) -> BatchQueue:
         return self.queues[job.queue]
 
+    def fits(self, task: Task, node: int) -> bool:
+        """May the task use the node once everything that leaves it is gone?"""
+        return (
+            self.dispatch.allocatable(self.queue_of(self.jobs[task.job]), task) is None
+            and self.nodes.has_future(task, node)
+            and self.answers.passes_at(task, node)
+        )
+
     def watched(self, task: Task, search: VictimSearch | None = None) -> None:
         """An action is about to look for a place for the task."""
         if self.watch is not None:

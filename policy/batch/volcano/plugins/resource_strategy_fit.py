@@ -13,7 +13,7 @@ import numpy as np
 
 from policy.batch.volcano.framework import resources
 from policy.batch.volcano.framework.model import Task
-from policy.batch.volcano.framework.nodes import Floats
+from policy.batch.volcano.framework.nodes import Floats, Nodes
 from policy.batch.volcano.framework.session import Session
 from policy.batch.volcano.plugins.base import Arguments, Plugin
 from policy.cluster import canonical
@@ -51,24 +51,35 @@ class ResourceStrategyFit(Plugin):
         return task.shape
 
     def node_order(self, task: Task, nodes: Ints) -> Floats:
-        found = np.zeros(nodes.size)
-        fits = np.ones(nodes.size, dtype=np.bool_)
-        weights = 0
-        for name in resources.names(task.request):
-            if name not in self._resources:
-                continue
-            weight, most = self._resources[name]
-            weights += weight
-            row = self._nodes.row[name]
-            room = self._nodes.allocatable[row, nodes]
-            wanted = self._nodes.used[row, nodes] + task.request[name]
-            known = room != 0
-            fits &= ~known | (wanted <= room)
-            part = (wanted if most else room - wanted) * weight
-            found += np.where(known, part / np.where(known, room, 1.0), 0.0)
-        if weights:
-            found = found / weights
-        return np.where(fits, found * _MAX * self._weight, 0.0)
+        return weighted_use(self._nodes, task, nodes, self._resources) * self._weight
+
+
+def weighted_use(
+    of: Nodes, task: Task, nodes: Ints, weights: Mapping[str, tuple[int, bool]]
+) -> Floats:
+    """Mean use of the nodes with the task, from 0 to 100; 0 of a node that would be overfull.
+
+    nodes: (n,) indices. weights: of the resources that count, each with whether what is used counts
+    or what is left; one with weight 0 has no say in what is overfull. Returns (n,).
+    """
+    found = np.zeros(nodes.size)
+    fits = np.ones(nodes.size, dtype=np.bool_)
+    total = 0
+    for name in resources.names(task.request):
+        weight, most = weights.get(name, (0, False))
+        if not weight:
+            continue
+        total += weight
+        row = of.row[name]
+        room = of.allocatable[row, nodes]
+        wanted = of.used[row, nodes] + task.request[name]
+        known = room != 0
+        fits &= ~known | (wanted <= room)
+        part = (wanted if most else room - wanted) * weight
+        found += np.where(known, part / np.where(known, room, 1.0), 0.0)
+    if total:
+        found = found / total
+    return np.where(fits, found * _MAX, 0.0)
 
 
 def _weight(said: Any) -> int:
