@@ -12,7 +12,9 @@ def paused() -> Iterator[None]:
     """Pause the collector, and start it again only where it ran before.
 
     Reading a dump makes millions of live objects and hardly any garbage: the collector would only
-    walk them again and again (four fifths of the time of an untyped load).
+    walk them again and again (four fifths of the time of an untyped load). Afterwards they count as
+    old ones at once, unless somebody has frozen objects, which would be thawed by that: otherwise
+    the next allocation would have all of them walked.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -20,4 +22,7 @@ def paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

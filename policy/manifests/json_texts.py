@@ -23,7 +23,7 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{[ \t\r\n]*\"[A-Za-z]+\"[ \t\r\n]*:")
 """From the end of one item to the first key of the next."""
 _TRIES: Final = 3
-_PIECE: Final = 128 * 1024
+_PIECE: Final = 32 * 1024
 """Bytes of items that are decoded at a time: what is made of more leaves a processor's caches."""
 _SKIP: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MANY: Final = msgspec.json.Decoder(list[dict[str, Any]]).decode
