@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import TypeAlias
 
 from policy.cluster import canonical
@@ -36,7 +37,10 @@ def chain_state(previous: str, entries: Iterable[tuple[str, str, str | None]]) -
     `sha256:` and the SHA-256 of the JSON list [previous, [[kind, key, op, digest], ...]] with the
     entries sorted by kind and key, op `put` or `delete`.
     """
-    rows = sorted((k, n, "delete" if d is None else "put", d or "") for k, n, d in entries)
+    rows = [(k, n, "delete" if d is None else "put", d or "") for k, n, d in entries]
+    rows.sort(key=itemgetter(1))  # by one text at a time takes half as long as by tuples, ...
+    rows.sort(key=itemgetter(0))
+    rows.sort()  # ... which finds them in order, unless an object stands twice
     return canonical.digest([previous, rows])
 
 

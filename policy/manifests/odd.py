@@ -91,10 +91,8 @@ def maybe(text: bytes, value: Any) -> bool:
     What stood twice is dropped in the value, and its colon with it.
     """
     encoded = _ENCODE(value)
-    return (
-        encoded.count(b":") != text.count(b":")
-        or _NUL in encoded
-        or _ESCAPED_COLON.search(text) is not None
+    return encoded.count(b":") != text.count(b":") or (
+        b"\\" in text and (_NUL in encoded or _ESCAPED_COLON.search(text) is not None)
     )
 
 

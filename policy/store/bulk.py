@@ -30,6 +30,8 @@ _WORTH_A_COPY: Final = 500
 """Rows below which a COPY costs more than it saves."""
 _WORTH_A_LOOK: Final = 1000
 """Rows below which statistics are left to Postgres itself."""
+_WORTH_SORTING: Final = 10_000
+"""Rows below which an index takes one after the other."""
 
 
 class PendingRows:
@@ -80,6 +82,37 @@ def insert_rows(
         _insert_columns(connection, statement, rows)
 
 
+@contextmanager
+def indexed_afterwards(connection: Connection, table: Table, *, count: int) -> Iterator[None]:
+    """For a block that inserts `count` rows, the first ones of a table, have SQLite index them all.
+
+    An index that is made over rows that are there is sorted once, in half of the time that they
+    take one by one. Everything is part of the transaction: nobody sees the table without an index,
+    and an error leaves all as it was. Raises SQLAlchemy's errors, also where the rows are no set as
+    a unique index wants it.
+    """
+    found: list[Row] = []
+    if connection.dialect.name != "postgresql" and count >= _WORTH_SORTING:
+        found = fetch(connection, _INDEXES_OF_EMPTY.format(table=table.name), (table.name,))
+    for name, _ in found:
+        _run(connection, f"DROP INDEX {name}")
+    yield
+    for _, definition in found:
+        _run(connection, definition)
+
+
+_INDEXES_OF_EMPTY: Final = (
+    "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM {table}) ORDER BY rowid"
+)
+"""Those that belong to no constraint, which cannot be dropped."""
+
+
+def _run(connection: Connection, statement: str) -> None:
+    with Driver(connection, statement) as cursor:
+        cursor.execute(statement)
+
+
 def keep_statistics(connection: Connection, table: Table, *, added: int) -> None:
     """Have Postgres look at the keys of a table to which a great many rows were added.
 
@@ -88,9 +121,7 @@ def keep_statistics(connection: Connection, table: Table, *, added: int) -> None
     """
     if connection.dialect.name == "postgresql" and added >= _WORTH_A_LOOK:
         keys = ("cluster_id", "key", "valid_from", "valid_to")
-        statement = f"ANALYZE {table.name} ({', '.join(keys)})"
-        with Driver(connection, statement) as cursor:
-            cursor.execute(statement)
+        _run(connection, f"ANALYZE {table.name} ({', '.join(keys)})")
 
 
 def add_to_rows(

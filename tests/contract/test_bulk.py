@@ -9,8 +9,10 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, select, text
 
-from policy.store import Store, bulk
+from policy.cluster.objects import Namespace, ObjectMeta
+from policy.store import Store, StoreError, bulk
 from policy.store.connection import Database, parse_url
+from policy.store.tables import VERSIONS
 from tests.support.builders import NOW_MS, a_pod
 
 ODD: Final = Table(
@@ -73,3 +75,48 @@ def test_postgres_knows_the_keys_of_what_a_large_import_brought(
     with database.reading() as connection:
         known = list(connection.execute(query).scalars())
     assert known == ["cluster_id", "key", "valid_from", "valid_to"]
+
+
+def schema_and_check(database: Database) -> tuple[set[tuple[str, str]], str]:
+    """The statements that made each part of an SQLite database, and what it says of itself."""
+    with database.reading() as connection:
+        schema = connection.execute(text("SELECT name, sql FROM sqlite_master"))
+        parts = {(row.name, row.sql) for row in schema}
+        return parts, connection.scalar(text("PRAGMA integrity_check"))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_indexes_made_after_a_large_import_are_those_that_were_there(
+    database: Database, database_url: str
+) -> None:
+    """Whether rows came before the indexes or after them, the database is the same."""
+    before = schema_and_check(database)
+    for cluster in ("first", "second"):
+        spaces = [Namespace(metadata=ObjectMeta(name=f"team-{i:05d}")) for i in range(10_000)]
+        with Store.open(database_url) as store:
+            store.record.import_objects(cluster, spaces, at_ms=NOW_MS, source="dump")
+        assert schema_and_check(database) == before
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_rows_that_no_unique_index_can_be_made_over_leave_all_as_it_was(database: Database) -> None:
+    """Two versions of one object that are both true now are found when the index is made."""
+    before = schema_and_check(database)
+    table, names = VERSIONS["Namespace"], ("cluster_id", "key", "valid_from", "name", "digest")
+    rows = [(1, f"team-{i:05d}", 1, "", "") for i in range(10_000)]
+    rows[-1] = (1, "team-00000", 2, "", "")
+    complete = [(*row, "{}") for row in rows]
+    with pytest.raises(StoreError, match=r"UNIQUE constraint failed: namespaces"):
+        insert_into_a_new_cluster(database, table, (*names, "manifest"), complete)
+    with database.reading() as connection:
+        left = connection.scalar(text("SELECT count(*) FROM namespaces"))
+    assert (schema_and_check(database), left) == (before, 0)
+
+
+def insert_into_a_new_cluster(
+    database: Database, table: Table, names: tuple[str, ...], rows: list[tuple[Any, ...]]
+) -> None:
+    with database.writing() as connection:
+        connection.execute(text("INSERT INTO clusters (id, name) VALUES (1, 'east')"))
+        with bulk.indexed_afterwards(connection, table, count=len(rows)):
+            bulk.insert_rows(connection, table, names, rows, count=len(rows))

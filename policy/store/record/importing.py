@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, cast
 
 from sqlalchemy import Connection
@@ -16,7 +17,7 @@ from policy.store.ledger import entries
 from policy.store.model import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
 from policy.store.record.tally import Tally
-from policy.store.state.revisions import Put, put, write_revision
+from policy.store.state.revisions import Put, puts_of, write_revision
 from policy.store.state.versions import (
     Head,
     Live,
@@ -30,6 +31,8 @@ Progress = Callable[[int], None]
 """Called with the number of objects read so far."""
 
 _STEP: Final = 1000
+_AT_ONCE: Final = 100
+"""Objects that are encoded together: more of them leave a processor's caches."""
 _EXAMPLES: Final = 3
 _MANY: Final = 4
 """Where more than one version in so many ends, all of them are read instead of those alone."""
@@ -52,22 +55,21 @@ def read(objects: Iterable[ClusterObject], progress: Progress | None) -> Importe
     incoming = ImportedState()
     puts = incoming.puts
     order: list[Put] = []
-    count = 0
-    for count, obj in enumerate(objects, start=1):
-        kind, key = kind_of(obj), key_of(obj)
-        of_kind = puts.get(kind)
-        if of_kind is None:
-            of_kind = puts[kind] = {}
-        made = put(kind, key, obj)
-        order.append(made)
-        seen = of_kind.setdefault(key, made)
-        if seen is not made and seen.digest != made.digest:
-            first = next(place for place, one in enumerate(order) if one is seen)
-            raise ImportConflict(kind=kind, key=key, first=first, second=count - 1)
-        if progress is not None and count % _STEP == 0:
-            progress(count)
+    remaining = iter(objects)
+    while some := list(islice(remaining, _AT_ONCE)):
+        for made in puts_of([(kind_of(obj), key_of(obj), obj) for obj in some]):
+            of_kind = puts.setdefault(made.kind, {})
+            order.append(made)
+            seen = of_kind.setdefault(made.key, made)
+            if seen is not made and seen.digest != made.digest:
+                first = next(place for place, one in enumerate(order) if one is seen)
+                raise ImportConflict(
+                    kind=made.kind, key=made.key, first=first, second=len(order) - 1
+                )
+        if progress is not None and len(order) % _STEP == 0:
+            progress(len(order))
     if progress is not None:
-        progress(count)
+        progress(len(order))
     return incoming
 
 

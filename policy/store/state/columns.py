@@ -289,10 +289,11 @@ class PodValues:
             owner = self._owners.get(references)
             if owner is None:
                 owner = self._owners[references] = owner_of(pod)
-            requests = self._requests.get(containers) if plain_requests(pod) else None
+            plain = plain_requests(pod)
+            requests = self._requests.get(containers) if plain else None
             if requests is None:
                 requests = pod_requests(pod, on_node=bool(pod.spec.node_name))
-                if plain_requests(pod):
+                if plain:
                     self._requests[containers] = requests
             return _pod_values(pod, owner, requests)
         except (QuantityError, times.TimeError) as exc:

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
 
-from policy.cluster import digest
-from policy.cluster.objects import ClusterObject, Pod, encode
+from policy.cluster import canonical, digest
+from policy.cluster.objects import ClusterObject, Pod
 from policy.store import bulk, rows
 from policy.store.errors import StoreError
 from policy.store.model import Cause, NominationEnd
@@ -45,10 +45,16 @@ class WrittenRevision:
     lines: list[bytes] = field(repr=False)
 
 
-def put(kind: str, key: str, obj: ClusterObject) -> Put:
-    """The object as a version; its columns are made where it is written."""
-    manifest = encode(obj)
-    return Put(kind, key, digest.encoded_digest(manifest), manifest, obj)
+def puts_of(objects: Sequence[tuple[str, str, ClusterObject]]) -> list[Put]:
+    """Objects, each with kind and key, as versions; their columns are made where they are written.
+
+    Raises like `canonical.encode`.
+    """
+    manifests = canonical.encode_each(obj for _, _, obj in objects)
+    return [
+        Put(kind, key, digest.encoded_digest(manifest), manifest, obj)
+        for (kind, key, obj), manifest in zip(objects, manifests, strict=True)
+    ]
 
 
 def puts_and_deletes(
@@ -59,8 +65,8 @@ def puts_and_deletes(
     unknown = next((kind for kind, _ in last if kind not in VERSIONS), None)
     if unknown is not None:
         raise StoreError(f"objects of kind `{unknown}` are not kept")
-    puts = [put(kind, key, obj) for (kind, key), obj in last.items() if obj is not None]
-    return puts, [at for at, obj in last.items() if obj is None]
+    puts = [(kind, key, obj) for (kind, key), obj in last.items() if obj is not None]
+    return puts_of(puts), [at for at, obj in last.items() if obj is None]
 
 
 def write_revision(
@@ -300,7 +306,8 @@ class Revisions:
             self._end(table, of_kind.ended)
             names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
             new = ((*covering, to, manifest.decode()) for covering, to, manifest in made)
-            bulk.insert_rows(self._connection, table, names, new, count=len(made))
+            with bulk.indexed_afterwards(self._connection, table, count=len(made)):
+                bulk.insert_rows(self._connection, table, names, new, count=len(made))
             bulk.keep_statistics(self._connection, table, added=len(made))
             of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
 

@@ -1,0 +1,35 @@
+"""What is made while the garbage collector rests."""
+
+from __future__ import annotations
+
+import gc
+
+from policy.cluster import collector
+
+
+def generation_of(wanted: object) -> int | None:
+    """0 to 2; None where the collector does not have it, as of what is frozen."""
+    for number in range(3):
+        if any(one is wanted for one in gc.get_objects(generation=number)):
+            return number
+    return None
+
+
+def test_what_was_made_meanwhile_is_old_at_once() -> None:
+    """The next search through young objects does not walk over it, and the collector runs again."""
+    with collector.paused():
+        made: list[object] = [[]]
+        young = generation_of(made)
+    assert (young, generation_of(made), gc.get_freeze_count(), gc.isenabled()) == (0, 2, 0, True)
+
+
+def test_frozen_objects_stay_frozen() -> None:
+    """A service freezes its cluster; bulk work there thaws nothing."""
+    frozen: list[object] = [[]]
+    gc.freeze()
+    try:
+        with collector.paused():
+            made: list[object] = [[]]
+        assert (generation_of(frozen), generation_of(made)) == (None, 0)
+    finally:
+        gc.unfreeze()
