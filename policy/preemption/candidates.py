@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.cluster import times
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
 from policy.decision.columns import Deferred
@@ -32,7 +33,7 @@ from policy.extenders.evaluate import ExtenderFailed
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from policy.filters.pipeline import Judged
 from policy.preemption import messages
-from policy.preemption.columns import owner_of, run_seconds
+from policy.preemption.columns import owner_of
 from policy.preemption.context import DecisionContext
 from policy.preemption.extending import NAME, ask_preempt
 from policy.preemption.filtering import Filtered
@@ -464,13 +465,15 @@ def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> t
     requests = snapshot.requests()
     ids = snapshot.pools.resources.ids
     cpu, memory = ids.get("cpu"), ids.get("memory")
-    seconds = run_seconds(snapshot, rows)
+    starts, terminating = snapshot.column(START), snapshot.column(TERMINATING)
     victims = []
-    for row, ran in zip(rows.tolist(), seconds.tolist(), strict=True):
+    for row in rows.tolist():
         pod = snapshot.pods[row]
         assert pod is not None
         # An extender may name pods that would not have had to leave, or could not be asked to.
         told_of = why.get(row, _UNTOLD)
+        start = starts.item(row)
+        ran = 0 if start == times.MISSING else max(0, (snapshot.now_ms - start) // 1000)
         victims.append(
             Victim(
                 pod=snapshot.keys[row],
@@ -479,12 +482,12 @@ def listed_victims(snapshot: Snapshot, rows: Rows, told: Sequence[Attempt]) -> t
                 priority=pod.spec.priority or 0,
                 priority_class=pod.spec.priority_class_name,
                 owner=owner_of(pod),
-                start_ms=int(snapshot.column(START)[row]),
+                start_ms=start,
                 run_seconds=ran,
-                cpu_milli=0 if cpu is None else int(requests[row, cpu]),
-                memory_bytes=0 if memory is None else int(requests[row, memory]),
+                cpu_milli=0 if cpu is None else requests.item(row, cpu),
+                memory_bytes=0 if memory is None else requests.item(row, memory),
                 pdb_violating=told_of.violating,
-                already_terminating=bool(snapshot.column(TERMINATING)[row]),
+                already_terminating=terminating.item(row),
                 filter=told_of.filter or NAME,
                 reasons=told_of.reasons,
             )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -94,22 +95,21 @@ class OneNode:
         rows: list[int] = here.tolist()
         violating: list[bool] = context.violating[here].tolist()
         demand: list[list[int]] = pipeline.demand(here, np.full(len(rows), node)).tolist()
-        leaving = [sum(of_load) for of_load in zip(*demand, strict=True)]
+        loads = list(zip(*demand, strict=True))
+        leaving = [sum(of_load) for of_load in loads]
         left = NodeLoad(pipeline, node)
-        if not left.safe or any(n < 0 for of_pod in demand for n in of_pod):
+        if not left.safe or min(map(min, loads), default=0) < 0:
             return None
         if max(leaving, default=0) >= SAFE:
             return None
         if rows:
             left.load = [a - b for a, b in zip(left.load, leaving, strict=True)]
         places = _reprieve_order(violating, context.rules.victims.reprieve)
-        return OneNode(
-            left=left,
-            rows=[rows[i] for i in places],
-            places=places,
-            violating=[violating[i] for i in places],
-            demand=[demand[i] for i in places],
-        )
+        if not isinstance(places, range):
+            rows = [rows[i] for i in places]
+            violating = [violating[i] for i in places]
+            demand = [demand[i] for i in places]
+        return OneNode(left=left, rows=rows, places=places, violating=violating, demand=demand)
 
     def evicted(self) -> list[int]:
         """Positions of the pods that cannot come back; only where the preemptor fits now."""
@@ -117,7 +117,7 @@ class OneNode:
         gone = []
         for i, demand in enumerate(self.demand):
             before = left.load
-            left.load = [a + b for a, b in zip(before, demand, strict=True)]
+            left.load = list(map(add, before, demand))
             if left.status()[0] != SUCCESS:
                 left.load = before
                 gone.append(i)
@@ -137,7 +137,7 @@ class OneNode:
         met: list[StatusOfNode | None] = []
         for row, demand in zip(self.rows, self.demand, strict=True):
             before = left.load
-            left.load = [a + b for a, b in zip(before, demand, strict=True)]
+            left.load = list(map(add, before, demand))
             if row in victims:
                 met.append(left.status())
                 left.load = before

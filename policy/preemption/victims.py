@@ -613,7 +613,7 @@ def _listed(
     )
 
 
-class Attempt(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
     """One potential victim of one node being put back."""
 
     row: int
