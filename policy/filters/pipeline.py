@@ -229,8 +229,11 @@ class Pipeline:
     def with_nominated(self) -> Nodes:
         """One of the nodes whose load nominated pods add to, where there are any."""
         snapshot = self.incoming.snapshot
+        waiting = nominated(snapshot)
+        if not waiting.size:
+            return waiting
         # Mostly the first one that waits counts, and a filter counts pods.
-        first = snapshot.nominated[np.concatenate(self._counting(nominated(snapshot)[:1]))]
+        first = snapshot.nominated[np.concatenate(self._counting(waiting[:1]))]
         if first.size and any(hasattr(built, "pod_column") for built, _ in self._loaded):
             return first.astype(np.int64)
         some = np.unique(snapshot.nominated[np.concatenate(self._nominated_pods)]).astype(np.int64)

@@ -184,6 +184,8 @@ class _Findings:
     violating: Bools  #: parallel to `victims`
     #: fields that findings of before or after may hold too, as they are
     shared: set[str] = field(default_factory=set)
+    #: what is told of all nodes, from the second time on the same; None until then
+    of_every: DryRun | None = None
 
     def own(self, *names: str) -> None:
         """Make some fields safe to be written: those who share them keep what they have."""
@@ -408,7 +410,7 @@ class PodClass:
 
     def _make_known(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
-        if not found.ran[nodes].all():
+        if not found.ran.take(nodes).all():
             # What happened elsewhere is found anew in the same go: a dry run of ten nodes takes
             # hardly longer than that of one.
             wanted = found.once & ~found.ran
@@ -419,6 +421,15 @@ class PodClass:
         """`victims.dry_run` of some nodes (ascending), without their potential victims."""
         found = self._findings
         self._make_known(context, nodes)
+        if nodes is not context.snapshot.nodes.every:
+            return self._told(nodes)
+        if found.of_every is None:
+            found.of_every = self._told(nodes)
+        return found.of_every
+
+    def _told(self, nodes: Rows) -> DryRun:
+        """What is known of some nodes, all of which were dry-run."""
+        found = self._findings
         kind = found.kind[nodes]
         candidates, failed = nodes[kind == _CANDIDATE], nodes[kind == _NO_CANDIDATE]
         over_limit = nodes[kind == _OVER_LIMIT]
@@ -463,6 +474,7 @@ class PodClass:
 
     def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
+        found.of_every = None
         few = one_node.dry_run(context, nodes)
         if few is None:
             new = _dry_run(context, nodes)

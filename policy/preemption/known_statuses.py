@@ -62,4 +62,6 @@ class KnownStatuses:
             codes[there] = judged.codes[: there.size]
             order = Judged(codes=codes, index=places, statuses=judged.statuses)
             self._orders[key] = order
-        return Judged(codes=order.codes[status], index=order.index[status], statuses=order.statuses)
+        return Judged(
+            codes=order.codes.take(status), index=order.index.take(status), statuses=order.statuses
+        )
