@@ -274,6 +274,9 @@ def _walked(context: DecisionContext, walk: Rows, *, wanted: int) -> tuple[DryRu
 
 def _dry_run_statuses(context: DecisionContext, found: DryRun) -> NodeStatuses:
     """Why the nodes that were looked at and are no candidates are none."""
+    others = (found.failed, found.without_victims, found.unfit, found.over_limit, found.needless)
+    if not any(part.size for part in others):
+        return NO_STATUSES
     failed = context.why_failed(found)
     statuses = list(failed.statuses)
     parts = [(found.failed, failed.index)]
