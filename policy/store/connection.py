@@ -218,6 +218,7 @@ class Database:
         self.read_only = read_only
         self.engine = make_engine(url, read_only=read_only, create=create)
         self._writers = self.engine.execution_options(writes=True)
+        self._idle: list[Connection] = []  # a connection that wrote, kept for who writes next
 
     @property
     def is_sqlite(self) -> bool:
@@ -247,8 +248,36 @@ class Database:
         """One transaction: all of the block or nothing of it."""
         if self.read_only:
             raise StoreError("the database is open for reading only")
-        with translated(self.url), self._writers.connect() as connection, connection.begin():
-            yield connection
+        with translated(self.url):
+            connection = self._writer()
+            try:
+                with connection.begin():
+                    yield connection
+            except BaseException:
+                connection.close()  # the pool finds out whether it is still good
+                raise
+            self._keep(connection)
+
+    def _writer(self) -> Connection:
+        # One step each: other threads write too.
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._writers.connect()
+
+    def _keep(self, connection: Connection) -> None:
+        """Keep it for the next transaction: getting one anew takes as long as several statements.
+
+        Only that of a file, which stays where it is: what became of a server's while it was idle,
+        the pool finds out.
+        """
+        if self.is_sqlite and not self._idle:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
         self.engine.dispose()

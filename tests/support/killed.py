@@ -10,7 +10,7 @@ import time
 from typing import Any, Literal
 
 from sqlalchemy import Engine, event
-from sqlalchemy.pool import Pool
+from sqlalchemy.engine.default import DefaultDialect
 
 from policy.live.backoff import Backoff
 from policy.live.connection import Connection, place
@@ -45,12 +45,15 @@ def _child(url: str, config: str, dies: When, last: int, until: str) -> None:
         if dies == "before" and commits == last:
             _die()
 
-    def returned(*_: Any) -> None:
+    commit = DefaultDialect.do_commit
+
+    def committed(dialect: DefaultDialect, connection: Any) -> None:
+        commit(dialect, connection)
         if commits == last:
             _die()
 
     event.listen(Engine, "commit", committing)
-    event.listen(Pool, "reset", returned)
+    DefaultDialect.do_commit = committed
     with Store.open(url) as store:
         follower = Follower(
             store,
