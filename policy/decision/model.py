@@ -235,13 +235,13 @@ class Candidates(Sequence[Candidate]):
     def _some(self, places: range) -> list[Candidate]:
         nodes, victims, offsets = plain(self.nodes), plain(self.victims), plain(self.offsets)
         violations, eliminated = plain(self.pdb_violations), plain(self.eliminated_by)
-        values = [plain(of_criterion) for of_criterion in self.values]
+        named = tuple(zip(self.criteria, map(plain, self.values), strict=True))
         return [
             Candidate(
                 node=nodes[i],
                 victims=tuple(victims[offsets[i] : offsets[i + 1]]),
                 pdb_violations=violations[i],
-                values={c: v[i] for c, v in zip(self.criteria, values, strict=True)},
+                values={criterion: column[i] for criterion, column in named},
                 eliminated_by=eliminated[i],
                 position=i,
             )

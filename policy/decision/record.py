@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from enum import Enum
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
@@ -83,16 +82,16 @@ def record_of(decision: Decision, *, keep: Keep = "all") -> DecisionRecord:
 def line_of(record: DecisionRecord) -> dict[str, Any]:
     """The record's single values by name, those of its trace included, and what counts the rest."""
     found = record.candidates
-    line = {
+    return {
         **values_of(record),
         **values_of(record.trace),
+        "outcome": record.outcome.value,
         "victim_count": len(record.victims),
         "pdb_violations": found.pdb_violations,
         "candidate_count": found.count,
         "kept_candidates": len(found.best),
-        "nomination": record.effects.nomination,
+        "nomination": record.effects.nomination.value,
     }
-    return {k: v.value if isinstance(v, Enum) else v for k, v in line.items()}
 
 
 def values_of(value: Any) -> dict[str, Any]:

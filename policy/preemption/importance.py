@@ -13,7 +13,7 @@ from policy.cluster import times
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, START
-from policy.preemption.columns import Lazy, lasting_columns, victim_variables
+from policy.preemption.columns import Lazy, lasting_columns, starts_or_now, victim_variables
 from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
 
@@ -112,6 +112,8 @@ class Importance:
 
     def deciding_keys(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
         """For each pair of pods (rows) the key that puts one ahead of the other, as expression."""
+        if not pairs:
+            return []
         rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         named = ["victim.key"] * len(pairs)
         undecided = np.arange(len(pairs))
@@ -175,8 +177,9 @@ _OWN: Final = frozenset({"victim.startTime", "victim.key"})
 _PLAIN: Final[Mapping[str, Callable[[Snapshot, Rows], NDArray[Any]]]] = {
     "victim.key": lambda s, rows: s.rank[rows],
     "victim.priority": lambda s, rows: s.column(PRIORITY)[rows],
+    "victim.startTime": starts_or_now,
 }
-"""What most keys are: columns as they stand, which need no expression."""
+"""What most keys are: columns that need no expression."""
 
 
 def _directed(key: ImportanceKey, values: NDArray[np.int64]) -> NDArray[np.int64]:

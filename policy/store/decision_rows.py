@@ -6,9 +6,10 @@ document of `decision_traces`, under its name in camel case; what is there by de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -88,10 +89,10 @@ def rows_of(
     evicted = record.evicted(hypothetical=place.hypothetical or not place.effective)
     trace = record.trace
     phased = [(phase, s) for field, phase in _PHASES.items() for s in getattr(trace, field)]
-    single = {**shared, **line, "document": _document(record, line)}
+    single = {**shared, **line, "document": canonical.text(_document(record, line))}
     return [
-        (DECISIONS, _rows(DECISIONS, single, {}, count=1)),
-        (DECISION_TRACES, _rows(DECISION_TRACES, single, {}, count=1)),
+        (DECISIONS, [rows.of_table(DECISIONS, single)]),
+        (DECISION_TRACES, [rows.of_table(DECISION_TRACES, single)]),
         (
             DECISION_FILTERS,
             _rows_by_field(
@@ -157,15 +158,25 @@ def _rows_by_field(
     values: Sequence[Any],
     also: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """A row for each of the values, its columns filled by the names of the values' fields.
+    """A row for each of the values, with all of the table's columns in their order.
 
-    also: further columns of their own; they stand instead of fields.
+    Columns are filled by the names of the values' fields, `position` by the number of the row, and
+    what is shared stands in each. also: further columns of their own; they stand instead of fields.
     """
     if not values:
         return []
     read, names = _fields_in(table, kind)
-    columns = dict(zip(names, zip(*map(read, values), strict=True), strict=True))
-    return _rows(table, shared, {**columns, **(also or {})}, count=len(values))
+    own: dict[str, Sequence[Any]] = dict(zip(names, zip(*map(read, values)), strict=True))
+    if also:
+        own |= also
+    count = len(values)
+    columns: list[Iterable[Any]] = []
+    for name, json in _columns(table):
+        if name in own:
+            columns.append(canonical.text_each(own[name]) if json else own[name])
+        else:
+            columns.append(range(count) if name == "position" else repeat(shared[name], count))
+    return list(zip(*columns, strict=True))
 
 
 @cache
@@ -175,22 +186,6 @@ def _fields_in(
     """What reads the fields that are columns of the table, and their names."""
     names = tuple(field.name for field in fields(kind) if field.name in table.c)
     return attrgetter(*names), names
-
-
-def _rows(
-    table: Table, shared: Values, own: Mapping[str, Sequence[Any]], *, count: int
-) -> list[tuple[Any, ...]]:
-    """Rows with all of the table's columns: what is shared stands in each, `own` in one of them.
-
-    own: columns of `count` values; the position of a row is its number.
-    """
-    columns: list[Sequence[Any]] = []
-    for name, json in _columns(table):
-        values = own.get(name)
-        if values is None:
-            values = range(count) if name == "position" else [shared[name]] * count
-        columns.append(canonical.text_each(values) if json else values)
-    return list(zip(*columns, strict=True))
 
 
 @cache
