@@ -166,7 +166,9 @@ def _rows_by_field(
     if not values:
         return []
     read, names = _fields_in(table, kind)
-    own: dict[str, Sequence[Any]] = dict(zip(names, zip(*map(read, values)), strict=True))
+    own: dict[str, Sequence[Any]] = dict(
+        zip(names, zip(*map(read, values), strict=True), strict=True)
+    )
     if also:
         own |= also
     count = len(values)

@@ -43,7 +43,12 @@ def line_of(table: Table, values: Iterable[Any]) -> bytes:
 def lines_of(table: Table, rows: Iterable[Iterable[Any]]) -> list[bytes]:
     """Rows as `line_of` gives each."""
     name = str(table.name)
-    return canonical.encode_each((name, *values) for values in rows)
+    return canonical.encode_each([(name, *values) for values in rows])
+
+
+def lines_of_all(made: Iterable[tuple[Table, Iterable[Iterable[Any]]]]) -> list[bytes]:
+    """Rows of several tables as `line_of` gives each."""
+    return canonical.encode_each([(str(of.name), *values) for of, rows in made for values in rows])
 
 
 @lru_cache(maxsize=256)
@@ -56,9 +61,10 @@ def of_table(table: Table, row: Values) -> tuple[Any, ...]:
     return _values(table)(row)
 
 
-def closed_line(table_name: str, *, key: str, valid_from: int, valid_to: int) -> bytes:
-    """The end of a version, which belongs to the revision that ended it."""
-    return canonical.encode(["closed", str(table_name), key, valid_from, valid_to])
+def closed_lines(table_name: str, ended: Iterable[tuple[str, int, int]]) -> list[bytes]:
+    """The ends of versions (key, valid_from, valid_to): each belongs to the revision `valid_to`."""
+    name = str(table_name)
+    return canonical.encode_each([("closed", name, *end) for end in ended])
 
 
 def digest_of(lines: Iterable[bytes]) -> str:

@@ -182,7 +182,7 @@ def test_lines_keep_their_bytes() -> None:
     found = [
         rows.line(table("environments"), ENVIRONMENT),
         rows.line(table("nominations"), NOMINATION),
-        rows.closed_line("pods", key="team/old", valid_from=1, valid_to=2),
+        *rows.closed_lines("pods", [("team/old", 1, 2)]),
     ]
     assert found == LINES
 

@@ -262,11 +262,13 @@ class _Reader:
         ended = select(table.c.key, table.c.valid_from, table.c.valid_to).where(
             table.c.cluster_id == self.cluster_id, table.c.valid_to.between(low, high)
         )
-        for end in self.connection.execute(ended.execution_options(yield_per=_BATCH)):
-            line = rows.closed_line(
-                table.name, key=end.key, valid_from=end.valid_from, valid_to=end.valid_to
-            )
-            self.covered.add(("revision", end.valid_to), line)
+        found = self.connection.execute(ended.execution_options(yield_per=_BATCH))
+        for part in found.partitions():
+            ends = [(end.key, end.valid_from, end.valid_to) for end in part]
+            for (_, _, revision), line in zip(
+                ends, rows.closed_lines(table.name, ends), strict=True
+            ):
+                self.covered.add(("revision", revision), line)
 
 
 def manifest_defect(table: Table, row: rows.Values) -> str:

@@ -225,6 +225,7 @@ class _Writer:
         self._origin = origin
         self._rules = RuleSetText.of(rules)
         self._rules_row = rule_sets.ensure(connection, self._rules, at_ms=first_ms)
+        self._rules_line = rows.line(RULE_SETS, self._rules_row)
         self._identity = identity.columns(connection)
         self._ids = iter(_new_ids(connection, count))
         self._pending = bulk.PendingRows()
@@ -249,10 +250,8 @@ class _Writer:
         self._require_rules(decision.rule_set_digest, subject)
         decision_id = next(self._ids)
         revision = self._revisions.head.number + 1 if changes else None
-        lines = [
-            self._cycle(one, decision_id, base=basis.revision, revision=revision),
-            rows.line(RULE_SETS, self._rules_row),
-        ]
+        cycle = self._cycle(one, decision_id, base=basis.revision, revision=revision)
+        lines = [self._rules_line]
         if changes:
             puts, deletes = puts_and_deletes(changes)
             lines += self._revisions.add(
@@ -277,15 +276,15 @@ class _Writer:
             # A call that was only watched, or answered otherwise, has evicted nothing.
             effective=revision is not None or self._origin is not Origin.EXTENDER,
         )
-        made = rows_of(record_of(decision, keep=self._keep), place)
-        self._totals.decision(made)
-        for table, values in made:
-            self._pending.add(table, values)
-            lines += rows.lines_of(table, values)
+        of_decision = rows_of(record_of(decision, keep=self._keep), place)
+        self._totals.decision(of_decision)
+        made = [(CYCLES, [cycle]), *of_decision]
         if one.served is not None:
             call = rows.of_table(EXTENDER_CALLS, _call_row(one.served, decision_id))
-            self._pending.add(EXTENDER_CALLS, [call])
-            lines.append(rows.line_of(EXTENDER_CALLS, call))
+            made.append((EXTENDER_CALLS, [call]))
+        for table, values in made:
+            self._pending.add(table, values)
+        lines += rows.lines_of_all(made)
         entry = self._chain.append(
             entries.EntryKind.DECISION,
             lines,
@@ -352,7 +351,7 @@ class _Writer:
 
     def _cycle(
         self, one: DecidedPod, decision_id: int, *, base: int, revision: int | None
-    ) -> bytes:
+    ) -> bulk.Row:
         cycle: dict[str, Any] = {
             "id": decision_id,
             "cluster_id": self._revisions.head.cluster_id,
@@ -366,9 +365,7 @@ class _Writer:
             "revision": revision,
             **self._identity,
         }
-        values = rows.of_table(CYCLES, cycle)
-        self._pending.add(CYCLES, [values])
-        return rows.line_of(CYCLES, values)
+        return rows.of_table(CYCLES, cycle)
 
 
 def _call_row(served: ServedCall, decision_id: int) -> dict[str, Any]:

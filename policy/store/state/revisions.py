@@ -225,24 +225,28 @@ class Revisions:
         """End the old versions and begin the new ones; the lines of both."""
         of_kind, table = self._kinds[kind], VERSIONS[kind]
         live = of_kind.live
+        ended: list[tuple[str, int, int]] = []
         for key in (*(p.key for p in new), *removed) if live else ():
             old = live.pop(key, None)
             if old is None:
                 continue
+            end = (key, old.valid_from, number)
             begun_here = of_kind.newest.pop(key, None)
             if begun_here is None:
-                of_kind.ended.append((key, old.valid_from, number))
+                of_kind.ended.append(end)
             else:
                 begun_here[_VALID_TO] = number
-            yield rows.closed_line(table.name, key=key, valid_from=old.valid_from, valid_to=number)
+            ended.append(end)
+        for some in chunks(ended, _AT_ONCE):
+            yield from rows.closed_lines(table.name, some)
         cluster_id, values_of = self.head.cluster_id, _values_of(kind)
         made: list[_NewVersion] = []
-        for some in chunks(new, _AT_ONCE):
+        for puts in chunks(new, _AT_ONCE):
             begun = [
                 (cluster_id, one.key, number, *values_of(one.key, one.obj), one.digest)
-                for one in some
+                for one in puts
             ]
-            made += ([values, None, one.manifest] for one, values in zip(some, begun, strict=True))
+            made += ([values, None, one.manifest] for one, values in zip(puts, begun, strict=True))
             yield from rows.lines_of(table, begun)
         if last:
             made.sort(key=_key)  # an index takes keys in their order sooner
@@ -282,6 +286,8 @@ class Revisions:
         ]
         self._nominated |= {key: number for _, key, *_ in made}
         for table, found in ((NOMINATION_ENDS, ends), (NOMINATIONS, made)):
+            if not found:
+                continue
             complete = [(self.head.cluster_id, *values) for values in found]
             self._pending.add(table, complete)
             yield from rows.lines_of(table, complete)
