@@ -4,8 +4,9 @@
 
 A generated record is written straight into the tables, one decision every 20 seconds: seven of ten
 preempt one to four pods, with ten candidates kept, the rules and filters that were asked, the
-nomination, the revision and the preemptor's own version; and a batch session that evicts twenty
-pods beside every thousandth decision. Nothing that a question reads is left out, and the indexes
+nomination, the revision and the preemptor's own version, with the trace of a decision of the same
+outcome that the engine made; and a batch session that evicts twenty pods beside every thousandth
+decision. Nothing that a question reads is left out, and the indexes
 grow row by row as they do in use. The ledger stays empty: no question here reads it.
 
 Measured are `policy decisions --limit 50` (as a process of its own, and with each of its filters
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -32,12 +34,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from policy.manifests import from_dicts
+from policy.rules import RuleSet
+from policy.scheduling.cycle import Scheduler
 from policy.store import Store
+from policy.store.journal import StoreJournal
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
 
 MARK_MS = 1_000
@@ -64,7 +71,6 @@ CRITERIA = (
     "lowest-priority-sum",
     "fewest-victims",
     "latest-start",
-    "by-name",
 )
 RULES = (("eligibility", "otherwise"), ("victims.eligible", "lower-priority"))
 MANIFEST = json.dumps(
@@ -73,17 +79,6 @@ MANIFEST = json.dumps(
         "spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
     }
 )
-TRACE = json.dumps(
-    {
-        "criteria": CRITERIA,
-        "rejected": [],
-        "potentialNodes": NODES,
-        "ranking": [{"criterion": name, "before": 100, "after": 50} for name in CRITERIA[:3]],
-        "checks": [{"pod": f"team-1/web-{k}", "reprieved": True, "reasons": []} for k in range(5)],
-        "effects": {"bind": "", "evict": ["team-1/web-0"], "nomination": "set"},
-    }
-)
-
 WRITTEN_BY = {"process_uid": 1000, "process_user": "ann", "database_user": ""}
 
 Row: TypeAlias = dict[str, Any]
@@ -95,6 +90,58 @@ Tables: TypeAlias = dict[str, list[Row]]
 
 def _digest(kind: str, number: int) -> str:
     return "sha256:" + hashlib.sha256(f"{kind}{number}".encode()).hexdigest()
+
+
+def _pending(name: str, priority: int, cpu: int, **spec: Any) -> Row:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team-1", "uid": f"uid-{name}"},
+        "spec": {"priority": priority, "containers": containers, **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+@cache
+def _documents() -> dict[str, str]:
+    """What `decision_traces` has of a decision of each outcome, made by the engine."""
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": _node(number)},
+            "status": {"allocatable": {"cpu": 5, "memory": "8Gi", "pods": 9}},
+        }
+        for number in range(KEPT_CANDIDATES)
+    ]
+    running = [
+        _pending(f"web-{number}-{k}", 1, 1, nodeName=_node(number))
+        for number in range(KEPT_CANDIDATES)
+        for k in range(5)
+    ]
+    pending = [
+        _pending("preempt", 100, 2),
+        _pending("bind", 90, 0),
+        _pending("not-eligible", 80, 2, preemptionPolicy="Never"),
+        _pending("no-candidate", 1, 2),
+    ]
+    objects = list(from_dicts([*nodes, *running, *pending]))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.db"
+        with Store.open(str(path)) as store:
+            store.record.import_objects("default", objects, at_ms=START_MS, source="benchmark")
+            journal = StoreJournal(store, "default", actor="benchmark", clock=lambda: START_MS)
+            clock = itertools.count(START_MS)
+            rules = RuleSet.load("kube-1.35")
+            for _ in Scheduler(journal, rules, clock=lambda: next(clock), seed=1).run():
+                pass
+        with closing(sqlite3.connect(path)) as connection:
+            query = """
+                SELECT d.outcome, t.document
+                FROM decisions d JOIN decision_traces t ON t.decision_id = d.id
+            """
+            return dict(connection.execute(query).fetchall())
 
 
 def _at_ms(number: int) -> int:
@@ -164,7 +211,7 @@ def _beginning() -> Tables:
             "id": number,
             "digest": _digest("rules", number),
             "name": f"rules-{number}",
-            "canonical": "{}",
+            "canonical": RuleSet.load("kube-1.35").canonical,
             "first_used_ms": START_MS,
         }
         for number in (1, 2, 3)
@@ -287,7 +334,7 @@ def _candidate(decision_id: int, position: int, chance: random.Random) -> Row:
         "victim_count": 2,
         "pdb_violations": 0,
         "eliminated_by": "fewest-victims" if position else "",
-        "criteria_values": f'[0,1,{position},2,1760000000000,"{_node(position)}"]',
+        "criteria_values": f"[0,1,{position},2,1760000000000]",
         "victims": json.dumps(victims, separators=(",", ":")),
     }
 
@@ -397,7 +444,9 @@ def _add_decision(rows: Tables, number: int, last: int, chance: random.Random) -
     decision = _decision(number, _node(chance.randrange(NODES)), victims)
     rows["cycles"].append(_cycle(decision))
     rows["decisions"].append(decision)
-    rows["decision_traces"].append({"decision_id": number, "document": TRACE})
+    rows["decision_traces"].append(
+        {"decision_id": number, "document": _documents()[_outcome(number)]}
+    )
     rows["decision_filters"] += [_filter(number, k) for k in range(2)]
     rows["decision_rules"] += [_rule(decision, k) for k in range(2)]
     rows["victims"] += [_victim(decision, k, chance) for k in range(victims)]
