@@ -57,10 +57,11 @@ class _Timed:
         if not self._heap or self._heap[0][0] > now_ms:
             return []  # as after most cycles
         found = []
-        while (at := self.next()) is not None and at <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms:
             _, came, entry = heapq.heappop(self._heap)
-            del self._entries[entry.pod]
-            found.append((came, entry))
+            if self._entries.get(entry.pod) is entry:
+                del self._entries[entry.pod]
+                found.append((came, entry))
         return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
     def drained(self) -> list[_Entry]:
@@ -96,6 +97,7 @@ class SchedulingQueue:
     def __init__(self, rules: QueueRules) -> None:
         self.nominator = Nominator()
         self._rules = rules
+        self._fifo = rules.kind is QueueKind.FIFO
         self._sequence = count()
         self._active: dict[str, _Entry] = {}
         self._heap: list[_Place] = []
@@ -236,7 +238,7 @@ class SchedulingQueue:
             attempts=self._attempts.get(pod, 0),
             failed_ms=now_ms,
         )
-        if self._rules.kind is QueueKind.FIFO:
+        if self._fifo:
             self._activate(entry)
         elif self._move_requested:
             self._move([entry], now_ms)
@@ -341,8 +343,7 @@ class SchedulingQueue:
         self._gated.discard(pod)
 
     def _activate(self, entry: _Entry) -> None:
-        by_priority = self._rules.kind is QueueKind.PRIORITY
-        place = -entry.priority if by_priority else 0
+        place = 0 if self._fifo else -entry.priority
         self._active[entry.pod] = entry
         # The number is of this entry alone, so that entries are never compared.
         heapq.heappush(self._heap, (place, entry.queued_ms, next(self._sequence), entry))
