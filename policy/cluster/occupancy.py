@@ -142,7 +142,7 @@ class PodsByNode:
             if all(np.array_equal(a, b) for a, b in same):
                 return self
         moved = set(delta.rows.tolist())
-        counts = np.diff(self.offsets)
+        offsets = self.offsets.copy()
         pieces: list[Rows] = []
         position = 0
         # Only the nodes on which something moved: the others' pods are copied as they stand.
@@ -153,11 +153,11 @@ class PodsByNode:
             here = np.concatenate([np.array(stayed, dtype=np.int64), came])
             if came.size and here.size > 1:
                 here = here[np.lexsort(tuple(reversed(tuple(self.keys(after, here)))))]
-            counts[node] = here.size
+            offsets[node + 1 :] += here.size - (end - start)
             pieces += [self.rows[position:start], here]
             position = end
         pieces.append(self.rows[position:])
-        return replace(self, rows=np.concatenate(pieces), offsets=_offsets(counts))
+        return replace(self, rows=np.concatenate(pieces), offsets=offsets)
 
 
 def _not_kept(_snapshot: Snapshot, _rows: Rows) -> Sequence[NDArray[Any]]:

@@ -105,7 +105,7 @@ class Foregone:
         self._changes += 1
         if self._requests is None:
             return
-        if not self._kinds.follows(step):
+        if not self._kinds.follows(step.after):
             self._begin(step.after)
             return
         for kind, key in {(kind, key): None for kind, key, _ in step.changes}:
@@ -113,6 +113,9 @@ class Foregone:
                 self._others_changed = self._changes
                 continue
             before, after = step.before.pod(key), step.after.pod(key)
+            if not self._kinds.knows(before, after):
+                self._begin(step.after)
+                return
             self._kinds.moved(before, after)
             for pod in (before, after):
                 if pod is not None:
@@ -250,23 +253,20 @@ class _Kinds:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def follows(self, step: Transition) -> bool:
-        """Are nodes and resources still those that were counted?
+    def follows(self, after: Snapshot) -> bool:
+        """Are the nodes still those that were counted?"""
+        self._snapshot = after
+        return after.nodes is self._table
 
-        Names of resources are looked for in the pods that came, not in the snapshot's pools: no
-        column is read here, so that columns follow several steps in one go.
+    def knows(self, before: Pod | None, after: Pod | None) -> bool:
+        """Are the resources that the pod asks for among those that were counted?
+
+        They are looked for in the pod, not in the snapshot's pools: no column is read here, so
+        that columns follow several steps in one go.
         """
-        self._snapshot = step.after
-        return step.after.nodes is self._table and all(
-            self._knows_resources(step.before.pod(key), pod)
-            for kind, key, _ in step.changes
-            if kind == "Pod" and (pod := step.after.pod(key)) is not None
-        )
-
-    def _knows_resources(self, before: Pod | None, pod: Pod) -> bool:
-        if same_requests(before, pod):
+        if after is None or same_requests(before, after):
             return True
-        return self._resources.keys() >= pod_requests(pod, on_node=True, rules=self._rules).keys()
+        return self._resources.keys() >= pod_requests(after, on_node=True, rules=self._rules).keys()
 
     def excluded(self, kind: int) -> Bools:
         """Nodes that pods of the kind fail on whatever leaves them; shape (nodes,)."""

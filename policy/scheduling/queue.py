@@ -185,6 +185,7 @@ class SchedulingQueue:
         are added.
         """
         number = 0
+        quiet_until_ms = self._quiet_until(now_ms)
         while now_ms < until_ms and (place := self._first(tried)) is not None:
             entry = place[-1]
             if not fails(entry.pod):
@@ -194,8 +195,9 @@ class SchedulingQueue:
             self.failed_again(entry.pod, priority=entry.priority, now_ms=now_ms)
             number += 1
             now_ms += cycle_ms
-            if now_ms < until_ms:
+            if quiet_until_ms <= now_ms < until_ms:
                 self.flush(now_ms=now_ms)
+                quiet_until_ms = self._quiet_until(now_ms)
         return number
 
     def take(self, pod: str) -> None:
@@ -335,6 +337,12 @@ class SchedulingQueue:
         self._attempts[pod] = self._attempts.get(pod, 0) + 1
         self._move_requested = False
         return pod
+
+    def _quiet_until(self, now_ms: int) -> int:
+        """Until when at least `flush` moves nothing, pods that fail from now on included."""
+        timer = self.next_timer()
+        failing = now_ms + 1000 * self._rules.unschedulable_seconds
+        return failing if timer is None else min(timer, failing)
 
     def _take_out(self, pod: str) -> None:
         self._active.pop(pod, None)
