@@ -39,7 +39,7 @@ status 1. An option that would mean nothing beside the others is an error with s
 
 def commands() -> Iterator[tuple[click.Context, click.Command]]:
     """Every command with its context, groups before their members."""
-    yield from _walk(cli, click.Context(cli, info_name="policy"))
+    yield from _walk(cli, click.Context(cli, info_name="policy", **cli.context_settings))
 
 
 def _walk(
