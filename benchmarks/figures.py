@@ -235,6 +235,16 @@ def _pages() -> Sequence[float]:
     return max(one.p95_ms for one in found), max(one.cpu_ms for one in found)
 
 
+def _pages_postgres() -> Sequence[float]:
+    from benchmarks import history, pages
+    from benchmarks import postgres as server
+
+    with server.database() as url:
+        history.fill_postgres(url, 1_000_000)
+        found = pages.run(url)
+    return max(one.p95_ms for one in found), max(one.cpu_ms for one in found)
+
+
 def _simulated(name: str) -> Callable[[], Sequence[float]]:
     def run() -> Sequence[float]:
         from benchmarks import simulate
@@ -443,6 +453,14 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
             Figure(what="slowest page, CPU", unit="ms"),
         ),
         run=_pages,
+        long=True,
+    ),
+    "pages-postgres": Measurement(
+        figures=(
+            Figure(what="slowest page, p95, the same on Postgres", unit="ms", mark=200, goal=100),
+            Figure(what="slowest page, CPU of the service, Postgres", unit="ms"),
+        ),
+        run=_pages_postgres,
         long=True,
     ),
     "simulate-google2011": Measurement(

@@ -521,6 +521,28 @@ def fill(path: Path, decisions: int) -> None:
         store.ledger.recount()
 
 
+def fill_postgres(url: str, decisions: int) -> None:
+    """Write the record into an empty database, as a superuser of the server."""
+    import psycopg
+
+    Store.open(url).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        # References are right by construction.
+        connection.execute("SET session_replication_role = replica")
+        for rows in _batches(decisions):
+            with connection.transaction(), connection.cursor() as cursor:
+                for table, of_table in rows.items():
+                    if of_table:
+                        names = ", ".join(of_table[0])
+                        with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+                            for row in of_table:
+                                copy.write_row(tuple(row.values()))
+    with Store.open(url) as store:
+        store.ledger.recount()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ANALYZE")
+
+
 # The questions
 
 

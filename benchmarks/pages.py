@@ -1,6 +1,6 @@
-"""How fast pages and lists of the API are on a long record: a million decisions in a SQLite file.
+"""How fast pages and lists of the API are on a record of a million decisions (SQLite, Postgres).
 
-    python -m benchmarks.pages [--decisions N] [--database PATH] [--runs 20] [--postgres URL]
+    python -m benchmarks.pages [--decisions N] [--database PATH|URL] [--postgres] [--runs 20]
 
 The record is that of `benchmarks.history`. `policy serve` runs in a process of its own, with a
 clock that is set back to the newest decision: the last 24 hours of the first page are those of the
@@ -22,13 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from benchmarks import history
+from benchmarks import history, postgres
 from policy.store import Store
 
 MARK_MS: Final = 200
@@ -181,15 +181,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--decisions", type=int, default=1_000_000, metavar="N")
     parser.add_argument(
-        "--database", help="make the record in this file and keep it, or ask the one that is there"
+        "--database",
+        metavar="PATH|URL",
+        help="make the record in this file and keep it, or ask the one that is in this database",
     )
-    parser.add_argument("--postgres", metavar="URL", help="ask this database, which has a record")
+    parser.add_argument(
+        "--postgres", action="store_true", help="make the record on a Postgres server"
+    )
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--output", type=Path, metavar="JSON", help="write the figures here too")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        db = options.postgres or options.database or str(Path(folder) / "policy.db")
-        if not options.postgres and not Path(db).exists():
+    with ExitStack() as stack:
+        db = options.database
+        if options.postgres:
+            db = stack.enter_context(postgres.database())
+            history.fill_postgres(db, options.decisions)
+        elif db is None or not ("://" in db or Path(db).exists()):
+            db = db or stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
             history.fill(Path(db), options.decisions)
         found = run(db, runs=options.runs)
     print("| page | p50 ms | p95 ms | CPU ms | KiB |")
