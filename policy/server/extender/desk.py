@@ -43,6 +43,10 @@ _APART: Final = 0.01
 """Seconds between the beginnings of two rows: calls that come faster share a commit, which costs
 as much as a decision. A scheduler by itself hardly ever asks again within that."""
 
+_FAR_APART: Final = 0.02
+"""The same where rows are shared already and take most of the time: what a row costs beside its
+decisions is then paid by more of them, which leaves time to spare."""
+
 _SOON: Final = 0.05
 """Seconds between two looks at what others wrote while calls keep coming, or wait for that."""
 
@@ -89,6 +93,7 @@ class Desk:
         self._looked = time.monotonic()
         self._begun = 0.0  #: when the last row was taken
         self._lasts = 0.0  #: seconds that a row takes, of late
+        self._shared = False  #: did the last row hold more than one call?
         self.problem = "the state is being loaded"  #: why no call can be decided; "" where it can
         self._thread = threading.Thread(target=self._work, name=f"desk {environment}", daemon=True)
         self._listener = threading.Thread(
@@ -155,7 +160,8 @@ class Desk:
 
     def _let_gather(self) -> None:
         """Wait until the next row may begin."""
-        left = self._begun + _APART - time.monotonic()
+        apart = max(_APART, min(2 * self._lasts, _FAR_APART)) if self._shared else _APART
+        left = self._begun + apart - time.monotonic()
         if left > 0:
             self._stopping.wait(left)
         self._begun = time.monotonic()
@@ -218,6 +224,7 @@ class Desk:
                 call.fail(exc)
         if not asked:
             return
+        self._shared = len(asked) > 1
         began = time.monotonic()
         while asked:
             before = len(asked)
