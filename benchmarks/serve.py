@@ -50,10 +50,11 @@ class Offers:
 
     def body(self, number: int, preemptor: Pod) -> bytes:
         first = number * self.candidates
-        chosen = [
+        # Go writes the keys of a map in their order.
+        chosen = sorted(
             self.nodes[(first + i) % len(self.nodes)]
             for i in range(min(self.candidates, len(self.nodes)))
-        ]
+        )
         offered = {node: self._of(node) for node in chosen}
         if self.form == "meta":
             meta = {

@@ -15,6 +15,8 @@ from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
+
 from policy.cluster import canonical
 
 # Records are read by the types of their fields.
@@ -344,9 +346,11 @@ class ExtenderCall:
     answer: str  #: what the engine read of the answer, as JSON; "" where the call failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedNode:
-    """A candidate that a scheduler offered: a node, and the pods that would leave it."""
+class OfferedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A candidate that a scheduler offered: a node, and the pods that would leave it.
+
+    A struct: a call has a hundred of them, and they are written out three times.
+    """
 
     node: str
     victims: tuple[str, ...]  #: uids, in the scheduler's order
@@ -553,6 +557,8 @@ def document_of(value: Any) -> Any:
             return {**statuses, "nodes": names, "index": index}
         case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
+        case tuple() if value and isinstance(value[0], OfferedNode):
+            return [msgspec.structs.asdict(one) for one in value]
         case _ if is_dataclass(value):
             kind: type = type(value)
             return {key: document_of(getattr(value, name)) for name, key in _names(kind)}

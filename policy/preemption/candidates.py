@@ -355,9 +355,7 @@ def _decided(context: DecisionContext, nodes: Rows) -> list[int]:
         return context.shared_victims.decided(nodes)
     if nodes.size == len(context.names):
         return context.allowed.decided
-    on = np.zeros(len(context.names) + 1, dtype=np.bool_)
-    on[nodes] = True
-    return context.allowed.decided_on(on[context.snapshot.node])
+    return context.allowed.decided_among(context.order.on(nodes)[0])
 
 
 def forbidding_rules(context: DecisionContext, held: Sequence[int]) -> tuple[RuleFired, ...]:

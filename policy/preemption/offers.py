@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -47,16 +47,19 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
     nodes = found.nodes
     if not nodes.size:
         return SearchResult(potential=nodes, statuses=_statuses(left_out))
-    potential = context.potential_victims(nodes)
+    # Who else might leave these nodes matters only where that holds victims back, or has no value.
+    potential = context.potential_victims(nodes) if _looks_at_others(context) else None
     refusals = _refusals(context, potential, found)
     left_out |= {context.names[int(nodes[place])]: why for place, why in refusals.items()}
     allowed = np.ones(nodes.size, dtype=np.bool_)
     allowed[list(refusals)] = False
-    fired = (
-        *victim_rules(context, nodes),
-        *forbidding_rules(context, potential.held),
-        *conditions_without_value(context, nodes, potential),
-    )
+    fired = victim_rules(context, nodes)
+    if potential is not None:
+        fired = (
+            *fired,
+            *forbidding_rules(context, potential.held),
+            *conditions_without_value(context, nodes, potential),
+        )
     statuses = _statuses(left_out)
     if not allowed.any():
         return SearchResult(potential=nodes, statuses=statuses, fired=fired)
@@ -68,6 +71,17 @@ def judge(context: DecisionContext, filtered: Filtered, offer: Offer) -> SearchR
         sampling=None,
         statuses=statuses,
         fired=fired,
+    )
+
+
+def _looks_at_others(context: DecisionContext) -> bool:
+    """May more become of the pods on a node than that the rules allow or deny each of them?"""
+    rules = context.rules.victims
+    return bool(
+        rules.forbid
+        or context.whole_groups is not None
+        or context.allowed.without_value
+        or not all(key.expression.total for key in rules.importance)
     )
 
 
@@ -94,34 +108,37 @@ class _Offered:
 
 def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]]:
     """The candidates that can be judged, and by node why the others cannot be."""
-    index = snapshot.nodes.index
     left_out: dict[str, str] = {}
-    known: list[tuple[int, OfferedNode]] = []
-    for one in offer:
-        node = index.get(one.node)
-        if node is None:
-            left_out[one.node] = messages.UNKNOWN_NODE
-        elif not one.victims:
-            left_out[one.node] = messages.NOTHING_OFFERED
-        else:
-            known.append((node, one))
-    # Offered nodes are reported in name order, as the snapshot has them.
-    known.sort(key=itemgetter(0))
-    uids = [
-        one.victims if len(one.victims) == 1 else tuple(dict.fromkeys(one.victims))
-        for _, one in known
-    ]
-    nodes = np.array([node for node, _ in known], dtype=np.int64)
-    counts = np.array([len(some) for some in uids], dtype=np.int64)
-    rows = _rows_of(snapshot, np.repeat(nodes, counts), [uid for some in uids for uid in some])
+    places: list[int | None] = list(map(snapshot.nodes.index.get, [one.node for one in offer]))
+    if None in places or not all([one.victims for one in offer]):
+        known = []
+        for one, place in zip(offer, places, strict=True):
+            if place is None:
+                left_out[one.node] = messages.UNKNOWN_NODE
+            elif not one.victims:
+                left_out[one.node] = messages.NOTHING_OFFERED
+            else:
+                known.append(one)
+        offer, places = known, [snapshot.nodes.index[one.node] for one in known]
+    nodes = np.array(places, dtype=np.int64)
+    if (nodes[1:] < nodes[:-1]).any():
+        # Offered nodes are reported in name order, as the snapshot has them.
+        by_name = np.argsort(nodes, kind="stable")
+        offer, nodes = [offer[i] for i in by_name.tolist()], nodes[by_name]
+    victims = [one.victims for one in offer]
+    counts = np.array(list(map(len, victims)), dtype=np.int64)
+    if counts.max(initial=0) > 1:
+        victims = [tuple(dict.fromkeys(some)) for some in victims]
+        counts = np.array(list(map(len, victims)), dtype=np.int64)
+    rows = _rows_of(snapshot, np.repeat(nodes, counts), list(chain.from_iterable(victims)))
     unknown = segment_sums(rows == NOWHERE, counts) > 0
     for place in np.flatnonzero(unknown).tolist():
-        left_out[known[place][1].node] = messages.UNKNOWN_VICTIM
+        left_out[offer[place].node] = messages.UNKNOWN_VICTIM
     every = _Offered(
         nodes=nodes,
         victims=rows,
         counts=counts,
-        pdb_violations=np.array([one.pdb_violations for _, one in known], dtype=np.int64),
+        pdb_violations=np.array([one.pdb_violations for one in offer], dtype=np.int64),
     )
     return every.only(~unknown), left_out
 
@@ -152,33 +169,43 @@ def _rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     nodes: (uids,) node indexes.
     """
     known, hints = snapshot.column(_UID), snapshot.derived("rows-by-uid", _RowsByUid.of).rows
-    rows = np.array([hints.get(uid, NOWHERE) for uid in uids], dtype=np.int64)
+    hinted = list(map(hints.get, uids))
+    if None in hinted:
+        hinted = [NOWHERE if row is None else row for row in hinted]
+    rows = np.array(hinted, dtype=np.int64)
     rows[rows >= known.size] = NOWHERE  # a row of a later snapshot
     wanted = np.empty(len(uids), dtype=np.object_)
     wanted[:] = uids
     sure = (rows != NOWHERE) & (snapshot.node[rows] == nodes) & (known[rows] == wanted)
-    order = snapshot_order(snapshot)
-    for place in np.flatnonzero(~sure).tolist():
-        node = int(nodes[place])
-        here = order.rows[order.offsets[node] : order.offsets[node + 1]]
-        found = here[known[here] == uids[place]].tolist()
-        rows[place] = found[0] if found else NOWHERE
+    unsure = np.flatnonzero(~sure).tolist()
+    if unsure:
+        order = snapshot_order(snapshot)
+        for place in unsure:
+            node = int(nodes[place])
+            here = order.rows[order.offsets[node] : order.offsets[node + 1]]
+            found = here[known[here] == uids[place]].tolist()
+            rows[place] = found[0] if found else NOWHERE
     return rows
 
 
 def _refusals(
-    context: DecisionContext, potential: PotentialVictims, offered: _Offered
+    context: DecisionContext, potential: PotentialVictims | None, offered: _Offered
 ) -> dict[int, str]:
-    """Why the rules refuse some of the candidates, by their place."""
+    """Why the rules refuse some of the candidates, by their place.
+
+    potential: None where whoever is allowed is a potential victim.
+    """
     # INVARIANT: every victim is looked at before a candidate counts; a rule without a value has
     # protected its pod in `allowed` already.
     rows, counts = offered.victims, offered.counts
-    held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
-    held[potential.pods] = False
     limit = context.rules.victims.max_victims
     denied = ~context.allowed.pods[rows]
     some_denied = segment_sums(denied, counts) > 0
-    forbidden = segment_sums(held[rows], counts) > 0
+    forbidden = np.zeros(counts.size, dtype=np.bool_)
+    if potential is not None:
+        held = np.ones(len(context.snapshot.pods), dtype=np.bool_)
+        held[potential.pods] = False
+        forbidden = segment_sums(held[rows], counts) > 0
     too_many = counts > (_NO_LIMIT if limit is None else limit)
     promised = _promised(context, offered)
     splits = _splits(context, offered)
@@ -255,7 +282,9 @@ def _statuses(left_out: Mapping[str, str]) -> NodeStatuses:
     )
 
 
-def _as_dry_run(context: DecisionContext, potential: PotentialVictims, allowed: _Offered) -> DryRun:
+def _as_dry_run(
+    context: DecisionContext, potential: PotentialVictims | None, allowed: _Offered
+) -> DryRun:
     """The candidates as a dry run of our own would have left them."""
     victims, counts = allowed.victims, allowed.counts
     violating = context.violating[victims]
@@ -263,7 +292,7 @@ def _as_dry_run(context: DecisionContext, potential: PotentialVictims, allowed: 
     # The scheduler may know of budgets that the state does not have, and the other way round.
     theirs = allowed.pdb_violations
     return DryRun(
-        potentials=(potential,),
+        potentials=() if potential is None else (potential,),
         nodes=allowed.nodes,
         victims=victims,
         offsets=np.concatenate([[0], np.cumsum(counts)]),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -50,13 +51,15 @@ class Allowed:
 
     @cached_property
     def decided(self) -> list[int]:
-        """`decided_on` all nodes."""
-        return self.decided_on(self.node >= 0)
-
-    def decided_on(self, pods: Bools) -> list[int]:
-        """How many of some pods no rule decided, then how many each one did; pods: (pods,)."""
+        """`decided_among` the pods on all nodes."""
+        pods = self.node >= 0
         # By comparison, rule by rule: there are few, and each is a fraction of a bincount.
         return [int(np.count_nonzero((self.rule == i) & pods)) for i in range(-1, self.rules)]
+
+    def decided_among(self, pods: Rows) -> list[int]:
+        """How many of some pods (rows) no rule decided, then how many each one did."""
+        found = np.bincount(self.rule.take(pods) + np.int16(1), minlength=self.rules + 1)
+        return cast("list[int]", found.tolist())
 
 
 def allowed_victims(

@@ -28,13 +28,13 @@ class BadRequest(ValueError):  # told to the caller in the words of its message
     """The body is not what a scheduler sends."""
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Meta(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
 
 
-class PodHead(msgspec.Struct, frozen=True):
+class PodHead(msgspec.Struct, frozen=True, gc=False):
     """Which pod an object is; the rest of it is read where it is needed."""
 
     metadata: _Meta
@@ -44,7 +44,7 @@ class PodHead(msgspec.Struct, frozen=True):
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
 
 
-class _FullVictims(msgspec.Struct, frozen=True):
+class _FullVictims(msgspec.Struct, frozen=True, gc=False):
     Pods: list[PodHead] | None = None
     NumPDBViolations: int = 0
 
@@ -59,11 +59,11 @@ class _Objects(msgspec.Struct, frozen=True):
     NodeNameToVictims: dict[str, _Contents | None] | None = None
 
 
-class _MetaPod(msgspec.Struct, frozen=True):
+class _MetaPod(msgspec.Struct, frozen=True, gc=False):
     UID: str | None = None
 
 
-class _MetaVictims(msgspec.Struct, frozen=True):
+class _MetaVictims(msgspec.Struct, frozen=True, gc=False):
     Pods: list[_MetaPod] | None = None
     NumPDBViolations: int = 0
 
