@@ -165,12 +165,37 @@ def execute_many(connection: Connection, statement: str, rows: Iterable[Values])
             cursor.executemany(marked, part)
 
 
+class Asked:
+    """A query that is under way; in a block of `together` its answer is not waited for before
+    `rows`, so that queries put one after the other cost Postgres one round trip."""
+
+    __slots__ = ("_cursor", "_driver")
+
+    def __init__(self, connection: Connection, statement: str, values: Row = ()) -> None:
+        """values: they stand for `?`. Raises SQLAlchemy's errors."""
+        marked = _marked(statement, connection.dialect.name)
+        self._driver = Driver(connection, marked)
+        self._cursor = self._driver.__enter__()
+        try:
+            self._cursor.execute(marked, values)
+        except BaseException as exc:
+            self._driver.__exit__(type(exc), exc, None)
+            raise
+
+    def rows(self) -> list[Row]:
+        """All of them, once. Raises SQLAlchemy's errors."""
+        try:
+            found: list[Row] = self._cursor.fetchall()
+        except BaseException as exc:
+            self._driver.__exit__(type(exc), exc, None)
+            raise
+        self._cursor.close()
+        return found
+
+
 def fetch(connection: Connection, statement: str, values: Row = ()) -> list[Row]:
     """All rows of one query, whose values stand for `?`. Raises SQLAlchemy's errors."""
-    marked = _marked(statement, connection.dialect.name)
-    with Driver(connection, marked) as cursor:
-        found: list[Row] = cursor.execute(marked, values).fetchall()
-        return found
+    return Asked(connection, statement, values).rows()
 
 
 def among(connection: Connection, texts: Iterable[str]) -> tuple[str, Any]:
@@ -222,11 +247,14 @@ class Driver:
 
 @contextmanager
 def together(connection: Connection) -> Iterator[None]:
-    """On Postgres, statements of the block are sent without waiting for the answers to others."""
-    raw: Any = connection.connection.dbapi_connection
-    if connection.dialect.name != "postgresql":
+    """On Postgres, statements of the block are sent without waiting for the answers to others.
+
+    A block within another is part of it: the end of each would be waited for.
+    """
+    if connection.dialect.name != "postgresql" or _in_pipeline(connection):
         yield
         return
+    raw: Any = connection.connection.dbapi_connection
     with Driver(connection, "pipeline"), raw.pipeline():
         yield
 

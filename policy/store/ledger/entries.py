@@ -18,7 +18,7 @@ from sqlalchemy import Connection, func, select
 from policy.cluster import canonical
 from policy.store import identity, rows
 from policy.store.announcing import announce
-from policy.store.bulk import PendingRows, fetch
+from policy.store.bulk import Asked, PendingRows
 from policy.store.state.loading import require_head
 from policy.store.state.versions import Head
 from policy.store.tables import CLUSTERS, LEDGER
@@ -103,8 +103,8 @@ class Chain:
         self._head = head
         self._pending = pending
         self._identity = identity.columns(connection)
-        last = fetch(connection, _NEWEST, (head.cluster_id,))
-        self._sequence, self._previous = last[0] if last else (0, GENESIS)
+        self._newest = Asked(connection, _NEWEST, (head.cluster_id,))
+        self._last: tuple[int, str] | None = None
         announce(connection, head.cluster_id)
 
     def append(
@@ -120,9 +120,10 @@ class Chain:
     ) -> str:
         """The hash of the next entry. subjects: of `_SUBJECTS`, what the entry is about."""
         assert subjects.keys() <= set(_SUBJECTS)
+        sequence, previous = self._last or self._read()
         entry: dict[str, Any] = {
             "cluster_id": self._head.cluster_id,
-            "sequence": self._sequence + 1,
+            "sequence": sequence + 1,
             "format": LEDGER_FORMAT,
             "kind": kind.value,
             **dict.fromkeys(_SUBJECTS),
@@ -133,12 +134,17 @@ class Chain:
             "actor": actor,
             "environment": environment,
             **self._identity,
-            "previous": self._previous,
+            "previous": previous,
         }
         entry["hash"] = hash_of(self._head.cluster_id, self._head.name, entry)
         self._pending.add(LEDGER, [rows.of_table(LEDGER, entry)])
-        self._sequence, self._previous = entry["sequence"], entry["hash"]
+        self._last = (entry["sequence"], entry["hash"])
         return str(entry["hash"])
+
+    def _read(self) -> tuple[int, str]:
+        """The last entry that there was."""
+        found = self._newest.rows()
+        return (found[0][0], found[0][1]) if found else (0, GENESIS)
 
 
 def append(

@@ -7,8 +7,9 @@ ledger entry are read once, and rows are written once per table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -125,29 +126,31 @@ def record_group(
     """
     if not decided:
         return []
-    head = lock_head(connection, cluster)
-    if environment:
-        environments.require_active(connection, environment, digest=rules.digest)
-    basis = Basis.newest(head, expected_revision=expected_revision)
-    writer = _Writer(
-        connection,
-        head,
-        rules=rules,
-        environment=environment,
-        actor=actor,
-        keep=candidates_kept,
-        cause=cause,
-        origin=origin,
-        first_ms=decided[0].at_ms,
-        count=len(decided),
-    )
-    writer.look_up(one.changes for one in decided)
-    recorded = []
-    for one in decided:
-        done = writer.add(one, basis=basis)
-        basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
-        recorded.append(done)
-    writer.write()
+    with bulk.together(connection):
+        head = lock_head(connection, cluster)
+        basis = Basis.newest(head, expected_revision=expected_revision)
+        active = environments.AskedActive(connection, environment) if environment else None
+        writer = _Writer(
+            connection,
+            head,
+            rules=rules,
+            environment=environment,
+            actor=actor,
+            keep=candidates_kept,
+            cause=cause,
+            origin=origin,
+            first_ms=decided[0].at_ms,
+            count=len(decided),
+        )
+        writer.look_up(one.changes for one in decided)
+        if active is not None:
+            active.require(rules.digest)
+        recorded = []
+        for one in decided:
+            done = writer.add(one, basis=basis)
+            basis = Basis(cluster=cluster, revision=done.revision, state_digest=done.state_digest)
+            recorded.append(done)
+        writer.write()
     if last is not None:
         last()
     return recorded
@@ -224,18 +227,34 @@ class _Writer:
         self._cause = cause
         self._origin = origin
         self._rules = RuleSetText.of(rules)
-        self._rules_row = rule_sets.ensure(connection, self._rules, at_ms=first_ms)
-        self._rules_line = rows.line(RULE_SETS, self._rules_row)
         self._identity = identity.columns(connection)
-        self._ids = iter(_new_ids(connection, count))
+        # Nothing is read before all is asked for: see `look_up`.
+        self._asked_rules = rule_sets.AskedRow(connection, self._rules)
+        self._asked_ids = _asked_ids(connection, count)
+        self._first_ms, self._count = first_ms, count
         self._pending = bulk.PendingRows()
         self._totals = Totals()
         self._revisions = Revisions(connection, head, self._pending)
         self._chain = entries.Chain(connection, head, self._pending)
 
     def look_up(self, changes: Iterable[Sequence[Change]]) -> None:
-        """Read what is true now of everything that changes, at once."""
+        """Read what is true now of everything that changes, at once.
+
+        And with it, in one round trip, all that was asked for before.
+        """
         self._revisions.look_up((kind, key) for some in changes for kind, key, _ in some)
+
+    @cached_property
+    def _rules_row(self) -> dict[str, Any]:
+        return self._asked_rules.ensure(at_ms=self._first_ms)
+
+    @cached_property
+    def _rules_line(self) -> bytes:
+        return rows.line(RULE_SETS, self._rules_row)
+
+    @cached_property
+    def _ids(self) -> Iterator[int]:
+        return iter(_ids_of(self._asked_ids.rows(), self._connection, self._count))
 
     def add(self, one: DecidedPod, *, basis: Basis, hypothetical: bool = False) -> Recorded:
         """Make the rows of a decision that was made on the basis."""
@@ -378,15 +397,20 @@ def _call_row(served: ServedCall, decision_id: int) -> dict[str, Any]:
     }
 
 
-def _new_ids(connection: Connection, count: int) -> list[int]:
+def _asked_ids(connection: Connection, count: int) -> bulk.Asked:
+    """What says which ids are next, see `_ids_of`."""
+    if connection.dialect.name == "postgresql":
+        return bulk.Asked(connection, _NEXT_IDS, (count,))
+    return bulk.Asked(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'cycles'")
+
+
+def _ids_of(found: Sequence[bulk.Row], connection: Connection, count: int) -> Sequence[int]:
     """Ids of decisions that nothing else is given."""
     if connection.dialect.name == "postgresql":
-        found = bulk.fetch(connection, _NEXT_IDS, (count,))
         return [decision_id for (decision_id,) in found]
     # The writer is alone, and SQLite goes on behind the largest id that was ever written.
-    found = bulk.fetch(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'cycles'")
     last: int = found[0][0] if found else 0
-    return list(range(last + 1, last + 1 + count))
+    return range(last + 1, last + 1 + count)
 
 
 _NEXT_IDS: Final = (

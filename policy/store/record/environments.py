@@ -175,15 +175,27 @@ def active(connection: Connection, name: str, *, unless: int | None = None) -> A
     return ActiveRuleSet(activation=activation, name=rule_set, digest=digest, canonical=text)
 
 
-def require_active(connection: Connection, name: str, *, digest: str) -> None:
-    """Raises RuleSetChanged where the environment has another active rule set.
+class AskedActive:
+    """What is active in an environment, which was asked for.
 
     Whoever activates holds the cluster's lock, and so does the caller: what is found stays true
     until the transaction ends.
     """
-    for _, _, active_digest in bulk.fetch(connection, _NEWEST_ACTIVATION, (name,)):
-        if active_digest != digest:
-            raise RuleSetChanged(name)
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._name = name
+        self._asked = bulk.Asked(connection, _NEWEST_ACTIVATION, (name,))
+
+    def require(self, digest: str) -> None:
+        """Raises RuleSetChanged where that is another rule set."""
+        for _, _, active_digest in self._asked.rows():
+            if active_digest != digest:
+                raise RuleSetChanged(self._name)
+
+
+def require_active(connection: Connection, name: str, *, digest: str) -> None:
+    """Raises RuleSetChanged where the environment has another active rule set."""
+    AskedActive(connection, name).require(digest)
 
 
 _BACK: Final = "rollback to activation "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
@@ -58,10 +59,20 @@ class RuleSetText:
         return cls(digest=rules.digest, name=rules.name, canonical=rules.canonical)
 
 
-def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
-    """The covered columns of a rule set's row, written where it is used for the first time."""
-    found = _known(connection, rule_set.digest)
-    if found is None:
+class AskedRow:
+    """The row of a rule set, which was asked for."""
+
+    def __init__(self, connection: Connection, rule_set: RuleSetText) -> None:
+        self._connection = connection
+        self._rule_set = rule_set
+        self._asked = bulk.Asked(connection, _BY_DIGEST, (rule_set.digest,))
+
+    def ensure(self, *, at_ms: int) -> dict[str, Any]:
+        """Its covered columns; it is written where the rule set is used for the first time."""
+        found = _covered(self._asked.rows())
+        if found is not None:
+            return found
+        connection, rule_set = self._connection, self._rule_set
         values = {
             "digest": rule_set.digest,
             "name": rule_set.name,
@@ -74,11 +85,15 @@ def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict
             connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
         else:
             connection.execute(insert(RULE_SETS), values)
-        found = _known(connection, rule_set.digest)
+        found = _covered(bulk.fetch(connection, _BY_DIGEST, (rule_set.digest,)))
         assert found is not None  # it was inserted in this transaction, or before it
-    return found
+        return found
 
 
-def _known(connection: Connection, digest: str) -> dict[str, Any] | None:
-    found = bulk.fetch(connection, _BY_DIGEST, (digest,))
+def ensure(connection: Connection, rule_set: RuleSetText, *, at_ms: int) -> dict[str, Any]:
+    """The covered columns of a rule set's row, written where it is used for the first time."""
+    return AskedRow(connection, rule_set).ensure(at_ms=at_ms)
+
+
+def _covered(found: Sequence[bulk.Row]) -> dict[str, Any] | None:
     return dict(zip(_COVERED, found[0], strict=True)) if found else None

@@ -320,15 +320,15 @@ class Revisions:
     def _end(self, table: Table, ended: Sequence[tuple[str, int, int]]) -> None:
         if not ended:
             return
-        some: Iterable[bulk.Row]
         if self._connection.dialect.name == "postgresql":
             keys, since, until = (list(values) for values in zip(*ended, strict=True))
             statement = _ENDING_TOGETHER.format(table=table.name)
-            some = [(keys, since, until, self.head.cluster_id)]
+            values = (keys, since, until, self.head.cluster_id)
+            bulk.Asked(self._connection, statement, values)  # it answers nothing
         else:
             statement = _ENDING.format(table=table.name)
             some = ((to, self.head.cluster_id, key, since) for key, since, to in ended)
-        bulk.execute_many(self._connection, statement, some)
+            bulk.execute_many(self._connection, statement, some)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

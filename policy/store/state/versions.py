@@ -65,10 +65,11 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
     lock: keep every other writer of this cluster out until the transaction ends (SQLite's writers
     are alone in any case).
     """
-    if lock and connection.dialect.name == "postgresql":
-        # On its own: a statement reads what is there when it begins, also where it then waits.
-        bulk.fetch(connection, "SELECT id FROM clusters WHERE name = ? FOR UPDATE", (name,))
-    found = bulk.fetch(connection, _HEAD, (name,))
+    with bulk.together(connection):
+        if lock and connection.dialect.name == "postgresql":
+            # On its own: a statement reads what is there when it begins, also where it then waits.
+            bulk.Asked(connection, "SELECT id FROM clusters WHERE name = ? FOR UPDATE", (name,))
+        found = bulk.fetch(connection, _HEAD, (name,))
     if not found:
         return None
     ((cluster_id, number, state, at_ms),) = found
