@@ -23,7 +23,7 @@ _ANNOUNCE: Final = "SELECT pg_notify(?, ?)"
 def announce(connection: Connection, cluster_id: int) -> None:
     """Tell who listens, when the transaction is committed; on Postgres only."""
     if connection.dialect.name == "postgresql":
-        bulk.Asked(connection, _ANNOUNCE, (CHANNEL, str(cluster_id)))  # it answers nothing
+        bulk.execute(connection, _ANNOUNCE, (CHANNEL, str(cluster_id)))
 
 
 def news(url: URL, stop: threading.Event, *, every: float) -> Iterator[None]:

@@ -193,6 +193,16 @@ class Asked:
         return found
 
 
+def execute(connection: Connection, statement: str, values: Row = ()) -> None:
+    """One statement, whose values stand for `?` and whose answer says nothing.
+
+    Raises SQLAlchemy's errors; in a block of `together`, whatever is read next, or its end, does.
+    """
+    marked = _marked(statement, connection.dialect.name)
+    with Driver(connection, marked) as cursor:
+        cursor.execute(marked, values)
+
+
 def fetch(connection: Connection, statement: str, values: Row = ()) -> list[Row]:
     """All rows of one query, whose values stand for `?`. Raises SQLAlchemy's errors."""
     return Asked(connection, statement, values).rows()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from policy.cluster.canonical import sha256
 from policy.store import bulk
@@ -16,6 +16,11 @@ from policy.store.tables import RULE_SETS
 _C = RULE_SETS.c
 _COVERED: Final = ("id", "digest", "name", "first_used_ms")
 _BY_DIGEST: Final = f"SELECT {', '.join(_COVERED)} FROM {RULE_SETS.name} WHERE digest = ?"
+
+_MAKE: Final = (
+    f"INSERT INTO {RULE_SETS.name} (digest, name, canonical, first_used_ms) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
 
 _BATCH_TEXT: Final = '{"apiVersion":"policy/v1","kind":"BatchRules",'
 """How the canonical text of batch rules begins, and that of no rule set."""
@@ -73,18 +78,8 @@ class AskedRow:
         if found is not None:
             return found
         connection, rule_set = self._connection, self._rule_set
-        values = {
-            "digest": rule_set.digest,
-            "name": rule_set.name,
-            "canonical": rule_set.canonical,
-            "first_used_ms": at_ms,
-        }
-        if connection.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as insert_or_skip
-
-            connection.execute(insert_or_skip(RULE_SETS).on_conflict_do_nothing(), values)
-        else:
-            connection.execute(insert(RULE_SETS), values)
+        values = (rule_set.digest, rule_set.name, rule_set.canonical, at_ms)
+        bulk.execute(connection, _MAKE, values)
         found = _covered(bulk.fetch(connection, _BY_DIGEST, (rule_set.digest,)))
         assert found is not None  # it was inserted in this transaction, or before it
         return found

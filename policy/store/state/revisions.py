@@ -323,8 +323,7 @@ class Revisions:
         if self._connection.dialect.name == "postgresql":
             keys, since, until = (list(values) for values in zip(*ended, strict=True))
             statement = _ENDING_TOGETHER.format(table=table.name)
-            values = (keys, since, until, self.head.cluster_id)
-            bulk.Asked(self._connection, statement, values)  # it answers nothing
+            bulk.execute(self._connection, statement, (keys, since, until, self.head.cluster_id))
         else:
             statement = _ENDING.format(table=table.name)
             some = ((to, self.head.cluster_id, key, since) for key, since, to in ended)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from policy.cluster import digest
 from policy.cluster.objects import Pod
@@ -68,7 +68,7 @@ def find_head(connection: Connection, name: str, *, lock: bool = False) -> Head 
     with bulk.together(connection):
         if lock and connection.dialect.name == "postgresql":
             # On its own: a statement reads what is there when it begins, also where it then waits.
-            bulk.Asked(connection, "SELECT id FROM clusters WHERE name = ? FOR UPDATE", (name,))
+            bulk.execute(connection, "SELECT id FROM clusters WHERE name = ? FOR UPDATE", (name,))
         found = bulk.fetch(connection, _HEAD, (name,))
     if not found:
         return None
@@ -86,18 +86,16 @@ _HEAD: Final = (
 )
 
 
+_MAKE: Final = f"INSERT INTO {CLUSTERS.name} (name) VALUES (?) ON CONFLICT DO NOTHING"
+
+
 def lock_head(connection: Connection, name: str) -> Head:
     """The locked head of a cluster that is made where it does not exist yet."""
     head = find_head(connection, name, lock=True)
     if head is None:
         if not name:
             raise StoreError("a cluster needs a name")
-        if connection.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as insert_or_skip
-
-            connection.execute(insert_or_skip(CLUSTERS).on_conflict_do_nothing(), {"name": name})
-        else:
-            connection.execute(insert(CLUSTERS), {"name": name})
+        bulk.execute(connection, _MAKE, (name,))
         head = find_head(connection, name, lock=True)
         assert head is not None
     return head
