@@ -5,6 +5,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event
+from typing import Final
+
+_FROZEN: Final = Event()
+"""Is anything frozen? The collector would count that one by one, at each call of a scheduler."""
+
+
+def freeze() -> None:
+    """Have the collector walk none of the objects there are now for the rest of the process."""
+    gc.collect()
+    gc.freeze()
+    _FROZEN.set()
 
 
 @contextmanager
@@ -22,7 +34,7 @@ def paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            if not _FROZEN.is_set():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

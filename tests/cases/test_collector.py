@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+from threading import Event
+
+import pytest
 
 from policy.cluster import collector
 
@@ -23,10 +26,11 @@ def test_what_was_made_meanwhile_is_old_at_once() -> None:
     assert (young, generation_of(made), gc.get_freeze_count(), gc.isenabled()) == (0, 2, 0, True)
 
 
-def test_frozen_objects_stay_frozen() -> None:
+def test_frozen_objects_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service freezes its cluster; bulk work there thaws nothing."""
+    monkeypatch.setattr(collector, "_FROZEN", Event())
     frozen: list[object] = [[]]
-    gc.freeze()
+    collector.freeze()
     try:
         with collector.paused():
             made: list[object] = [[]]

@@ -7,7 +7,6 @@ never promise the same room.
 
 from __future__ import annotations
 
-import gc
 import logging
 import queue
 import threading
@@ -17,6 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final
 
+from policy.cluster import collector
 from policy.decision.model import Decision, OfferedNode, Outcome
 from policy.preemption.decide import DecisionError
 from policy.scheduling.state import Contended, State
@@ -177,8 +177,7 @@ class Desk:
             try:
                 self._decider = Decider(self._store, self._environment, clock=self._clock)
                 # The state lives as long as the process: the collector need not walk it.
-                gc.collect()
-                gc.freeze()
+                collector.freeze()
                 self.problem = ""
             except StoreError as exc:
                 self.problem = exc.message
