@@ -9,7 +9,7 @@ unchanged: text, integers, booleans, None.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -265,8 +265,18 @@ def together(connection: Connection) -> Iterator[None]:
         yield
         return
     raw: Any = connection.connection.dbapi_connection
-    with Driver(connection, "pipeline"), raw.pipeline():
-        yield
+    with Driver(connection, "pipeline"):
+        pipeline = raw.pipeline()
+        pipeline.__enter__()
+        try:
+            yield
+        except BaseException:
+            # What was sent behind a statement that failed fails as well, of which the driver would
+            # print a line of its own if it were handed the error.
+            with suppress(connection.dialect.loaded_dbapi.Error):
+                pipeline.__exit__(None, None, None)
+            raise
+        pipeline.__exit__(None, None, None)
 
 
 @cache

@@ -64,6 +64,41 @@ def test_every_value_is_read_as_it_was_written(database: Database, pipeline: boo
 
 
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("statement", "said", "advice"),
+    [
+        ("SELECT 1 / 0", "division by zero", ""),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "terminat|lost", "run it again"),
+    ],
+    ids=["refused", "ended"],
+)
+@pytest.mark.parametrize("waited", [False, True], ids=["at-the-end", "at-an-answer"])
+def test_what_fails_among_statements_sent_together_is_said_once(
+    database: Database,
+    statement: str,
+    said: str,
+    advice: str,
+    waited: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By the error alone: the driver prints nothing of what it stopped, and the next one works."""
+
+    def work() -> None:
+        with database.writing() as connection, bulk.together(connection):
+            bulk.execute(connection, "INSERT INTO clusters (name) VALUES (?)", ("east",))
+            bulk.execute(connection, statement)
+            bulk.execute(connection, "INSERT INTO clusters (name) VALUES (?)", ("west",))
+            if waited:
+                bulk.fetch(connection, "SELECT name FROM clusters")
+
+    with pytest.raises(StoreError, match=said) as caught:
+        work()
+    with database.writing() as connection, bulk.together(connection):
+        left = bulk.fetch(connection, "SELECT name FROM clusters")
+    assert (advice in caught.value.help, caplog.messages, left) == (True, [], [])
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_postgres_knows_the_keys_of_what_a_large_import_brought(
     database: Database, database_url: str
 ) -> None:
