@@ -160,9 +160,7 @@ def execute_many(connection: Connection, statement: str, rows: Iterable[Values])
     """
     marked = _marked(statement, connection.dialect.name)
     with Driver(connection, marked) as cursor:
-        remaining = iter(rows)
-        while part := list(islice(remaining, _ROWS_PER_STATEMENT)):
-            cursor.executemany(marked, part)
+        cursor.executemany(marked, rows)  # one by one: they are still in a processor's caches
 
 
 class Asked:
