@@ -216,13 +216,30 @@ def _follow_figures(
     )
 
 
-def _history() -> Sequence[float]:
-    from benchmarks import history
+def _history(
+    decisions: int, *, saved_only: bool = False, postgres: bool = False
+) -> Callable[[], Sequence[float]]:
+    def run() -> Sequence[float]:
+        from benchmarks import history
+        from benchmarks import postgres as server
 
-    with tempfile.TemporaryDirectory() as folder:
-        rows = history.run(Path(folder) / "policy.db", 1_000_000)["results"]
-    saved = [row["median_ms"] for row in rows if row["group"] == "saved"]
-    return [max(saved) / 1000, sorted(saved)[len(saved) // 2] / 1000]
+        with ExitStack() as stack:
+            if postgres:
+                db = stack.enter_context(server.database())
+            else:
+                db = stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
+            return history.saved_seconds(db, decisions, saved_only=saved_only)
+
+    return run
+
+
+def _history_figures(what: str, mark: float, goal: float) -> tuple[Figure, ...]:
+    return (
+        Figure(what=f"slowest saved query, {what}", unit="s", mark=mark, goal=goal),
+        Figure(what=f"median saved query, {what}", unit="s"),
+        Figure(what=f"slowest over the last 7 days of {what}", unit="s", mark=mark, goal=goal),
+        Figure(what=f"slowest over the last 90 days of {what}", unit="s", mark=mark, goal=goal),
+    )
 
 
 def _pages() -> Sequence[float]:
@@ -440,11 +457,18 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
         long=True,
     ),
     "history": Measurement(
-        figures=(
-            Figure(what="slowest saved query, a million decisions", unit="s", mark=2, goal=0.5),
-            Figure(what="median saved query", unit="s"),
-        ),
-        run=_history,
+        figures=_history_figures("a million decisions", 2, 0.5),
+        run=_history(1_000_000),
+        long=True,
+    ),
+    "history-10m": Measurement(
+        figures=_history_figures("ten million decisions", 1, 0.5),
+        run=_history(10_000_000, saved_only=True),
+        long=True,
+    ),
+    "history-10m-postgres": Measurement(
+        figures=_history_figures("ten million decisions, Postgres", 1, 0.5),
+        run=_history(10_000_000, saved_only=True, postgres=True),
         long=True,
     ),
     "pages": Measurement(

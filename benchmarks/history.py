@@ -9,9 +9,14 @@ outcome that the engine made; and a batch session that evicts twenty pods beside
 decision. Nothing that a question reads is left out, and the indexes
 grow row by row as they do in use. The ledger stays empty: no question here reads it.
 
+    python -m benchmarks.history --decisions 10_000_000 --saved-only
+
+The same generator, without the traces and candidates, which no saved query reads (half of the
+bytes), and only the saved queries are asked. In SQLite the indexes are made after the rows.
+
 Measured are `policy decisions --limit 50` (as a process of its own, and with each of its filters
 through `Store.decisions`), one or more typical queries of each view, and each saved query: over
-the last seven days, and over the whole record, which is what it answers without parameters.
+the last 7 and 90 days, and over the whole record, which is what it answers without parameters.
 Each figure is the median of several runs that fetch all rows, each through a connection of its
 own. The file has been read before: the figures are those of a database in the page cache.
 `cpu_ms` is what the machine worked for an answer (to 10 ms): less than `median_ms` where it was
@@ -34,12 +39,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from benchmarks import postgres
 from policy.manifests import from_dicts
 from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
@@ -50,6 +56,8 @@ from policy.store.read.saved_queries import DEFAULTS, saved_queries
 MARK_MS = 1_000
 RUNS = 5
 LONG_SECONDS = 3.0  #: what took longer is not run again
+_SIZE = "SELECT pg_database_size(current_database())"
+RECENT_DAYS = (7, 90)  #: that saved queries are asked for, beside the whole record
 
 START_MS = 1_760_000_000_000
 STEP_MS = 20_000
@@ -437,16 +445,15 @@ def _step(number: int, position: int) -> Row:
     }
 
 
-def _add_decision(rows: Tables, number: int, last: int, chance: random.Random) -> None:
+def _add_decision(
+    rows: Tables, number: int, last: int, chance: random.Random, *, saved_only: bool
+) -> None:
     """The rows of a decision, and of what came with it."""
     preempts = _outcome(number) == "preempt"
     victims = 1 + number % 4 if preempts else 0
     decision = _decision(number, _node(chance.randrange(NODES)), victims)
     rows["cycles"].append(_cycle(decision))
     rows["decisions"].append(decision)
-    rows["decision_traces"].append(
-        {"decision_id": number, "document": _documents()[_outcome(number)]}
-    )
     rows["decision_filters"] += [_filter(number, k) for k in range(2)]
     rows["decision_rules"] += [_rule(decision, k) for k in range(2)]
     rows["victims"] += [_victim(decision, k, chance) for k in range(victims)]
@@ -456,13 +463,24 @@ def _add_decision(rows: Tables, number: int, last: int, chance: random.Random) -
     pending["nominated_node"] = decision["node"] if preempts else ""
     rows["pods"].append(pending)
     if preempts:
-        rows["candidates"] += [_candidate(number, k, chance) for k in range(KEPT_CANDIDATES)]
         rows["nominations"].append(_nomination(decision))
         if gone is not None:
             rows["nomination_ends"].append(_nomination_end(decision))
     if number % SESSION_EVERY == 0:
         rows["sessions"].append(_session(number))
         rows["session_steps"] += [_step(number, k) for k in range(SESSION_EVICTIONS)]
+    if not saved_only:
+        _add_details(rows, decision, chance)
+
+
+def _add_details(rows: Tables, decision: Row, chance: random.Random) -> None:
+    """What no saved query reads."""
+    number = decision["id"]
+    rows["decision_traces"].append(
+        {"decision_id": number, "document": _documents()[decision["outcome"]]}
+    )
+    kept = range(decision["kept_candidates"])
+    rows["candidates"] += [_candidate(number, k, chance) for k in kept]
 
 
 TABLES = (
@@ -482,13 +500,13 @@ TABLES = (
 )
 
 
-def _batches(decisions: int) -> Iterator[Tables]:
+def _batches(decisions: int, *, saved_only: bool) -> Iterator[Tables]:
     chance = random.Random(1)
     yield _beginning()
     for start in range(1, decisions + 1, BATCH):
         rows: Tables = {name: [] for name in TABLES}
         for number in range(start, min(start + BATCH, decisions + 1)):
-            _add_decision(rows, number, decisions, chance)
+            _add_decision(rows, number, decisions, chance, saved_only=saved_only)
         yield rows
 
 
@@ -500,7 +518,16 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[Row]) -> 
         connection.executemany(statement, rows)
 
 
-def fill(path: Path, decisions: int) -> None:
+def _drop_indexes(connection: sqlite3.Connection) -> list[str]:
+    """The statements that make the indexes again."""
+    query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    indexes = connection.execute(query).fetchall()
+    for name, _ in indexes:
+        connection.execute(f"DROP INDEX {name}")
+    return [statement for _, statement in indexes]
+
+
+def fill(path: Path, decisions: int, *, saved_only: bool = False) -> None:
     """Write the record into a new database file."""
     Store.open(str(path)).close()
     connection = sqlite3.connect(path)
@@ -509,10 +536,13 @@ def fill(path: Path, decisions: int) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA cache_size = -2000000")
-        for rows in _batches(decisions):
+        indexes = _drop_indexes(connection) if saved_only else []
+        for rows in _batches(decisions, saved_only=saved_only):
             with connection:
                 for table, of_table in rows.items():
                     _insert(connection, table, of_table)
+        for index in indexes:
+            connection.execute(index)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
         connection.close()
@@ -521,7 +551,7 @@ def fill(path: Path, decisions: int) -> None:
         store.ledger.recount()
 
 
-def fill_postgres(url: str, decisions: int) -> None:
+def fill_postgres(url: str, decisions: int, *, saved_only: bool = False) -> None:
     """Write the record into an empty database, as a superuser of the server."""
     import psycopg
 
@@ -529,7 +559,7 @@ def fill_postgres(url: str, decisions: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         # References are right by construction.
         connection.execute("SET session_replication_role = replica")
-        for rows in _batches(decisions):
+        for rows in _batches(decisions, saved_only=saved_only):
             with connection.transaction(), connection.cursor() as cursor:
                 for table, of_table in rows.items():
                     if of_table:
@@ -564,14 +594,14 @@ def _sql(store: Store, query: str, parameters: Mapping[str, Any]) -> int:
         return sum(1 for _ in result)
 
 
-def _command(path: Path) -> int:
-    command = [sys.executable, "-m", "policy", "decisions", "--db", str(path), "-o", "json"]
+def _command(db: str) -> int:
+    command = [sys.executable, "-m", "policy", "decisions", "--db", db, "-o", "json"]
     command += ["--limit", "50"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return len(json.loads(done.stdout))
 
 
-def decision_lists(store: Store, path: Path, last: int) -> Iterator[Question]:
+def decision_lists(store: Store, db: str, last: int) -> Iterator[Question]:
     """`policy decisions --limit 50`, plain and with each filter."""
     end = _at_ms(last)
     some = _at_ms(last // 3)
@@ -591,7 +621,7 @@ def decision_lists(store: Store, path: Path, last: int) -> Iterator[Question]:
         "--outcome error, none such": {"outcome": "error"},
         "preemptor": {"preemptor": _preemptor(77)},
     }
-    yield Question("decisions", "policy decisions --limit 50", partial(_command, path))
+    yield Question("decisions", "policy decisions --limit 50", partial(_command, db))
     for name, wanted in filters.items():
         yield Question("decisions", name, partial(_decisions, store, **wanted))
         if wanted and "cluster" not in wanted:
@@ -676,14 +706,13 @@ def view_queries(store: Store, last: int) -> Iterator[Question]:
 
 
 def saved(store: Store, last: int) -> Iterator[Question]:
-    """Each saved query, over the last seven days and over the whole record."""
-    week = _at_ms(last) - 7 * DAY_MS
+    """Each saved query, over the last days and over the whole record."""
     for query in saved_queries().values():
         everything = {name: DEFAULTS[name] for name in query.parameters}
-        if "since" in everything:
-            recent = everything | {"since": week}
+        for days in RECENT_DAYS if "since" in everything else ():
+            recent = everything | {"since": _at_ms(last) - days * DAY_MS}
             yield Question(
-                "saved", f"{query.name} --since 7d", partial(_sql, store, query.sql, recent)
+                "saved", f"{query.name} --since {days}d", partial(_sql, store, query.sql, recent)
             )
         yield Question("saved", query.name, partial(_sql, store, query.sql, everything))
 
@@ -722,16 +751,12 @@ def measure(question: Question) -> dict[str, Any]:
     }
 
 
-def measure_all(path: Path, last: int) -> list[dict[str, Any]]:
+def measure_all(db: str, last: int, *, saved_only: bool) -> list[dict[str, Any]]:
     """The figures of all questions, printed as they come."""
     figures = []
-    with Store.open(str(path), read_only=True) as store:
-        questions = (
-            *decision_lists(store, path, last),
-            *view_queries(store, last),
-            *saved(store, last),
-        )
-        for question in questions:
+    with Store.open(db, read_only=True) as store:
+        others = (*decision_lists(store, db, last), *view_queries(store, last))
+        for question in (*(() if saved_only else others), *saved(store, last)):
             figures.append(measure(question))
             print(line(figures[-1]), flush=True)
     return figures
@@ -760,19 +785,29 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def run(path: Path, decisions: int) -> dict[str, Any]:
-    """Fill the database, unless it is there, and ask all questions."""
+def _gigabytes(db: str) -> float:
+    if "://" not in db:
+        return Path(db).stat().st_size / 1e9
+    with Store.open(db, read_only=True) as store, store.sql(_SIZE) as result:
+        [[size]] = result
+    return int(size) / 1e9
+
+
+def run(db: str, decisions: int, *, saved_only: bool = False) -> dict[str, Any]:
+    """Fill the database, a file or a URL of an empty one, unless it is there; ask all questions."""
     start = time.perf_counter()
-    if not path.exists():
-        fill(path, decisions)
-    with Store.open(str(path)) as store:
+    if "://" in db:
+        fill_postgres(db, decisions, saved_only=saved_only)
+    elif not Path(db).exists():
+        fill(Path(db), decisions, saved_only=saved_only)
+    with Store.open(db) as store:
         newest = store.read.decisions(limit=1)
     if not newest or newest[0].id != decisions:
-        raise SystemExit(f"{path} holds another record than one of {decisions} decisions")
+        raise SystemExit(f"{db} holds another record than one of {decisions} decisions")
     filled = time.perf_counter() - start
-    gigabytes = round(path.stat().st_size / 1e9, 2)
+    gigabytes = round(_gigabytes(db), 2)
     print(f"{decisions} decisions, {gigabytes} GB, ready after {filled:.0f} s", flush=True)
-    figures = measure_all(path, decisions)
+    figures = measure_all(db, decisions, saved_only=saved_only)
     over = [figure["question"] for figure in figures if figure["median_ms"] >= MARK_MS]
     return {
         "machine": _machine(),
@@ -784,23 +819,44 @@ def run(path: Path, decisions: int) -> dict[str, Any]:
     }
 
 
+def saved_seconds(db: str, decisions: int, *, saved_only: bool) -> list[float]:
+    """The slowest and the median saved query over the whole record; the slowest of 7 and 90 days.
+
+    In seconds by the clock.
+    """
+    rows = run(db, decisions, saved_only=saved_only)["results"]
+    taken = {row["question"]: row["median_ms"] / 1000 for row in rows if row["group"] == "saved"}
+    recent = [[t for name, t in taken.items() if name.endswith(f" {n}d")] for n in RECENT_DAYS]
+    whole = [t for name, t in taken.items() if " --since" not in name]
+    return [max(whole), statistics.median(whole), *map(max, recent)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--decisions", type=int, default=1_000_000, metavar="N")
     parser.add_argument(
         "--database",
-        type=Path,
         metavar="PATH",
         help="make the database here and keep it, or ask the one that is here; "
         "a temporary file by default",
     )
     parser.add_argument("--output", type=Path, metavar="JSON", help="write the figures here too")
+    parser.add_argument(
+        "--postgres", action="store_true", help="make the record on a Postgres server instead"
+    )
+    parser.add_argument(
+        "--saved-only",
+        action="store_true",
+        help="leave out traces and candidates, which no saved query reads, and ask only those",
+    )
     options = parser.parse_args()
-    if options.database:
-        document = run(options.database, options.decisions)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            document = run(Path(folder) / "policy.db", options.decisions)
+    with ExitStack() as stack:
+        if options.postgres:
+            db = stack.enter_context(postgres.database())
+        else:
+            db = options.database
+            db = db or stack.enter_context(tempfile.TemporaryDirectory()) + "/policy.db"
+        document = run(db, options.decisions, saved_only=options.saved_only)
     if options.output:
         options.output.write_text(json.dumps(document, indent=2) + "\n")
 

@@ -687,6 +687,7 @@ def create_observations() -> None:
         PrimaryKeyConstraint("observation_id", "position"),
         Index(None, "cluster_id", "now_ms", "namespace", "owner"),
         Index(None, "cluster_id", "namespace", "owner", "now_ms"),
+        Index(None, "now_ms"),
         Index(None, "cluster_id", "event_uid"),
         Index(None, "cluster_id", "uid"),
         clustered=True,
@@ -809,6 +810,7 @@ def create_audit() -> None:
         Index(None, "rule_set_id"),
         # For the figures of the past.
         Index(None, "cluster_id", "now_ms"),
+        Index(None, "now_ms"),
         unique_for_ever=True,
     )
     table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,6 +11,7 @@ from policy.store import SessionRecord, SessionStep, Store
 from policy.store.read.saved_queries import DEFAULTS, saved_queries
 from tests.contract.builders import BY_HAND, NOW, a_pod, made_on
 from tests.contract.filled import fill
+from tests.contract.plans import plan
 
 IN_TIME = """now_ms >= :since AND now_ms < :until AND (:cluster = '' OR cluster = :cluster)"""
 
@@ -193,6 +195,13 @@ def evicting_session(store: Store, cluster: str) -> None:
     )
 
 
+OF_THE_QUERY: Final = {
+    # Clusters, the days to add up, and what a query made itself.
+    *("c", "s", "e", "u", "m", "w", "counted", "ever", "hits", "lost", "made", "newest", "oldest"),
+    *("sums", "then_only", "tries", "workloads"),
+}
+
+
 def test_a_saved_query_answers_what_the_view_says(database_url: str) -> None:
     """For each span of time, cluster and namespace the rows are those of the query over a view."""
     with Store.open(database_url) as store:
@@ -219,3 +228,20 @@ def test_the_query_over_a_view_has_the_parameters_of_the_saved_one(name: str) ->
     """Both answer the same questions."""
     named = tuple(p for p in DEFAULTS if f":{p}" in OVER_VIEWS[name])
     assert saved_queries()[name].parameters == named
+
+
+def test_saved_queries_find_the_rows_of_a_time(tmp_path: Path) -> None:
+    """None reads all rows of a table of the record: with a longer one it would take longer."""
+    with Store.open(str(tmp_path / "policy.db")) as store:
+        scanned = {
+            name: [
+                step
+                for step in plan(store, query.sql, DEFAULTS | {"since": NOW})
+                if step.startswith("SCAN") and step.split()[1] not in OF_THE_QUERY
+            ]
+            for name, query in saved_queries().items()
+        }
+    assert {name: steps for name, steps in scanned.items() if steps} == {
+        "hourly": ["SCAN t"],  # the totals of all hours
+        "pdb-violations": ["SCAN f USING INDEX ix_victims_pdb_violating"],  # up to the limit
+    }

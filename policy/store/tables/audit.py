@@ -107,6 +107,7 @@ SESSIONS: Final = table(
     Index(None, "cluster_id", "id"),
     # For the figures of the past.
     Index(None, "cluster_id", "now_ms"),
+    Index(None, "now_ms"),
     Index(None, "rule_set_id"),
     unique_for_ever=True,
 )

@@ -19,6 +19,7 @@ FROM (
     ORDER BY f.decision_id DESC, f.pod
     LIMIT :limit
 ) newest
-JOIN v_pdb_violations v ON v.decision_id = newest.decision_id AND v.victim = newest.pod
+CROSS JOIN v_pdb_violations v -- else SQLite walks all violations, in the order wanted
+WHERE v.decision_id = newest.decision_id AND v.victim = newest.pod
 ORDER BY v.decision_id DESC, v.victim, v.budget
 LIMIT :limit
