@@ -78,7 +78,6 @@ def run(
     """
     from policy.cli.batch_view import shown_now
     from policy.scheduling.sessions import SessionScheduler
-    from policy.store.journal import StoreJournal
 
     clock = session.deciding_at(now)
     totals: Counter[str] = Counter()
@@ -86,13 +85,7 @@ def run(
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen_batch(store, environment=environment, cluster=cluster, given=given)
         batch_compare.require_division(chosen.rules, anyway=anyway)
-        journal = StoreJournal(
-            store,
-            chosen.cluster,
-            actor=session.actor(),
-            clock=session.clock_ms,
-            environment=chosen.environment,
-        )
+        journal = env.journal(store, chosen)
         scheduler = SessionScheduler(journal, chosen.rules, clock=clock, dry_run=dry_run)
         held = scheduler.until_settled() if until_settled else iter([scheduler.run()])
         shown = (shown_now(one, cluster=chosen.cluster) for one in held)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from policy.proving.questions import ProvenClaim
     from policy.rules import RuleSet
     from policy.store import ActivationRow, EnvironmentRow, Proofs, Store
+    from policy.store.journal import StoreJournal
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -58,6 +59,19 @@ class ClusterAndRules(Generic[_Rules]):
     cluster: str
     rules: _Rules
     environment: str
+
+
+def journal(store: Store, chosen: ClusterAndRules[Any]) -> StoreJournal:
+    """The record of what a command decides for a cluster."""
+    from policy.store.journal import StoreJournal
+
+    return StoreJournal(
+        store,
+        chosen.cluster,
+        actor=session.actor(),
+        clock=session.clock_ms,
+        environment=chosen.environment,
+    )
 
 
 def chosen(store: Store, *, environment: str, cluster: str, rules: str) -> ClusterAndRules[RuleSet]:

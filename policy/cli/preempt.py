@@ -61,19 +61,12 @@ def command(
     from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
     from policy.store import StoredDecision
-    from policy.store.journal import StoreJournal
 
     clock = session.deciding_at(now)
     key = pod if "/" in pod else f"default/{pod}"
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
-        journal = StoreJournal(
-            store,
-            chosen.cluster,
-            actor=session.actor(),
-            clock=session.clock_ms,
-            environment=chosen.environment,
-        )
+        journal = env.journal(store, chosen)
         scheduler = Scheduler(
             journal,
             chosen.rules,

@@ -115,20 +115,13 @@ def command(
     from policy.extenders.client import HttpExtenders
     from policy.scheduling.cycle import Scheduler
     from policy.scheduling.settle import Settler, VirtualClock
-    from policy.store.journal import StoreJournal
 
     clock = session.deciding_at(now)
     outcomes: Counter[str] = Counter()
     with session.open_store(db, write=not dry_run) as store:
         chosen = env.chosen(store, environment=environment, cluster=cluster, rules=rules)
         rule_set = chosen.rules
-        journal = StoreJournal(
-            store,
-            chosen.cluster,
-            actor=session.actor(),
-            clock=session.clock_ms,
-            environment=chosen.environment,
-        )
+        journal = env.journal(store, chosen)
         if watch:
             from policy.cli.run_watch import watching
 
