@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, select
 
 from policy.cluster import canonical
 from policy.store import rows
+from policy.store.ledger.entries import SUBJECTS
 from policy.store.tables import (
     ACTIVATIONS,
     CYCLES,
@@ -89,24 +90,10 @@ def _ids(entries: Sequence[Row[Any]], column: str) -> list[int]:
     return [e._mapping[column] for e in entries if e._mapping[column] is not None]
 
 
-OWNERS: Final = (
-    "decision_id",
-    "session_id",
-    "environment_id",
-    "activation_id",
-    "pruning_id",
-    "observation_id",
-    "gap_id",
-    "simulation_id",
-    "scheduler_id",
-    "revision",
-)
-
-
 def owners_of(entry: Row[Any]) -> list[Owner]:
     """What a ledger entry is about."""
     values = entry._mapping
-    return [(column, values[column]) for column in OWNERS if values[column] is not None]
+    return [(column, values[column]) for column in SUBJECTS if values[column] is not None]
 
 
 def read(

@@ -58,8 +58,7 @@ _HASHED_SINCE_2: Final = (
 _NEWEST: Final = (
     "SELECT sequence, hash FROM ledger WHERE cluster_id = ? ORDER BY sequence DESC LIMIT 1"
 )
-_SUBJECTS: Final = (
-    "revision",
+SUBJECTS: Final = (
     "decision_id",
     "session_id",
     "environment_id",
@@ -69,6 +68,7 @@ _SUBJECTS: Final = (
     "gap_id",
     "simulation_id",
     "scheduler_id",
+    "revision",
 )
 """Columns for what an entry is about, null where it is about something else."""
 
@@ -118,15 +118,15 @@ class Chain:
         environment: str = "",
         **subjects: int | None,
     ) -> str:
-        """The hash of the next entry. subjects: of `_SUBJECTS`, what the entry is about."""
-        assert subjects.keys() <= set(_SUBJECTS)
+        """The hash of the next entry. subjects: of `SUBJECTS`, what the entry is about."""
+        assert subjects.keys() <= set(SUBJECTS)
         sequence, previous = self._last or self._read()
         entry: dict[str, Any] = {
             "cluster_id": self._head.cluster_id,
             "sequence": sequence + 1,
             "format": LEDGER_FORMAT,
             "kind": kind.value,
-            **dict.fromkeys(_SUBJECTS),
+            **dict.fromkeys(SUBJECTS),
             **subjects,
             "subject_digest": subject_digest,
             "rows_digest": rows.digest_of(lines),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
 
-from policy.store.ledger.entries import LedgerHead
+from policy.store.ledger.entries import SUBJECTS, LedgerHead
 
 
 class TamperKind(StrEnum):
@@ -88,24 +87,10 @@ class VerifyResult:
         return not self.findings
 
 
-_SUBJECTS: Final = (
-    "decision",
-    "session",
-    "environment",
-    "activation",
-    "pruning",
-    "observation",
-    "gap",
-    "simulation",
-    "scheduler",
-)
-
-
 def subject(ids: Mapping[str, int | None]) -> str:
     """What the columns of an entry, or of an orphan, are about."""
-    for name in _SUBJECTS:
-        number = ids.get(f"{name}_id")
+    for column in SUBJECTS:
+        number = ids.get(column)
         if number is not None:
-            return f"{name} {number}"
-    revision = ids.get("revision")
-    return "" if revision is None else f"revision {revision}"
+            return f"{column.removesuffix('_id')} {number}"
+    return ""
