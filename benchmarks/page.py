@@ -34,11 +34,15 @@ _UNITS: Final = {"decisions": "ms", "streams": "/s", "data": "s"}
 
 
 def kept() -> dict[str, Any]:
-    """The figures of the last runs, by measurement; each with the machine it was made on."""
+    """The figures of the last runs, by measurement; each with the machine it was made on.
+
+    A measurement that gives more figures now, or no longer exists, counts as not made.
+    """
     if not KEPT.exists():
         return {}
     found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
-    return found
+    counts = {name: len(measurement.figures) for name, measurement in MEASUREMENTS.items()}
+    return {name: one for name, one in found.items() if counts.get(name) == len(one["values"])}
 
 
 def write(found: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from operator import attrgetter
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -50,13 +51,13 @@ class Pool:
 
         used: numbers of the values, ascending; value `used[i]` becomes value i.
         """
-        keys = list(self.ids)  # in the order of their numbers
-        places = used.tolist()
-        found = Pool()
-        found.values = [self.values[place] for place in places]
-        found.ids = {keys[place]: number for number, place in enumerate(places)}
-        numbers = np.full(len(keys) + 1, NOWHERE, dtype=np.int64)  # the last one is that of NOWHERE
+        numbers = np.full(len(self) + 1, NOWHERE, dtype=np.int64)  # the last one is that of NOWHERE
         numbers[used] = np.arange(used.size)
+        kept = (numbers != NOWHERE).tolist()
+        found = Pool()
+        found.values = list(compress(self.values, kept))
+        # Keys are in the order of their numbers.
+        found.ids = dict(zip(compress(self.ids, kept), range(used.size), strict=True))
         return found, numbers
 
 
@@ -185,7 +186,8 @@ def _ports_id(pod: Pod, pools: Pools) -> int:
 def _label_id(pod: Pod, pools: Pools) -> int:
     namespace = pod.metadata.namespace or "default"
     labels = pod.metadata.labels or {}
-    key = (namespace, *sorted(labels.items()))
+    # Bytes remember their hash; nested tuples compute it again when pools are packed.
+    key = canonical.encode((namespace, labels))
     return pools.labels.intern(key, LabelSet(namespace=namespace, labels=labels))
 
 
