@@ -90,6 +90,25 @@ def _ids(entries: Sequence[Row[Any]], column: str) -> list[int]:
     return [e._mapping[column] for e in entries if e._mapping[column] is not None]
 
 
+_Parts = Sequence[tuple[Table, str]]
+_SUBJECT_TABLES: Final[Sequence[tuple[str, Table, _Parts]]] = (
+    (
+        "decision_id",
+        DECISIONS,
+        [(CYCLES, "id"), *((table, "decision_id") for table in DECISION_CHILDREN)],
+    ),
+    ("session_id", SESSIONS, [(SESSION_STEPS, "session_id")]),
+    ("environment_id", ENVIRONMENTS, []),
+    ("activation_id", ACTIVATIONS, []),
+    ("pruning_id", PRUNINGS, []),
+    ("observation_id", OBSERVATIONS, [(OBSERVED_VICTIMS, "observation_id")]),
+    ("gap_id", GAPS, []),
+    ("simulation_id", SIMULATIONS, []),
+    ("scheduler_id", SCHEDULERS, []),
+)
+"""What entries are about by its id: the ledger's column, the table, and tables of its parts."""
+
+
 def owners_of(entry: Row[Any]) -> list[Owner]:
     """What a ledger entry is about."""
     values = entry._mapping
@@ -111,15 +130,8 @@ def read(
         for owner in owners_of(entry)
     }
     reader = _Reader(connection, cluster_id, covered, known_rule_sets, formats)
-    reader.decisions(_ids(entries, "decision_id"))
-    reader.sessions(_ids(entries, "session_id"))
-    reader.environments(_ids(entries, "environment_id"))
-    reader.activations(_ids(entries, "activation_id"))
-    reader.prunings(_ids(entries, "pruning_id"))
-    reader.observations(_ids(entries, "observation_id"))
-    reader.gaps(_ids(entries, "gap_id"))
-    reader.simulations(_ids(entries, "simulation_id"))
-    reader.schedulers(_ids(entries, "scheduler_id"))
+    for column, table, parts in _SUBJECT_TABLES:
+        reader.subjects(column, table, parts, _ids(entries, column))
     reader.revisions(_ids(entries, "revision"))
     return covered
 
@@ -147,73 +159,20 @@ class _Reader:
     def _rows(self, table: Table, condition: ColumnElement[bool]) -> Iterator[rows.Values]:
         return _fetch(self.connection, table, condition)
 
-    def decisions(self, ids: Sequence[int]) -> None:
+    def subjects(self, column: str, table: Table, parts: _Parts, ids: Sequence[int]) -> None:
+        """The rows that entries are about by their id, with those of their parts."""
         if not ids:
             return
-        for row in self._rows(CYCLES, CYCLES.c.id.in_(ids)):
-            self._add(("decision_id", row["id"]), CYCLES, row)
-        for row in self._rows(DECISIONS, DECISIONS.c.id.in_(ids)):
-            owner = ("decision_id", row["id"])
-            self._add(owner, DECISIONS, row)
-            self.covered.digests[owner] = row["digest"]
-            self._add_rule_set(owner, row["rule_set_id"])
-        for table in DECISION_CHILDREN:
-            for row in self._rows(table, table.c.decision_id.in_(ids)):
-                self._add(("decision_id", row["decision_id"]), table, row)
-
-    def sessions(self, ids: Sequence[int]) -> None:
-        if not ids:
-            return
-        for row in self._rows(SESSIONS, SESSIONS.c.id.in_(ids)):
-            owner = ("session_id", row["id"])
-            self._add(owner, SESSIONS, row)
-            self.covered.digests[owner] = row["digest"]
-            self._add_rule_set(owner, row["rule_set_id"])
-        for row in self._rows(SESSION_STEPS, SESSION_STEPS.c.session_id.in_(ids)):
-            owner = ("session_id", row["session_id"])
-            self._add(owner, SESSION_STEPS, row)
-
-    def environments(self, ids: Sequence[int]) -> None:
-        for row in self._rows(ENVIRONMENTS, ENVIRONMENTS.c.id.in_(ids)) if ids else ():
-            self._add(("environment_id", row["id"]), ENVIRONMENTS, row)
-
-    def activations(self, ids: Sequence[int]) -> None:
-        for row in self._rows(ACTIVATIONS, ACTIVATIONS.c.id.in_(ids)) if ids else ():
-            owner = ("activation_id", row["id"])
-            self._add(owner, ACTIVATIONS, row)
-            self._add_rule_set(owner, row["rule_set_id"])
-
-    def prunings(self, ids: Sequence[int]) -> None:
-        for row in self._rows(PRUNINGS, PRUNINGS.c.id.in_(ids)) if ids else ():
-            self._add(("pruning_id", row["id"]), PRUNINGS, row)
-
-    def observations(self, ids: Sequence[int]) -> None:
-        if not ids:
-            return
-        for row in self._rows(OBSERVATIONS, OBSERVATIONS.c.id.in_(ids)):
-            owner = ("observation_id", row["id"])
-            self._add(owner, OBSERVATIONS, row)
-            self.covered.digests[owner] = row["digest"]
-        for row in self._rows(OBSERVED_VICTIMS, OBSERVED_VICTIMS.c.observation_id.in_(ids)):
-            self._add(("observation_id", row["observation_id"]), OBSERVED_VICTIMS, row)
-
-    def gaps(self, ids: Sequence[int]) -> None:
-        for row in self._rows(GAPS, GAPS.c.id.in_(ids)) if ids else ():
-            self._add(("gap_id", row["id"]), GAPS, row)
-
-    def simulations(self, ids: Sequence[int]) -> None:
-        for row in self._rows(SIMULATIONS, SIMULATIONS.c.id.in_(ids)) if ids else ():
-            owner = ("simulation_id", row["id"])
-            self._add(owner, SIMULATIONS, row)
-            self.covered.digests[owner] = row["digest"]
-            self._add_rule_set(owner, row["rule_set_id"])
-
-    def schedulers(self, ids: Sequence[int]) -> None:
-        for row in self._rows(SCHEDULERS, SCHEDULERS.c.id.in_(ids)) if ids else ():
-            owner = ("scheduler_id", row["id"])
-            self._add(owner, SCHEDULERS, row)
-            if row["rule_set_id"] is not None:
+        for row in self._rows(table, table.c.id.in_(ids)):
+            owner = (column, row["id"])
+            self._add(owner, table, row)
+            if "digest" in row:
+                self.covered.digests[owner] = row["digest"]
+            if row.get("rule_set_id") is not None:
                 self._add_rule_set(owner, row["rule_set_id"])
+        for part, of in parts:
+            for row in self._rows(part, part.c[of].in_(ids)):
+                self._add((column, row[of]), part, row)
 
     def revisions(self, numbers: Sequence[int]) -> None:
         """Revisions, versions and nominations that begin or end, and what they contradict."""
