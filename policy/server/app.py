@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -12,13 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Router
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute
 
 from policy.server import health
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
 from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, problem
+from policy.server.later import Later
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
 from policy.store import NotFound, StoreError
@@ -53,33 +52,10 @@ def build(service: PolicyService, access: Access) -> Starlette:
     )
     # It would redirect to a whole URL, with whatever name the request gave as its host.
     app.router.redirect_slashes = False
-    app.router.default = _Later(lambda: _for_people(service, access))
+    # What these import takes a fifth of the start of a process, and many processes are called by
+    # schedulers alone.
+    app.router.default = Later(lambda: _for_people(service, access))
     return app
-
-
-class _Later:
-    """Routes that are made when none of the others is meant.
-
-    What they import takes a fifth of the start of a process, and many processes are called by
-    schedulers alone.
-    """
-
-    def __init__(self, make: Callable[[], Sequence[BaseRoute]]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._router: Router | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        router = self._router
-        if router is None:
-            router = await in_thread(self._made)
-        await router(scope, receive, send)
-
-    def _made(self) -> Router:
-        with self._lock:
-            if self._router is None:
-                self._router = Router(self._make(), redirect_slashes=False)
-            return self._router
 
 
 def _for_people(service: PolicyService, access: Access) -> Sequence[BaseRoute]:

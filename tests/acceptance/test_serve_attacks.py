@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from typing import Any
 import httpx
 import pytest
 
+from policy.server.http import POLICY
 from policy.server.security.tokens import Role, TokenFile, find
+from policy.store import Store
 from tests.support import serving
 from tests.support.serving import Serving, preempts
 
@@ -567,6 +570,37 @@ def test_every_answer_protects(service: Serving) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/nowhere", 404, "application/problem+json"),
+        ("DELETE", "/login", 405, "application/problem+json"),
+        ("GET", "/extender/preempt", 405, "application/problem+json"),
+        ("HEAD", "/login", 200, "text/html; charset=utf-8"),
+        ("GET", "/api/v1/openapi.json", 401, "application/problem+json"),
+    ],
+)
+def test_the_first_request_to_people_is_as_any_other(
+    tmp_path: Path, secrets: dict[str, str], method: str, path: str, status: int, kind: str
+) -> None:
+    """It has the API and the pages made; several may come together."""
+    db = str(tmp_path / "policy.db")
+    with Store.open(db):
+        pass
+    started = serving.serve(db, tmp_path, "--tokens", secrets["file"], environment="")
+    with ThreadPoolExecutor(12) as pool:
+        asked = [
+            pool.submit(httpx.request, method, started.url + path, timeout=60) for _ in "x" * 12
+        ]
+        answers = {
+            (a.status_code, a.headers["content-type"], a.headers["content-security-policy"])
+            for a in (one.result() for one in asked)
+        }
+    assert answers == {(status, kind, POLICY)}
+    assert started.stop() == 0
+    assert "Traceback" not in started.log.read_text()
 
 
 def test_tokens_are_kept_as_hashes(secrets: dict[str, str]) -> None:

@@ -1,0 +1,39 @@
+"""Routes that are made when they are first asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from starlette.routing import BaseRoute, Router
+from starlette.types import Receive, Scope, Send
+
+from policy.server.http import in_thread
+
+
+class Later:
+    """An application of routes that its first request makes, in a thread.
+
+    Requests that come meanwhile wait for the same routes, on the event loop: the threads are for
+    others. Where the routes cannot be made, who waits fails, and the next request tries again.
+    """
+
+    def __init__(self, make: Callable[[], Sequence[BaseRoute]]) -> None:
+        self._make = make
+        self._making: asyncio.Future[Router] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._making is None:
+            self._making = asyncio.ensure_future(in_thread(self._made))
+        making = self._making
+        try:
+            # Whose client goes away takes the routes from nobody.
+            router = await asyncio.shield(making)
+        except Exception:
+            if self._making is making:
+                self._making = None
+            raise
+        await router(scope, receive, send)
+
+    def _made(self) -> Router:
+        return Router(self._make(), redirect_slashes=False)
