@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +18,13 @@ from policy.store import Store, StoreError
 if TYPE_CHECKING:
     from policy.server.following import ClusterFollower
 
+log = logging.getLogger("policy.server")
+
 _CLOSING_SECONDS: Final = 8
 """After SIGTERM a process is given ten seconds."""
+
+_CHECKPOINT_SECONDS: Final = 1.0
+"""200 calls a second do not fill SQLite's log within that up to where a commit copies it."""
 
 
 def clock_ms() -> int:
@@ -41,6 +47,7 @@ class PolicyService:
         self._desks: dict[str, Desk] = {}
         self._lock = threading.Lock()
         self.stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_log_short, name="log", daemon=True)
 
     def open(self) -> None:
         """Raises StoreError where the database cannot be opened."""
@@ -61,10 +68,25 @@ class PolicyService:
 
     def begin(self) -> None:
         """Load the state, and follow, in the background: once the process listens."""
+        self._keeper.start()
         if self.config.environment:
             self.desk(self.config.environment)
         if self.follower is not None:
             self.follower.start()
+
+    def _keep_log_short(self) -> None:
+        """Copy the database's log into its file beside the desks, which would wait for it."""
+        problem = ""
+        while not self.stopping.wait(_CHECKPOINT_SECONDS):
+            try:
+                if not self.store.checkpoint():
+                    return
+                problem = ""
+            except StoreError as exc:
+                # Commits copy it all the same, only later.
+                if exc.message != problem:
+                    log.warning("the database's log could not be copied: %s", exc.message)
+                problem = exc.message
 
     def close(self) -> None:
         """End the desks, each after the call that it holds."""
@@ -74,6 +96,8 @@ class PolicyService:
         end = time.monotonic() + _CLOSING_SECONDS
         for desk in self._desks.values():
             desk.close(seconds=max(0.1, end - time.monotonic()))
+        if self._keeper.ident is not None:
+            self._keeper.join()
         for store in (self._reader, self._store):
             if store is not None:
                 store.close()

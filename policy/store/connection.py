@@ -30,6 +30,9 @@ BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
 _SIGNAL_STEPS: Final = 100_000
 """Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
+_LONG_LOG: Final = 8000
+"""Pages of SQLite's log, of 4 kB each, from which on a commit copies it: `checkpoint`."""
+_CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
 
 
@@ -148,7 +151,7 @@ def _sqlite_engine(url: URL, *, read_only: bool) -> Engine:
         else:
             _use_wal(cursor)
             cursor.execute("PRAGMA synchronous = FULL")
-            cursor.execute("PRAGMA wal_autocheckpoint = 4000")
+            cursor.execute(f"PRAGMA wal_autocheckpoint = {_LONG_LOG}")
         cursor.execute("PRAGMA cache_size = -65536")
         cursor.close()
 
@@ -257,6 +260,24 @@ class Database:
                 connection.close()  # the pool finds out whether it is still good
                 raise
             self._keep(connection)
+
+    def checkpoint(self) -> None:
+        """Copy what is in SQLite's log into its file, while others read and write.
+
+        A commit that finds the log long does so too, and whoever waits for the commit waits for
+        all of it.
+
+        Source: SQLite documentation, "Write-Ahead Logging", "Checkpointing".
+        """
+        with (
+            translated(self.url),
+            self.engine.connect() as connection,
+            bulk.Driver(connection, _CHECKPOINT) as cursor,
+        ):
+            # Once more for what was written meanwhile, which is little: only a log of which all is
+            # copied begins anew.
+            for _ in range(2):
+                cursor.execute(_CHECKPOINT)
 
     def _writer(self) -> Connection:
         # One step each: other threads write too.

@@ -101,6 +101,15 @@ class Store(Rooms):
         """One item whenever something may have been written, at least every so many seconds."""
         return announcing.news(self._database.url, stop, every=every)
 
+    def checkpoint(self) -> bool:
+        """Have SQLite's log copied into its file now, so that hardly any commit has to.
+
+        False on Postgres, which has processes of its own for that. Raises StoreError.
+        """
+        if self._database.is_sqlite:
+            self._database.checkpoint()
+        return self._database.is_sqlite
+
     def sql(
         self,
         query: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -69,6 +70,21 @@ def test_the_rooms_of_one_reading_see_one_instant_and_write_nothing(database_url
             rooms.record.import_objects("other", a_cluster(), at_ms=NOW, source="x")
         found = (before, rooms.state.clusters(), [c.name for c in store.state.clusters()])
     assert found == ([], [], ["default"])
+
+
+def test_the_log_of_a_file_is_copied_into_it(database_url: str, tmp_path: Path) -> None:
+    """Afterwards the file alone holds what was committed; a server does so by itself."""
+    found: list[object] = []
+    with Store.open(database_url) as store:
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="x")
+        on_a_file = store.checkpoint()
+        if on_a_file:
+            copied = str(tmp_path / "alone.db")
+            shutil.copy(str(parse_url(database_url).database), copied)
+            with Store.open(copied, read_only=True) as alone:
+                found = [row.name for row in alone.state.clusters()]
+    on_sqlite = parse_url(database_url).get_backend_name() == "sqlite"
+    assert (on_a_file, found) == (on_sqlite, ["default"] if on_sqlite else [])
 
 
 # --- no connection -------------------------------------------------------------------------------
