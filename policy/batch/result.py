@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from policy.batch.figures import QueueFigures
+from policy.batch.model import TaskGroup, TaskStatus
 from policy.batch.nodes import Crash
 from policy.batch.notes import Note
 from policy.batch.recording import Reason, Rejection, StatementRecord, TaskStep
@@ -28,6 +29,16 @@ class GroupStatus:
     succeeded: int
     failed: int
     reason: str  #: of the condition Unschedulable; "" where the group has none
+
+    @classmethod
+    def of(cls, job: TaskGroup[Any], *, phase: str, unschedulable: bool) -> GroupStatus:
+        return cls(
+            phase=phase,
+            running=job.count(TaskStatus.RUNNING),
+            succeeded=job.count(TaskStatus.SUCCEEDED),
+            failed=job.count(TaskStatus.FAILED),
+            reason="NotEnoughResources" if unschedulable else "",
+        )
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,6 +98,12 @@ class JobReason:
             "action": self.action,
             "rejection": None if self.rejection is None else self.rejection.document(),
         }
+
+
+def placed(jobs: Iterable[TaskGroup[Any]], status: TaskStatus) -> dict[str, str]:
+    """The node of each task of a status, by the task's key in its order."""
+    found = {task.key: task.node for job in jobs for task in job.having(status)}
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, kw_only=True)

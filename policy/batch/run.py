@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from policy.batch.model import Job, TaskStatus
 from policy.batch.plugins.base import Arguments, Plugin
 from policy.batch.reasons import why_waiting
 from policy.batch.registry import ACTIONS, PLUGINS
-from policy.batch.result import GroupStatus, OpenFigures, SessionResult
+from policy.batch.result import GroupStatus, OpenFigures, SessionResult, placed
 from policy.batch.rules import BatchRules
 from policy.batch.semantics import Semantics
 from policy.batch.session import Session
@@ -20,8 +20,6 @@ from policy.batch.volcano import run as volcano
 from policy.cluster.digest import Change
 from policy.cluster.objects import PodGroupStatus
 from policy.cluster.snapshot import Snapshot
-
-NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 
 
 def run_session(
@@ -84,8 +82,8 @@ def _result(session: Session) -> SessionResult:
         snapshot_digest=session.snapshot.digest,
         binds=dict(session.outbox.binds),
         evicts=tuple(session.outbox.evicts),
-        pipelined=_placed(session, TaskStatus.PIPELINED),
-        allocated=_placed(session, TaskStatus.ALLOCATED),
+        pipelined=placed(session.jobs.values(), TaskStatus.PIPELINED),
+        allocated=placed(session.jobs.values(), TaskStatus.ALLOCATED),
         pod_groups=groups,
         drf=figures.drf(),
         queue_share=figures.queue_share(),
@@ -106,11 +104,6 @@ def _result(session: Session) -> SessionResult:
     )
 
 
-def _placed(session: Session, status: TaskStatus) -> dict[str, str]:
-    found = {t.key: t.node for job in session.jobs.values() for t in job.having(status)}
-    return dict(sorted(found.items()))
-
-
 # --- pod groups --------------------------------------------------------------------------------
 
 
@@ -118,24 +111,15 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
     unready = set(session.unready)
     for job in session.jobs.values():
         if job.group is not None:
-            yield job.uid, _status(job, unschedulable=job.uid in unready)
+            unschedulable = job.uid in unready
+            phase = _phase_of(job, unschedulable=unschedulable)
+            yield job.uid, GroupStatus.of(job, phase=phase, unschedulable=unschedulable)
 
 
-def _status(job: Job, *, unschedulable: bool) -> GroupStatus:
-    running, succeeded = job.count(TaskStatus.RUNNING), job.count(TaskStatus.SUCCEEDED)
-    if running and unschedulable:
-        phase = "Unknown"
-    elif job.ready - succeeded >= job.minimum:
-        phase = "Running"
-    else:
-        phase = "Pending"
-    return GroupStatus(
-        phase=phase,
-        running=running,
-        succeeded=succeeded,
-        failed=job.count(TaskStatus.FAILED),
-        reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
-    )
+def _phase_of(job: Job, *, unschedulable: bool) -> str:
+    if unschedulable and job.count(TaskStatus.RUNNING):
+        return "Unknown"
+    return "Running" if job.ready - job.count(TaskStatus.SUCCEEDED) >= job.minimum else "Pending"
 
 
 def _group_changes(session: Session, groups: Mapping[str, GroupStatus]) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policy.batch.changes import carried_out
 from policy.batch.model import OVER, TaskStatus
-from policy.batch.result import GroupStatus, OpenFigures, SessionResult
+from policy.batch.result import GroupStatus, OpenFigures, SessionResult, placed
 from policy.batch.rules import BatchRules
 from policy.batch.volcano.framework.model import SCHEDULED, Job, Phase
 from policy.batch.volcano.framework.session import Session
@@ -18,8 +18,6 @@ from policy.batch.volcano.registry import ACTIONS, PLUGINS
 from policy.batch.volcano.unmodelled import notes_on
 from policy.cluster.digest import Change
 from policy.cluster.snapshot import Snapshot
-
-NOT_ENOUGH_RESOURCES = "NotEnoughResources"
 
 
 def run_session(
@@ -62,8 +60,8 @@ def _result(session: Session) -> SessionResult:
         snapshot_digest=session.snapshot.digest,
         binds=dict(session.binds),
         evicts=tuple(session.evicts),
-        pipelined=_placed(session, TaskStatus.PIPELINED),
-        allocated=_placed(session, TaskStatus.ALLOCATED),
+        pipelined=placed(session.jobs.values(), TaskStatus.PIPELINED),
+        allocated=placed(session.jobs.values(), TaskStatus.ALLOCATED),
         pod_groups=groups,
         drf=figures.drf(),
         queue_share=figures.queue_share(),
@@ -80,11 +78,6 @@ def _result(session: Session) -> SessionResult:
             *_group_changes(session, groups),
         ),
     )
-
-
-def _placed(session: Session, status: TaskStatus) -> dict[str, str]:
-    found = {t.key: t.node for job in session.jobs.values() for t in job.having(status)}
-    return dict(sorted(found.items()))
 
 
 # --- pod groups --------------------------------------------------------------------------------
@@ -110,16 +103,8 @@ def _groups(session: Session) -> Iterator[tuple[str, GroupStatus]]:
     unready = set(session.unready)
     for job in session.jobs.values():
         unschedulable = job.uid in unready
-        yield (
-            job.uid,
-            GroupStatus(
-                phase=phase_of(job, unschedulable=unschedulable),
-                running=job.count(TaskStatus.RUNNING),
-                succeeded=job.count(TaskStatus.SUCCEEDED),
-                failed=job.count(TaskStatus.FAILED),
-                reason=NOT_ENOUGH_RESOURCES if unschedulable else "",
-            ),
-        )
+        phase = phase_of(job, unschedulable=unschedulable)
+        yield job.uid, GroupStatus.of(job, phase=phase, unschedulable=unschedulable)
 
 
 def _group_changes(session: Session, groups: Mapping[str, GroupStatus]) -> Iterator[Change]:

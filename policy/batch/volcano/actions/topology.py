@@ -54,7 +54,7 @@ class TopologySearch:
             found = search.at(node)
             if not found.victims:
                 continue
-            victims = self._minimal(statement, task, search, found, node)
+            victims = self._minimal(task, search, found, node)
             if victims:
                 candidates.append(_Candidate(node=node, victims=victims, found=found))
                 if len(candidates) >= wanted:
@@ -71,7 +71,7 @@ class TopologySearch:
         )
 
     def _minimal(
-        self, statement: Statement, task: Task, search: VictimSearch, found: NodeVictims, node: int
+        self, task: Task, search: VictimSearch, found: NodeVictims, node: int
     ) -> list[Task]:
         """Victims without which the task would not fit; empty where it does not fit at all."""
         session = self._session

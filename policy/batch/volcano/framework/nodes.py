@@ -131,7 +131,7 @@ class Nodes:
             for row, value in self.needs[task.shape]
         )
 
-    def room_after(self, i: int, tasks: Iterable[Task]) -> Floats:
+    def requests_of(self, tasks: Iterable[Task]) -> Floats:
         """Requests of the tasks in sum; shape (resources,)."""
         found = np.zeros(len(self.resources))
         for task in tasks:

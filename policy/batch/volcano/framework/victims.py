@@ -94,7 +94,7 @@ class VictimSearch:
         session = self._session
         potential = self.potential(node)
         said = session.evictable(self._kind, self._claimant, potential)
-        freed = session.nodes.room_after(node, said.tasks)
+        freed = session.nodes.requests_of(said.tasks)
         enough = session.nodes.has_future(self._claimant, node, freed)
         if self._someone and not potential:
             enough = False
