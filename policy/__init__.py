@@ -11,8 +11,9 @@ The names below are imported when they are first used: `import policy` itself lo
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from policy import lazy
 
 if TYPE_CHECKING:
     from policy.decision.model import (
@@ -60,14 +61,7 @@ _HOMES: Final = {
     "decide": "policy.preemption.decide",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

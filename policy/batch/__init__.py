@@ -9,8 +9,9 @@ The names below are imported when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from policy import lazy
 
 if TYPE_CHECKING:
     from policy.batch.result import SessionResult
@@ -25,9 +26,4 @@ _HOMES: Final = {
     "run_session": "policy.batch.run",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+__getattr__ = lazy.names(__name__, _HOMES)

@@ -5,8 +5,9 @@ Names are imported when first used, so that `import policy.rules` costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from policy import lazy
 
 if TYPE_CHECKING:
     from policy.rules.problems import RulesError
@@ -21,8 +22,4 @@ _HOMES = {
     "RulesError": "policy.rules.problems",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy.names(__name__, _HOMES)

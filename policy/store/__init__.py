@@ -6,8 +6,9 @@ Names are imported when first used: who reads a list does not load what verifies
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from policy import lazy
 
 if TYPE_CHECKING:
     from policy.store.errors import (
@@ -123,10 +124,4 @@ _HOMES = {
     "upgrade": "policy.store.migrate",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "policy.store.model")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = lazy.names(__name__, {**dict.fromkeys(__all__, "policy.store.model"), **_HOMES})

@@ -37,6 +37,7 @@ LOADED = {
     "policy.cluster",
     "policy.cluster.quantities",
     "policy.cluster.times",
+    "policy.lazy",
     "policy.text",
     "policy.text.csv_cells",
     "policy.text.printable",

@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "policy"
 
 ROOMS = (
+    "lazy",
     "text",
     "cluster",
     "observing",

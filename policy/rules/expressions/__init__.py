@@ -5,8 +5,9 @@ Names are imported when first used: the table of variables is read without CEL a
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from policy import lazy
 
 if TYPE_CHECKING:
     from policy.rules.expressions.checking import Complaint, ExpressionError
@@ -102,10 +103,6 @@ _HOMES = {
     "default_on_error": "policy.rules.expressions.semantics",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "policy.rules.expressions.columns")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = lazy.names(
+    __name__, {**dict.fromkeys(__all__, "policy.rules.expressions.columns"), **_HOMES}
+)

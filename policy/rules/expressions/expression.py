@@ -25,8 +25,8 @@ from policy.rules.expressions.kernels import timestamp_range
 from policy.rules.expressions.variables import VARIABLES, Context, Shape, ValueType
 from policy.rules.expressions.vectors import Frame, from_values, gathered
 
-CONDITION = frozenset({ValueType.BOOL})
-ORDER_KEY = frozenset(
+CONDITION: Final[frozenset[ValueType]] = frozenset({ValueType.BOOL})
+ORDER_KEY: Final[frozenset[ValueType]] = frozenset(
     {
         ValueType.INT,
         ValueType.TIMESTAMP,
@@ -35,8 +35,10 @@ ORDER_KEY = frozenset(
         ValueType.BOOL,
     }
 )
-SCORE = frozenset({ValueType.BOOL, ValueType.INT})
-RANKING_KEY = frozenset({ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION})
+SCORE: Final[frozenset[ValueType]] = frozenset({ValueType.BOOL, ValueType.INT})
+RANKING_KEY: Final[frozenset[ValueType]] = frozenset(
+    {ValueType.BOOL, ValueType.INT, ValueType.TIMESTAMP, ValueType.DURATION}
+)
 
 _ANSWERS: Final = 256
 """Answers of one expression that are kept."""
