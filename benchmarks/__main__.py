@@ -85,13 +85,18 @@ def against(revision: str, names: Sequence[str]) -> None:
 
 def _compare(name: str, here: list[list[float]], there: list[list[float]]) -> None:
     for i, figure in enumerate(MEASUREMENTS[name].figures):
-        one = statistics.median(values[i] for values in here) if here else None
-        other = statistics.median(values[i] for values in there) if there else None
+        one, other = _median(here, i), _median(there, i)
         ratio = ""
         if one and other:
             ratio = f"{other / one if figure.more_is_better else one / other:.2f}"
         cells = ["-" if v is None else page.shown(v, figure.unit) for v in (one, other)]
         print(f"{figure.what:58} {cells[0]:>12} {cells[1]:>12} {ratio:>7}", flush=True)
+
+
+def _median(runs: list[list[float]], figure: int) -> float | None:
+    """None where no run gave the figure: another commit may not measure it."""
+    found = [values[figure] for values in runs if figure < len(values)]
+    return statistics.median(found) if found else None
 
 
 def ratios(found: dict[str, Any]) -> Iterator[str]:
