@@ -1,7 +1,8 @@
 """Decisions and what belongs to them in partitions by month, on Postgres.
 
-A file of SQLite stays as it is: it has no partitions. On Postgres the rows of every month but the
-newest that there is move into a partition of their own.
+A file of SQLite stays as it is: it has no partitions. On Postgres the tables that are there become
+the partition of new decisions, without a row being moved. `policy.store.migrate.upgrade` then gives
+every month but the newest that there is a partition of its own, each in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +19,8 @@ depends_on = None
 
 def upgrade() -> None:
     connection = op.get_bind()
-    if connection.dialect.name != "postgresql":
-        return
-    partitions.make_partitioned(connection)
-    newest = partitions.newest_month(connection)
-    while newest and partitions.complete_month(connection, before=newest):
-        pass
+    if connection.dialect.name == "postgresql":
+        partitions.make_partitioned(connection)
 
 
 def downgrade() -> None:

@@ -33,13 +33,18 @@ def group() -> None:
 def upgrade(db: str) -> int:
     """Bring a database to the newest schema, in one transaction.
 
+    Decisions of a Postgres server that were in no partitions then get them, month by month, each in
+    a transaction of its own: others may use the database meanwhile, and where it is interrupted,
+    `policy db partition` goes on. Prints each month that is done.
+
     \b
     Example:
       policy db upgrade --db policy.db
     """
     from policy.store import upgrade as run
 
-    output.say(f"schema {run(db).revision}")
+    schema = run(db, moved=lambda one: output.say(f"partition {one.name}"))
+    output.say(f"schema {schema.revision}")
     return Exit.OK
 
 

@@ -20,6 +20,8 @@ from policy.store.read.privileges import grant_reading, readers
 if TYPE_CHECKING:
     from alembic.config import Config
 
+    from policy.store.partitions import Partition
+
 VERSION_TABLE: Final = "policy_schema"
 REVISIONS: Final = ("0001", "0002", "0003")
 """All schema revisions, oldest first; importing Alembic to learn them would take a second."""
@@ -39,6 +41,8 @@ VIEWS: Final = frozenset(
         "v_who_preempts_whom",
     }
 )
+_PARTITIONED: Final = "0003"
+"""The schema from which on decisions are in partitions on Postgres."""
 _MIGRATION_LOCK: Final = 0x706F6C6963790001
 
 
@@ -150,13 +154,20 @@ def _migrate(url: URL, step: Callable[[Connection], None]) -> None:
         engine.dispose()
 
 
-def upgrade(text_url: str) -> Schema:
-    """Bring a database to the newest schema; an empty or new one is filled."""
+def upgrade(text_url: str, *, moved: Callable[[Partition], None] = lambda _: None) -> Schema:
+    """Bring a database to the newest schema; an empty or new one is filled.
+
+    Rows of a Postgres server that were in no partitions then get them, a month after the other,
+    each in a transaction after which `moved` is called; others may be using the database already.
+    """
     url = parse_url(text_url)
     sqlite = url.get_backend_name() == "sqlite"
+    before: list[str | None] = []
 
     def step(connection: Connection) -> None:
-        if not schema_of(connection, url).up_to_date:
+        schema = schema_of(connection, url)
+        before.append(schema.revision)
+        if not schema.up_to_date:
             from alembic import command
 
             # A view that is made anew has lost who may read it.
@@ -165,6 +176,9 @@ def upgrade(text_url: str) -> Schema:
             grant_reading(connection, may_read, relations())
 
     _migrate(url, step)
+    if not sqlite and any(old is not None and old < _PARTITIONED for old in before):
+        for done in partitions.complete_months(text_url, now_ms=None):
+            moved(done)
     return current(text_url)
 
 

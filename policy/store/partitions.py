@@ -341,11 +341,11 @@ def _run(connection: Connection, statement: str) -> int:
 # --- months that are over ------------------------------------------------------------------------
 
 
-def complete_months(text_url: str, *, now_ms: int) -> Iterator[Partition]:
+def complete_months(text_url: str, *, now_ms: int | None) -> Iterator[Partition]:
     """Give every month that is over at `now_ms` a partition of its own, the oldest first.
 
-    Each is one transaction, after which the next one begins: what was done stays done. Raises
-    StoreError.
+    None: every month before that of the newest decision. Each is one transaction, after which the
+    next one begins: what was done stays done. Raises StoreError.
     """
     url = parse_url(text_url)
     if url.get_backend_name() == "sqlite":
@@ -363,8 +363,8 @@ def complete_months(text_url: str, *, now_ms: int) -> Iterator[Partition]:
         while True:
             with database.writing() as connection:
                 alone(connection)
-                before = _month_of(now_ms)
-                done = complete_month(connection, before=before, beside=True, copy=bool(made))
+                before = _newest_month(connection) if now_ms is None else _month_of(now_ms)
+                done = before and _complete_month(connection, before=before, copy=bool(made))
             if done is None:
                 break
             made.append(done)
@@ -382,22 +382,20 @@ def alone(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
-def newest_month(connection: Connection) -> datetime | None:
+def _newest_month(connection: Connection) -> datetime | None:
     """The month of the newest decision; None where there is none."""
     newest = f"SELECT at_ms FROM cycles WHERE id = (SELECT max(id) FROM {DECISIONS})"
     at_ms = connection.exec_driver_sql(newest).scalar()
     return None if at_ms is None else _month_of(at_ms)
 
 
-def complete_month(
-    connection: Connection, *, before: datetime, beside: bool = False, copy: bool = True
-) -> Partition | None:
+def _complete_month(connection: Connection, *, before: datetime, copy: bool) -> Partition | None:
     """Give the oldest month in `open` that lies before a month a partition of its own.
 
-    None where there is none. beside: others may be using the tables. copy: the month is copied,
-    where something came after it; else that is copied of the two which is less, and the other one
-    keeps the tables. What is copied leaves room in these that only new decisions fill again. A
-    month is copied while others read and write, and whatever else is done while they wait.
+    None where there is none. copy: the month is copied, where something came after it; else that is
+    copied of the two which is less, and the other one keeps the tables. What is copied leaves room
+    in these that only new decisions fill again. A month is copied while others read and write, and
+    whatever else is done while they wait.
 
     Raises StoreError where others do not let go of the tables.
     """
@@ -411,15 +409,14 @@ def complete_month(
     month = _month_of(began)
     if month >= before:
         return None
-    if beside:
-        # Who is writing ends, and may write decisions of the month until then; those of whoever
-        # begins afterwards have later numbers.
-        savepoint = connection.begin_nested()
-        _lock(connection, ["clusters"], "EXCLUSIVE")
-        savepoint.rollback()
+    # Who is writing ends, and may write decisions of the month until then; those of whoever
+    # begins afterwards have later numbers.
+    savepoint = connection.begin_nested()
+    _lock(connection, ["clusters"], "EXCLUSIVE")
+    savepoint.rollback()
     behind = _first_behind(connection, month, first)
     copies_month = behind is not None and (copy or behind - first < last - behind)
-    if beside and not copies_month:
+    if not copies_month:
         _lock_all(connection)
         behind = _first_behind(connection, month, first)
     if behind is None:
@@ -436,9 +433,9 @@ def complete_month(
         for table in KEYS:
             _run(connection, f"ALTER TABLE {table}_{OPEN} RENAME TO {table}_{name}")
     copied = {table: _copy(connection, table, kept, new, which) for table in KEYS}
-    if beside and copies_month:
+    if copies_month:
         _lock_all(connection)
-    with _without_foreign_keys(connection, valid=not beside):
+    with _without_foreign_keys(connection, valid=False):
         for table in reversed(KEYS):
             gone = _run(connection, f"DELETE FROM {table}_{kept} WHERE {KEYS[table]} {which}")
             if gone != copied[table]:

@@ -114,7 +114,7 @@ def test_months_that_are_over_get_partitions_of_their_own(url, counts):
 
 
 def test_an_older_database_is_partitioned_by_its_upgrade(old_url):
-    """The rows of each month move; the newest month stays open; and all of it goes back."""
+    """Each month is one transaction; the newest one stays open; and all of it goes back."""
     with Store.open(upgraded(old_url)) as store:
         fill(store)
         fill_more(store)
@@ -124,7 +124,13 @@ def test_an_older_database_is_partitioned_by_its_upgrade(old_url):
     with psycopg.connect(old_url) as connection:
         kinds = "SELECT count(*) FROM pg_class WHERE relkind = 'p' OR relispartition"
         assert connection.execute(kinds).fetchone() == (0,)
-    assert upgrade(old_url).up_to_date
+    # Interrupted after the first month, it goes on with the second one.
+    with pytest.raises(KeyboardInterrupt):
+        upgrade(old_url, moved=interrupt)
+    assert [one.name for one in partitions(old_url)] == ["2026_09", "open"]
+    assert contents(old_url) == before
+    made = complete_months(old_url, now_ms=at("2027-01"))
+    assert [one.name for one in made] == ["2026_11"]
     assert [one.name for one in partitions(old_url)] == ["2026_09", "2026_11", "open"]
     assert contents(old_url) == before
     assert check(old_url).problems == ()
@@ -134,6 +140,10 @@ def test_an_older_database_is_partitioned_by_its_upgrade(old_url):
         assert [row.id for row in store.read.decisions(limit=1)] == [later]
     downgrade(old_url, "0002")
     downgrade(old_url, "base")
+
+
+def interrupt(_: Partition) -> None:
+    raise KeyboardInterrupt
 
 
 def upgraded(url: str) -> str:
@@ -317,6 +327,19 @@ def test_the_command(url, capsys):
     assert past[:2] == ["2026_01,,3", "2026_02,4,5"]
     assert run(["db", "partition", "--db", url]) == 0
     assert "every month that is over has a partition" in capsys.readouterr().err
+
+
+def test_the_command_for_an_older_database(old_url, capsys):
+    """It names each month that got a partition."""
+    months_of_decisions(upgraded(old_url))
+    downgrade(old_url, "0002")
+    assert run(["db", "upgrade", "--db", old_url]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "partition 2026_01",
+        "partition 2026_02",
+        "schema 0003",
+    ]
+    assert check(old_url).problems == ()
 
 
 def test_the_cron_job(url, capsys, monkeypatch):
