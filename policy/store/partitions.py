@@ -11,6 +11,7 @@ which times its decisions were made: Postgres passes over it in a query about ot
 
 from __future__ import annotations
 
+import re
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
@@ -364,7 +365,9 @@ def complete_months(text_url: str, *, now_ms: int | None) -> Iterator[Partition]
             with database.writing() as connection:
                 alone(connection)
                 before = _newest_month(connection) if now_ms is None else _month_of(now_ms)
-                done = before and _complete_month(connection, before=before, copy=bool(made))
+                if before is None:
+                    break
+                done = _complete_month(connection, before=before, copy=bool(made))
             if done is None:
                 break
             made.append(done)
@@ -462,14 +465,23 @@ def _first_behind(connection: Connection, month: datetime, first: int) -> int | 
 
 def _copy(connection: Connection, table: str, source: str, target: str, which: str) -> int:
     """Make the tables of a partition, with rows of another one; gives how many."""
-    leaf = f"{table}_{target}"
-    _run(connection, f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL)")
-    _run(connection, f"ALTER TABLE {leaf} OWNER TO {_shape(connection, table).owner}")
+    leaf, shape = f"{table}_{target}", _shape(connection, table)
+    _run(connection, f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL EXCLUDING INDEXES)")
+    _run(connection, f"ALTER TABLE {leaf} OWNER TO {shape.owner}")
     rows = f"SELECT * FROM {table}_{source} WHERE {KEYS[table]} {which}"
     copied = _run(connection, f"INSERT INTO {leaf} {rows}")
+    # Sorted once instead of entered row by row; what is left out here, attaching would make.
+    for _, definition in shape.constraints:
+        if definition.startswith("PRIMARY KEY"):
+            _run(connection, f"ALTER TABLE {leaf} ADD {definition}")
+    for _, definition in shape.indexes:
+        _run(connection, _INDEX_OF.sub(f" INDEX ON {leaf} ", definition, count=1))
     if table != DECISIONS:
         _refer(connection, leaf, f"{DECISIONS}_{target}", name=f"fk_{leaf}_{KEYS[table]}")
     return copied
+
+
+_INDEX_OF: Final = re.compile(r" INDEX \S+ ON ONLY \S+ ")
 
 
 def _say_what_is_in_it(connection: Connection, table: str, one: Partition) -> None:
