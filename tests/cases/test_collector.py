@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from threading import Event
 
 import pytest
@@ -21,7 +22,7 @@ def generation_of(wanted: object) -> int | None:
 def test_what_was_made_meanwhile_is_old_at_once() -> None:
     """The next search through young objects does not walk over it, and the collector runs again."""
     with collector.paused():
-        made: list[object] = [[]]
+        made: list[object] = [[] for _ in range(collector._BULK)]
         young = generation_of(made)
     assert (young, generation_of(made), gc.get_freeze_count(), gc.isenabled()) == (0, 2, 0, True)
 
@@ -37,3 +38,27 @@ def test_frozen_objects_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (generation_of(frozen), generation_of(made)) == (None, 0)
     finally:
         gc.unfreeze()
+
+
+class Ring:
+    """What nothing refers to but itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.mark.parametrize("objects", [0, 2000], ids=["few", "many"])
+def test_what_refers_to_itself_is_found_in_the_end(
+    objects: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often a process does such work, and also where it does nothing else."""
+    if objects:
+        monkeypatch.setattr(collector, "_BULK", objects // 2)
+    monkeypatch.setattr(collector, "_MOST_AGED", 500_000)
+    rings = []
+    for _ in range(2000):
+        with collector.paused():
+            made: list[object] = [[] for _ in range(objects)]
+            rings.append(weakref.ref(Ring()))
+        del made
+    assert sum(ring() is not None for ring in rings) < len(rings) / 2
