@@ -106,7 +106,15 @@ def versions(name: str, *columns: Column[Any] | Index) -> None:
         text("digest"),
         json("manifest"),
         PrimaryKeyConstraint("cluster_id", "key", "valid_from"),
-        # One version of an object is true at a time.
+        Index(None, "cluster_id", "valid_from"),
+        Index(
+            f"ix_{name}_ended",
+            *("cluster_id", "valid_to", "valid_from"),
+            sqlite_where=sql("valid_to IS NOT NULL"),
+            postgresql_where=sql("valid_to IS NOT NULL"),
+        ),
+        # One version of an object is true at a time. Behind the others: what is true now is read
+        # along this one.
         Index(
             f"uq_{name}_live",
             "cluster_id",
@@ -115,8 +123,6 @@ def versions(name: str, *columns: Column[Any] | Index) -> None:
             sqlite_where=sql("valid_to IS NULL"),
             postgresql_where=sql("valid_to IS NULL"),
         ),
-        Index(None, "cluster_id", "valid_to", "valid_from"),
-        Index(None, "cluster_id", "valid_from"),
     )
 
 
@@ -159,7 +165,7 @@ def create_state() -> None:
         text("owner"),
         int64("cpu_milli"),
         int64("memory_bytes"),
-        # What is on a node, and which nominations stand: of a few pods among many.
+        # What is on a node: a few pods among many.
         Index(
             "ix_pods_on_node",
             "cluster_id",
@@ -167,13 +173,14 @@ def create_state() -> None:
             sqlite_where=sql("valid_to IS NULL"),
             postgresql_where=sql("valid_to IS NULL"),
         ),
-        Index(
-            "ix_pods_nominated",
-            "cluster_id",
-            "key",
-            sqlite_where=sql(NOMINATED),
-            postgresql_where=sql(NOMINATED),
-        ),
+    )
+    # Which nominations stand: of a few pods too, so it comes behind the index of all that is true.
+    op.create_index(
+        "ix_pods_nominated",
+        "pods",
+        ["cluster_id", "key"],
+        sqlite_where=sql(NOMINATED),
+        postgresql_where=sql(NOMINATED),
     )
     versions(
         "pod_disruption_budgets",

@@ -465,9 +465,12 @@ class Decision(DecisionFields):
     candidates: Candidates
     trace: DecisionTrace
 
-    @cached_property
+    @property
     def canonical(self) -> bytes:
-        """Complete canonical JSON (`policy.cluster.canonical`)."""
+        """Complete canonical JSON (`policy.cluster.canonical`).
+
+        Not kept: it is hundreds of kilobytes in a large cluster, and only its digest is read again.
+        """
         return canonical.encode(_written(self))
 
     @cached_property

@@ -233,11 +233,12 @@ def on_node(connection: Connection, name: str) -> dict[str, tuple[Node | None, l
         objects: list[ClusterObject] = []
         for kind, column in (("Node", "key"), ("Pod", "node")):
             c = VERSIONS[kind].c
-            query = select(c.manifest).where(
+            query = select(c.key, c.manifest).where(
                 c.cluster_id == number, c[column] == name, c.valid_to.is_(None)
             )
-            manifests = connection.execute(query.order_by(c.key)).scalars()
-            objects += [decode(kind, manifest) for manifest in manifests]
+            # Sorted here: for the order, SQLite would go through all pods by key.
+            rows = sorted(connection.execute(query).tuples())
+            objects += [decode(kind, manifest) for _, manifest in rows]
         if objects:
             node = next((one for one in objects if isinstance(one, Node)), None)
             found[cluster] = node, [one for one in objects if isinstance(one, Pod)]

@@ -113,7 +113,6 @@ def live_versions(
     connection: Connection, head: Head, kind: str, keys: Collection[str] | None = None
 ) -> dict[str, Live]:
     """Versions that are true now, by key: of the given keys, or all of the kind."""
-    source = VERSIONS[kind].name
     columns = "key, valid_from, digest"
     if kind == "Pod":
         columns += ", uid, node, phase, nominated_node"
@@ -122,10 +121,7 @@ def live_versions(
     if keys is not None:
         of_keys, wanted = bulk.among(connection, keys)
         condition, values = f" AND key {of_keys}", (head.cluster_id, wanted)
-        if connection.dialect.name == "sqlite":
-            # It cannot tell the index by key from the one by `valid_to`, which leads through
-            # everything that is true now.
-            source += f" INDEXED BY uq_{source}_live"
+    source = VERSIONS[kind].name
     query = f"SELECT {columns} FROM {source} WHERE cluster_id = ? AND valid_to IS NULL{condition}"
     found = bulk.fetch(connection, query, values)
     if kind != "Pod":

@@ -52,7 +52,12 @@ def _versions(name: str, *columns: Column[Any] | Index) -> Table:
         PrimaryKeyConstraint("cluster_id", "key", "valid_from"),
         # One version of an object is true at a time.
         partial(f"uq_{name}_live", "cluster_id", "key", unique=True, where=sql("valid_to IS NULL")),
-        Index(None, "cluster_id", "valid_to", "valid_from"),
+        # Of those that ended alone: one that ends is not taken from another place in the index.
+        partial(
+            f"ix_{name}_ended",
+            *("cluster_id", "valid_to", "valid_from"),
+            where=sql("valid_to IS NOT NULL"),
+        ),
         Index(None, "cluster_id", "valid_from"),
     )
 
