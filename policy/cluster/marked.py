@@ -104,6 +104,10 @@ class NominatedByNode:
             nodes=_inserted(nodes, places, np.array(at, dtype=np.int64)),
         )
 
+    def on_one(self, node: int) -> Rows:
+        """Those of one node."""
+        return self.rows[self.nodes.searchsorted(node) : self.nodes.searchsorted(node, "right")]
+
     def on(self, nodes: Rows) -> Rows:
         """Those of some nodes (distinct and ascending), node by node."""
         first = self.nodes.searchsorted(nodes)

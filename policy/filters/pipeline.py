@@ -221,6 +221,29 @@ class Pipeline:
         added = self._added(ascending.size, rows, at, unknown, flying)
         return taken(added, ascending.searchsorted(nodes))
 
+    def nominated_to(self, node: int) -> list[int]:
+        """`nominated` of one node, found in plain numbers; empty where it adds nothing."""
+        incoming, snapshot = self.incoming, self.incoming.snapshot
+        if incoming.in_flight is not None:
+            added = self.nominated(np.array([node], dtype=np.int64))
+            return [] if added is None or not added.any() else added[0].tolist()
+        here: list[int] = NominatedByNode.of(snapshot).on_one(node).tolist()
+        if here:
+            priority, scheduler = snapshot.column(PRIORITY).item, snapshot.column(SCHEDULER).item
+            own = scheduler(incoming.row)
+            here = [
+                row
+                for row in here
+                if row != incoming.row
+                and priority(row) >= incoming.priority
+                and scheduler(row) == own
+            ]
+        if not here:
+            return []
+        demand = self.demand(np.array(here, dtype=np.int64), np.full(len(here), node))
+        sums: list[int] = demand.sum(axis=0).tolist()
+        return sums if any(sums) else []
+
     def has_nominated(self, nodes: Nodes) -> Bools:
         """Nodes whose load nominated pods add to; shape (n,)."""
         added = self.nominated(nodes)

@@ -112,19 +112,20 @@ class Importance:
 
     def deciding_keys(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
         """For each pair of pods (rows) the key that puts one ahead of the other, as expression."""
-        if not pairs:
-            return []
-        rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         named = ["victim.key"] * len(pairs)
-        undecided = np.arange(len(pairs))
+        undecided = list(range(len(pairs)))
         for key in self._keys:
-            if not undecided.size:
+            if not undecided:
                 break
-            values = self._values(key, rows[undecided].ravel()).reshape(-1, 2)
-            differ = values[:, 0] != values[:, 1]
-            for place in undecided[differ].tolist():
-                named[place] = key.expression.source.strip()
-            undecided = undecided[~differ]
+            rows = np.array([pairs[place] for place in undecided], dtype=np.int64)
+            values = self._values(key, rows.ravel()).tolist()
+            equal = []
+            for place, one, other in zip(undecided, values[::2], values[1::2], strict=True):
+                if one == other:
+                    equal.append(place)
+                else:
+                    named[place] = key.expression.source.strip()
+            undecided = equal
         return named
 
     @cached_property

@@ -53,12 +53,10 @@ class NodeLoad:
     """What a node bears, in plain numbers, and what the filters say of it."""
 
     def __init__(self, pipeline: Pipeline, node: int) -> None:
-        where = np.array([node], dtype=np.int64)
         self._pipeline, self._node = pipeline, node
         self.load: list[int] = pipeline.base[node].tolist()
-        added = pipeline.nominated(where)
         #: what the pods add that are nominated to the node and count there
-        self._added: list[int] = [] if added is None or not added.any() else added[0].tolist()
+        self._added: list[int] = pipeline.nominated_to(node)
 
     @property
     def safe(self) -> bool:
