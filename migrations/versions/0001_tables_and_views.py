@@ -303,7 +303,6 @@ def create_decisions() -> None:
         int64("base_revision"),
         int64("revision", nullable=True),
         *written_by(),
-        Index(None, "cluster_id", "id"),
         unique_for_ever=True,
     )
     table(

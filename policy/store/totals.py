@@ -320,11 +320,11 @@ class Totals:
         for of, sums in self._sums.items():
             if not sums:
                 continue
-            if "day" in of.columns:
+            names = _names(of)
+            if "day" in names.keys:
                 _add_all_days(sums)
             changed = [(*key, *values) for key, values in sums.items() if any(values)]
             if changed:
-                names = _names(of)
                 bulk.add_to_rows(connection, of, names.keys, names.sums, changed)
                 count = len(names.keys)
                 gone = [row[:count] for row in changed if row[count] < 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol, Self
 
 from sqlalchemy import Connection
@@ -53,7 +54,7 @@ class RuleSetText:
     canonical: str
 
     def __post_init__(self) -> None:
-        if sha256(self.canonical.encode()) != self.digest:
+        if _digest_of(self.canonical) != self.digest:
             raise StoreError(
                 f"the text of rule set `{self.name}` does not have the digest {self.digest}"
             )
@@ -62,6 +63,12 @@ class RuleSetText:
     def of(cls, rules: AnyRuleSet) -> Self:
         """Raises StoreError."""
         return cls(digest=rules.digest, name=rules.name, canonical=rules.canonical)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(text: str) -> str:
+    """Of few rule sets, again and again: every decision that is recorded alone names one."""
+    return sha256(text.encode())
 
 
 class AskedRow:

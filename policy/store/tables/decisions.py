@@ -42,7 +42,6 @@ CYCLES: Final = table(
     int64("base_revision"),
     int64("revision", nullable=True),
     *written_by(),
-    Index(None, "cluster_id", "id"),
     unique_for_ever=True,
 )
 
