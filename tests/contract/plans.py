@@ -53,8 +53,9 @@ class _Noting:
         return self._cursor.execute(statement, parameters)
 
     def executemany(self, statement: str, parameters: Any) -> Any:
-        self._sent.append((statement, list(parameters)))
-        return self._cursor.executemany(statement, parameters)
+        rows = list(parameters)
+        self._sent.append((statement, rows))
+        return self._cursor.executemany(statement, rows)
 
 
 def plan(store: Store, statement: str, parameters: Any) -> list[str]:

@@ -29,6 +29,7 @@ from policy.store import (
 )
 from policy.store.connection import parse_url
 from policy.store.read import queries
+from policy.store.read.saved_queries import saved_query
 from tests.contract.builders import (
     BY_HAND,
     NOW,
@@ -455,6 +456,29 @@ def test_the_outcome_of_a_namespace_is_looked_up_in_an_index(store, monkeypatch)
     assert "ix_decisions_would_preempt" in steps, steps
     if store._database.is_sqlite:  # Postgres looks a handful of rows up by any index
         assert "ix_decisions_preemptor_namespace_outcome_id" in steps, steps
+
+
+_ANY = {"cluster": "", "since": 0, "until": 1, "limit": 1}
+
+
+def test_what_is_true_now_is_read_along_an_index_of_it_alone(sqlite_template, tmp_path):
+    """Not through every version that there ever was, nor through all pods for those of a node."""
+    file = tmp_path / "policy.db"
+    shutil.copy(sqlite_template, file)
+    with Store.open(str(file)) as store:
+        store.record.import_objects("default", a_cluster(), at_ms=NOW, source="dump.json")
+        with statements(store) as sent:
+            store.state.load("default")
+            store.state.on_node("node-1")
+            store.state.changes_since("default", 0)
+        read = [one for one in sent if "FROM pods" in one[0]]
+        read.append((saved_query("standing-nominations").sql, _ANY))
+        live, on_node, begun, ended, standing = [" ".join(plan(store, *one)) for one in read]
+    assert "uq_pods_live" in live
+    assert "ix_pods_on_node" in on_node
+    assert "ix_pods_cluster_id_valid_from" in begun
+    assert "ix_pods_ended" in ended
+    assert "ix_pods_nominated" in standing
 
 
 def test_the_few_hypothetical_decisions_are_read_from_their_index(sqlite_template, tmp_path):

@@ -237,7 +237,7 @@ def on_node(connection: Connection, name: str) -> dict[str, tuple[Node | None, l
                 c.cluster_id == number, c[column] == name, c.valid_to.is_(None)
             )
             # Sorted here: for the order, SQLite would go through all pods by key.
-            rows = sorted(connection.execute(query).tuples())
+            rows = sorted((row.key, row.manifest) for row in connection.execute(query))
             objects += [decode(kind, manifest) for _, manifest in rows]
         if objects:
             node = next((one for one in objects if isinstance(one, Node)), None)
