@@ -8,10 +8,10 @@ unchanged: text, integers, booleans, None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect, Table
@@ -26,6 +26,9 @@ Values = Sequence[Any]
 """Those of one row, as drivers take them."""
 
 _ROWS_PER_STATEMENT: Final = 5000
+_ROWS_PER_FETCH: Final = 1000
+_NUMBERS: Final = count(1)
+"""Of what Postgres streams: several answers may be under way on one connection."""
 _WORTH_A_COPY: Final = 500
 """Rows below which a COPY costs more than it saves."""
 _WORTH_A_LOOK: Final = 1000
@@ -206,6 +209,17 @@ def fetch(connection: Connection, statement: str, values: Row = ()) -> list[Row]
     return Asked(connection, statement, values).rows()
 
 
+def stream(connection: Connection, statement: str, values: Row = ()) -> Generator[Row, None, None]:
+    """All rows of one query, one after the other: neither side holds many. values stand for `?`.
+
+    Raises SQLAlchemy's errors.
+    """
+    marked = _marked(statement, connection.dialect.name)
+    with Driver(connection, marked, streams=True) as cursor:
+        cursor.execute(marked, values)
+        yield from cursor
+
+
 def among(connection: Connection, texts: Iterable[str]) -> tuple[str, Any]:
     """The condition for being one of the texts, and the value that stands for its `?`."""
     if connection.dialect.name == "postgresql":
@@ -224,15 +238,21 @@ class Driver:
     A class: a decision goes through two dozen of them, and a generator takes twice as long.
     """
 
-    __slots__ = ("_connection", "_cursor", "_statement")
+    __slots__ = ("_connection", "_cursor", "_statement", "_streams")
 
-    def __init__(self, connection: Connection, statement: str) -> None:
+    def __init__(self, connection: Connection, statement: str, *, streams: bool = False) -> None:
+        """streams: Postgres keeps what was not read yet of the answer."""
         self._connection = connection
         self._statement = statement
+        self._streams = streams and connection.dialect.name == "postgresql"
 
     def __enter__(self) -> Any:
         raw: Any = self._connection.connection.dbapi_connection
-        self._cursor = raw.cursor()
+        if self._streams:
+            self._cursor = raw.cursor(f"stream_{next(_NUMBERS)}")
+            self._cursor.itersize = _ROWS_PER_FETCH
+        else:
+            self._cursor = raw.cursor()
         return self._cursor
 
     def __exit__(self, kind: type | None, exc: BaseException | None, _: object) -> None:

@@ -63,6 +63,28 @@ def test_every_value_is_read_as_it_was_written(database: Database, pipeline: boo
     assert sorted(found, key=repr) == sorted(ROWS, key=repr)
 
 
+def test_answers_are_streamed_side_by_side(database: Database) -> None:
+    """Each gives all its rows, also more than are fetched at once, and one may be left in between.
+
+    An error is the store's own.
+    """
+    names, query = ("number", "text", "flag"), "SELECT number FROM odd WHERE number >= ? ORDER BY 1"
+    with database.writing() as connection:
+        ODD.create(connection)
+        bulk.insert_rows(connection, ODD, names, ((i, "", None) for i in range(2500)), count=2500)
+    with database.reading() as connection:
+        left = bulk.stream(connection, query, (7,))
+        first = next(left)
+        pairs = zip(
+            bulk.stream(connection, query, (0,)), bulk.stream(connection, query, (1,)), strict=False
+        )
+        found = list(pairs)
+        left.close()
+    assert (first, found) == ((7,), [((i,), (i + 1,)) for i in range(2499)])
+    with pytest.raises(StoreError, match=r"nowhere"), database.reading() as connection:
+        list(bulk.stream(connection, "SELECT number FROM nowhere"))
+
+
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 @pytest.mark.parametrize(
     ("statement", "said", "advice"),

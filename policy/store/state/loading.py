@@ -13,12 +13,11 @@ from policy.cluster import collector
 from policy.cluster.digest import GENESIS, Change
 from policy.cluster.objects import KINDS, ClusterObject, Node, Pod
 from policy.cluster.sharing import Sharing
+from policy.store import bulk
 from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
-
-_BATCH: Final = 1000
 
 
 @cache
@@ -96,24 +95,28 @@ def true_at(table: Table, cluster_id: int, number: int) -> ColumnElement[bool]:
 
 
 def _objects(connection: Connection, head: Head, kind: str, number: int) -> Iterator[ClusterObject]:
-    table = VERSIONS[kind]
-    condition = true_at(table, head.cluster_id, number)
+    query = _TRUE_AT
+    at: bulk.Row = (head.cluster_id, number, number)
     if number == head.number:
         # The short form of the same: every version that is still true began by now.
-        condition = (table.c.cluster_id == head.cluster_id) & table.c.valid_to.is_(None)
-    found = connection.execute(
-        select(table.c.manifest).where(condition).execution_options(yield_per=_BATCH)
-    )
+        query, at = _TRUE_NOW, (head.cluster_id,)
     sharing, decoder = Sharing(), _decoder(kind)
-    for part in found.scalars().partitions():
-        for manifest in part:
-            try:
-                obj = decoder.decode(manifest)
-            except msgspec.DecodeError as exc:
-                raise _unreadable(kind, exc) from exc
-            if type(obj) is Pod:
-                sharing.pod(obj)  # at once: the next one is made where its own parts were
-            yield obj
+    for (manifest,) in bulk.stream(connection, query.format(table=VERSIONS[kind].name), at):
+        try:
+            obj = decoder.decode(manifest)
+        except msgspec.DecodeError as exc:
+            raise _unreadable(kind, exc) from exc
+        if type(obj) is Pod:
+            sharing.pod(obj)  # at once: the next one is made where its own parts were
+        yield obj
+
+
+_TRUE_NOW: Final = "SELECT manifest FROM {table} WHERE cluster_id = ? AND valid_to IS NULL"
+_TRUE_AT: Final = (
+    "SELECT manifest FROM {table} WHERE cluster_id = ? AND valid_from <= ?"
+    " AND (valid_to IS NULL OR valid_to > ?)"
+)
+"""As `true_at` says it."""
 
 
 def head_revision(connection: Connection, cluster: str) -> int:
