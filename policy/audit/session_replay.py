@@ -31,6 +31,7 @@ from policy.cluster.requests import CPU, MEMORY
 from policy.cluster.snapshot import Snapshot
 from policy.store import SessionRow, Store, StoredSession
 from policy.store.record.sessions import document_of
+from policy.typed import prepared
 
 
 class SessionReplayer:
@@ -100,7 +101,7 @@ def recorded_result(stored: StoredSession) -> SessionResult:
         evicts=tuple(document["evicts"]),
         pipelined=document["pipelined"],
         allocated=document["allocated"],
-        pod_groups=msgspec.convert(document["podGroups"], dict[str, GroupStatus]),
+        pod_groups=msgspec.convert(document["podGroups"], prepared(dict[str, GroupStatus])),
         drf=_floats(document["drf"]),
         queue_share=_floats(document["queueShare"]),
         open=OpenFigures(
@@ -109,12 +110,12 @@ def recorded_result(stored: StoredSession) -> SessionResult:
             queues={name: _queue(queue) for name, queue in figures["queues"].items()},
         ),
         steps=tuple(
-            msgspec.convert({**_ordered(step), "position": position}, TaskStep)
+            msgspec.convert({**_ordered(step), "position": position}, prepared(TaskStep))
             for position, step in enumerate(document["steps"])
         ),
-        statements=msgspec.convert(document["statements"], tuple[StatementRecord, ...]),
+        statements=msgspec.convert(document["statements"], prepared(tuple[StatementRecord, ...])),
         reasons={
-            job: msgspec.convert({**_ordered(reason), "job": job}, JobReason)
+            job: msgspec.convert({**_ordered(reason), "job": job}, prepared(JobReason))
             for job, reason in document["reasons"].items()
         },
         notes=tuple(

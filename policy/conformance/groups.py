@@ -16,6 +16,7 @@ import msgspec
 
 from policy.conformance.compare import NOW
 from policy.conformance.results import Agreement, RecordingError, ScenarioResult
+from policy.typed import prepared
 
 if TYPE_CHECKING:
     from policy.conformance.run import RecordingLine
@@ -92,7 +93,7 @@ class Groups:
         )
 
 
-_DECODER: Final = msgspec.json.Decoder(RecordedGroup)
+_DECODER: Final = msgspec.json.Decoder(prepared(RecordedGroup))
 
 
 def _with_gates(rules: RuleSet, gates: Mapping[str, bool]) -> RuleSet:

@@ -29,6 +29,7 @@ from policy.conformance.scenario import LineHead
 from policy.decision.model import Candidate, Decision, NominationChange, Outcome
 from policy.preemption.messages import fit_error
 from policy.scoring.image_locality import images_of
+from policy.typed import prepared
 
 if TYPE_CHECKING:
     from policy.conformance.run import RecordingLine
@@ -72,7 +73,7 @@ class RunningRecord(msgspec.Struct, frozen=True):
     expect: RecordedCycle
 
 
-_DECODER: Final = msgspec.json.Decoder(RunningRecord)
+_DECODER: Final = msgspec.json.Decoder(prepared(RunningRecord))
 
 
 class Running:

@@ -9,6 +9,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from policy.typed import prepared
+
 _GZIP: Final = b"\x1f\x8b"
 
 
@@ -138,8 +140,8 @@ class Notes(msgspec.Struct, frozen=True):
     family: str = ""
 
 
-_HEAD: Final = msgspec.json.Decoder(LineHead)
-_SCENARIO: Final = msgspec.json.Decoder(Scenario)
+_HEAD: Final = msgspec.json.Decoder(prepared(LineHead))
+_SCENARIO: Final = msgspec.json.Decoder(prepared(Scenario))
 
 
 def head(line: bytes) -> LineHead:

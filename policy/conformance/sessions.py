@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from policy.conformance.results import Agreement, ScenarioResult
+from policy.typed import prepared
 
 if TYPE_CHECKING:
     from policy.batch.resources import Resource
@@ -101,7 +102,7 @@ class Sessions:
         return compare(parse(task.text), source=task.source)
 
 
-_DECODER: Final = msgspec.json.Decoder(SessionScenario)
+_DECODER: Final = msgspec.json.Decoder(prepared(SessionScenario))
 
 
 def parse(line: bytes) -> SessionScenario:

@@ -17,6 +17,7 @@ from policy.conformance import compare
 from policy.conformance.results import Agreement, RecordingError, ScenarioResult
 from policy.conformance.scenario import Expect, LineHead, RecordedPostFilter, Scenario
 from policy.rules.versions import VersionRange, lowest, parse_version
+from policy.typed import prepared
 
 if TYPE_CHECKING:
     from policy.conformance.run import RecordingLine
@@ -79,7 +80,7 @@ class Variants:
         )
 
 
-_DECODER: Final = msgspec.json.Decoder(RecordedVariants)
+_DECODER: Final = msgspec.json.Decoder(prepared(RecordedVariants))
 
 
 def _versions(recorded: Mapping[str, Expect], rules: RuleSet) -> list[str]:

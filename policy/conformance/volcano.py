@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from policy.conformance.results import Agreement, ScenarioResult
+from policy.typed import prepared
 
 if TYPE_CHECKING:
     from policy.batch.rules import BatchRules
@@ -79,7 +80,7 @@ class VolcanoCases:
         return compare(parse(task.text), source=task.source)
 
 
-_DECODER: Final = msgspec.json.Decoder(VolcanoCase)
+_DECODER: Final = msgspec.json.Decoder(prepared(VolcanoCase))
 
 
 def parse(line: bytes) -> VolcanoCase:

@@ -23,6 +23,7 @@ from policy.cluster import canonical
 from policy.cluster.objects import Node, Pod
 from policy.cluster.whole import whole
 from policy.rules.ruleset import Extender
+from policy.typed import prepared
 
 
 class ExtenderVerb(StrEnum):
@@ -206,9 +207,9 @@ def preempt_answer(content: str) -> PreemptAnswer:
     return _PREEMPT.decode(content)
 
 
-_FILTER: Final = msgspec.json.Decoder(FilterAnswer)
-_PRIORITIES: Final = msgspec.json.Decoder(list[HostPriority])
-_PREEMPT: Final = msgspec.json.Decoder(PreemptAnswer)
+_FILTER: Final = msgspec.json.Decoder(prepared(FilterAnswer))
+_PRIORITIES: Final = msgspec.json.Decoder(prepared(list[HostPriority]))
+_PREEMPT: Final = msgspec.json.Decoder(prepared(PreemptAnswer))
 _INT64: Final = 2**63
 
 

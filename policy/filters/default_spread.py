@@ -26,6 +26,7 @@ from policy.cluster.objects import (
 from policy.cluster.selectors import compile_selector
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.filters.base import Incoming, Parameter
+from policy.typed import prepared
 
 T = TypeVar("T", Service, ReplicationController, ReplicaSet, StatefulSet)
 KINDS: Final = frozenset({"Service", "ReplicationController", "ReplicaSet", "StatefulSet"})
@@ -67,7 +68,7 @@ CONTROLLERS: Final = Parameter(
 
 def listed(entries: Sequence[Any]) -> Sequence[DefaultConstraint]:
     """The constraints of a `defaultConstraints` parameter."""
-    return msgspec.convert(entries, list[DefaultConstraint]) if entries else ()
+    return msgspec.convert(entries, prepared(list[DefaultConstraint])) if entries else ()
 
 
 def constraints(

@@ -18,6 +18,7 @@ from lightkube.core.exceptions import ConfigError
 
 from policy.live import kubeconfig
 from policy.live.credentials import CredentialProgram, ProgramAuth
+from policy.typed import prepared
 
 _CONNECT_SECONDS: Final = 10.0
 _LIST_SECONDS: Final = 120.0
@@ -121,15 +122,15 @@ def _of_kubeconfig(named: str | None, context: str | None) -> ClusterAddress:
     program = user.pop("exec", None)
     config = SingleConfig(
         context_name=name,
-        context=msgspec.convert(inner, Context),
-        cluster=msgspec.convert(cluster, Cluster),
-        user=msgspec.convert(user, User),
+        context=msgspec.convert(inner, prepared(Context)),
+        cluster=msgspec.convert(cluster, prepared(Cluster)),
+        user=msgspec.convert(user, prepared(User)),
     )
     return ClusterAddress(
         config=config,
         name=name,
         server=config.cluster.server,
-        program=ProgramAuth(msgspec.convert(program, CredentialProgram), cluster)
+        program=ProgramAuth(msgspec.convert(program, prepared(CredentialProgram)), cluster)
         if program
         else None,
         proxy=cluster.get("proxy-url"),
@@ -271,7 +272,7 @@ def refusal(path: str, code: int, body: bytes, *, retry_after: float = 0.0) -> E
     code: of the answer; 0 where only its body says it. retry_after: seconds, of its header.
     """
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = msgspec.json.decode(body, type=prepared(_Status))
     except (msgspec.MsgspecError, UnicodeDecodeError):
         status = _Status(message=body[:200].decode(errors="replace"))
     code = code or status.code or 500

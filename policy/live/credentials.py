@@ -17,6 +17,7 @@ import httpx2
 import msgspec
 
 from policy.cluster import times
+from policy.typed import prepared
 
 _SECONDS: Final = 60.0
 """So long a program may take."""
@@ -122,7 +123,7 @@ class ProgramAuth(httpx2.Auth):
     def _read(self, output: bytes) -> tuple[str, float | None]:
         name = self._program.command
         try:
-            status = msgspec.json.decode(output, type=_Answer).status
+            status = msgspec.json.decode(output, type=prepared(_Answer)).status
             until = (
                 times.parse(status.expiration_timestamp) / 1000 - _EARLY_SECONDS
                 if status.expiration_timestamp

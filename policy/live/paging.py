@@ -15,6 +15,7 @@ import msgspec
 from policy.live.connection import Connection, Expired, Interrupted, LiveError
 from policy.live.resources import ApiResource
 from policy.observing.events import version_of
+from policy.typed import prepared
 
 PAGE: Final = 500
 
@@ -88,7 +89,7 @@ def _body(connection: Connection, resource: ApiResource, token: str, *, whole: b
 
 def _read(resource: ApiResource, text: bytes) -> _Body:
     try:
-        body = msgspec.json.decode(text, type=_Body)
+        body = msgspec.json.decode(text, type=prepared(_Body))
     except msgspec.MsgspecError as exc:
         raise Interrupted(f"{resource.path}: no list: {exc}") from exc
     if not version_of(body.metadata.resource_version):

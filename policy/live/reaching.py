@@ -18,6 +18,7 @@ from policy.live.connection import (
 )
 from policy.live.paging import newest_version
 from policy.live.resources import ApiResource
+from policy.typed import prepared
 
 SYSTEM: Final = "kube-system"
 """The namespace whose uid says which cluster it is: it lives as long as the cluster."""
@@ -98,7 +99,9 @@ def cluster_uid(connection: Connection) -> str:
     """
     wanted = {"fieldSelector": f"metadata.name={SYSTEM}"}
     try:
-        body = msgspec.json.decode(connection.get("/api/v1/namespaces", wanted), type=_Namespaces)
+        body = msgspec.json.decode(
+            connection.get("/api/v1/namespaces", wanted), type=prepared(_Namespaces)
+        )
     except (NotServed, AccessRefused):
         return ""
     except msgspec.MsgspecError as exc:

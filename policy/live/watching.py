@@ -28,6 +28,7 @@ from policy.live.connection import (
 from policy.live.paging import newest_version, pages
 from policy.live.resources import EVENT, ApiResource
 from policy.observing.events import Claim, EventError, claim_of, version_of
+from policy.typed import prepared
 
 WATCH_SECONDS: Final = 300
 """So long a watch is asked to last; servers end it at about that time."""
@@ -137,7 +138,7 @@ class KindWatcher:
         self._known = False  # whether a list or a watch of it has succeeded
         self._failing = bool(refused)
         self._decode = (
-            None if resource.kind == EVENT else msgspec.json.Decoder(KINDS[resource.kind])
+            None if resource.kind == EVENT else msgspec.json.Decoder(prepared(KINDS[resource.kind]))
         )
 
     def run(self) -> None:
@@ -290,14 +291,14 @@ class KindWatcher:
 
     def _line(self, text: bytes) -> None:
         try:
-            line = msgspec.json.decode(text, type=_Line)
+            line = msgspec.json.decode(text, type=prepared(_Line))
         except msgspec.MsgspecError as exc:
             raise Interrupted(f"{self._resource.path}: no event of a watch: {exc}") from exc
         if line.type == "ERROR":
             raise refusal(self._resource.path, 0, bytes(line.object))
         now_ms = self._clock()
         try:
-            named = msgspec.json.decode(line.object, type=_Named).metadata
+            named = msgspec.json.decode(line.object, type=prepared(_Named)).metadata
         except msgspec.MsgspecError as exc:
             # The same would come again: the server has stored it.
             self._trouble(f"an object that cannot be read is left out: {exc}")
@@ -341,7 +342,7 @@ def _key(kind: str, meta: _Meta) -> str:
 
 def _label(raw: msgspec.Raw) -> str:
     try:
-        meta = msgspec.json.decode(raw, type=_Named).metadata
+        meta = msgspec.json.decode(raw, type=prepared(_Named)).metadata
     except msgspec.MsgspecError:
         return "without a name"
     if not meta.name:

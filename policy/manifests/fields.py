@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from policy.cluster.objects import ClusterObject
+from policy.typed import prepared
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -38,7 +39,7 @@ def convert(
     found: list[Mismatch] = []
     cleaned = _clean(value, _type(kind), "", found)
     try:
-        return msgspec.convert(cleaned, kind), found
+        return msgspec.convert(cleaned, prepared(kind)), found
     except msgspec.ValidationError as exc:
         return None, found or [Mismatch("", str(exc).split(" - at ")[0].lower())]
 

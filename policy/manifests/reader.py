@@ -27,6 +27,7 @@ from policy.manifests.problems import ManifestError, shown
 from policy.observing.events import EventError, claim_of
 from policy.text.problems import Problem
 from policy.text.yaml12 import YamlError
+from policy.typed import prepared
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (bytes read so far, bytes in all); in all is 0 where it is unknown."""
@@ -347,7 +348,7 @@ class _Reader:
         if not kinds.used(kind, api_version) or any("object" in value for value in values):
             return ()
         try:
-            return msgspec.convert(values, _list_of(kinds.of(kind, api_version)))
+            return msgspec.convert(values, prepared(_list_of(kinds.of(kind, api_version))))
         except (msgspec.ValidationError, TypeError, ValueError):
             return ()
 
@@ -517,7 +518,7 @@ class _Reader:
             if flaws:
                 return
         try:
-            obj: ClusterObject | None = msgspec.convert(value, KINDS[kind])
+            obj: ClusterObject | None = msgspec.convert(value, prepared(KINDS[kind]))
         except (msgspec.ValidationError, TypeError, ValueError):
             obj, mismatches = fields.convert(value, KINDS[kind])
             label = label or self._label(kind, value.get("metadata"))

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.cluster import times
+from policy.typed import prepared
 
 PREEMPTED: Final = "Preempted"
 """`reason` of the events that a scheduler writes about its victims."""
@@ -106,7 +107,7 @@ def claim_of(value: Mapping[str, Any]) -> Claim | None:
     if value.get("reason") != PREEMPTED:
         return None
     try:
-        event = msgspec.convert(value, Event)
+        event = msgspec.convert(value, prepared(Event))
         at_ms = _time(event)
     except (msgspec.ValidationError, times.TimeError) as exc:
         raise EventError(str(exc)) from exc

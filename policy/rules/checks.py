@@ -39,6 +39,7 @@ from policy.rules.shape import (
 )
 from policy.scoring.registry import is_rule
 from policy.text.problems import Problem
+from policy.typed import prepared
 
 ELIGIBILITY: Path = ("spec", "eligibility")
 ELIGIBLE: Path = ("spec", "victims", "eligible")
@@ -349,7 +350,7 @@ class Checker:
                 self.complain(item.place, path, f"missing key `{key}` in `{where}`")
                 continue
             try:
-                msgspec.convert(plain(value), field_.type)
+                msgspec.convert(plain(value), prepared(field_.type))
             except msgspec.ValidationError as exc:
                 message = f"`{key}` in `{where}`: {str(exc).lower()}"
                 self.complain(value.place, (*path, key), message)

@@ -16,6 +16,7 @@ from policy.filters.base import Incoming, Nodes, Parameter, Parameters
 from policy.scoring.base import MAX, ScorerInfo
 from policy.scoring.least_allocated import WEIGHTS
 from policy.scoring.resource_use import weighed
+from policy.typed import prepared
 
 _SCALE: Final = 10
 """Points of a shape have scores to 10, nodes to 100."""
@@ -46,7 +47,7 @@ def _along(shape: Sequence[Point], utilization: Ints) -> Ints:
 
 
 def score(incoming: Incoming, parameters: Parameters, nodes: Nodes) -> Ints:
-    shape = msgspec.convert(parameters["shape"], list[Point])
+    shape = msgspec.convert(parameters["shape"], prepared(list[Point]))
     total = np.zeros(nodes.size, dtype=np.int64)
     weights = np.zeros(nodes.size, dtype=np.int64)
     if not shape:

@@ -23,6 +23,7 @@ from policy.cluster.requests import CPU, CURRENT, EPHEMERAL, MEMORY, pod_request
 from policy.cluster.snapshot import Delta, Snapshot
 from policy.cluster.tables import Ints, PodColumn, Pools
 from policy.filters.base import Incoming, Nodes, NodeUse, Parameters
+from policy.typed import prepared
 
 ASSUMED: Final = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 """Milli cpu and bytes that a container without a request counts for."""
@@ -180,7 +181,7 @@ def further(
     found: dict[str, tuple[ResourceUse, int]] = {}
     if not entries:
         return found
-    for entry in msgspec.convert(entries, list[ResourceWeight]):
+    for entry in msgspec.convert(entries, prepared(list[ResourceWeight])):
         use = use_of(incoming, entry.name, nodes, assume=False)
         if use.asked or entry.name == EPHEMERAL:
             found[entry.name] = use, entry.weight

@@ -16,6 +16,7 @@ from policy.simulation.trace import Trace, TraceError
 from policy.store import Origin, Store
 from policy.store.journal import StoreJournal
 from policy.store.record.simulating import NewSimulation
+from policy.typed import prepared
 
 SOURCE = "simulate"
 """Source of the revision that a kept simulation begins with."""
@@ -34,7 +35,7 @@ def result_of(options: str, result: str) -> Result:
     """A recorded simulation again, from the two documents of its row."""
     told = {**msgspec.json.decode(result), "options": msgspec.json.decode(options)}
     # Means were written as texts of their digits, priorities as keys.
-    return msgspec.convert(told, Result, strict=False)
+    return msgspec.convert(told, prepared(Result), strict=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from policy.store.tables import (
     VICTIMS,
 )
 from policy.store.types import Json
+from policy.typed import prepared
 
 Row: TypeAlias = dict[str, Any]
 Values: TypeAlias = Mapping[str, Any]
@@ -243,7 +244,7 @@ def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> Decisio
         }
         victims = [_victim_values(r) for r in children[VICTIMS]]
         parts = {"victims": victims, "candidates": candidates, "trace": trace}
-        return msgspec.convert({**known, **parts}, DecisionRecord)
+        return msgspec.convert({**known, **parts}, prepared(DecisionRecord))
     except (msgspec.ValidationError, KeyError, ValueError, TypeError) as exc:
         raise StoreError(
             f"the rows of decision {row['id']} are not those of a decision",
@@ -253,7 +254,7 @@ def record_from(row: Values, children: Mapping[Table, Sequence[Row]]) -> Decisio
 
 def victim_from(row: Values) -> Victim:
     """A victim out of its row."""
-    return msgspec.convert(_victim_values(row), Victim)
+    return msgspec.convert(_victim_values(row), prepared(Victim))
 
 
 def _victim_values(row: Values) -> Row:

@@ -90,7 +90,7 @@ def test_what_fits_after_a_change_is_tried_again(
         feed.queue.delete(popped)
     feed.decided(failed)
     feed.follow(Transition(before=before, changes=(change,), after=after))
-    assert feed.pop() == mine.pod
+    assert mine.pod in iter(feed.pop, None)  # another one, made anew, may come before it
 
 
 def _begins_to_leave(before: Snapshot, change: Change) -> bool:

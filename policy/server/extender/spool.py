@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from policy.typed import prepared
+
 MAX_BYTES: Final = 1 << 30
 """Room that waiting calls may take; beyond it a call is only counted, and said in the log."""
 
@@ -83,7 +85,7 @@ class Spool:
         """The calls of an environment, oldest first. Files that are no calls stay."""
         for path in self._files():
             with suppress(OSError, msgspec.MsgspecError):
-                calls = msgspec.msgpack.decode(path.read_bytes(), type=list[SpooledCall])
+                calls = msgspec.msgpack.decode(path.read_bytes(), type=prepared(list[SpooledCall]))
                 for place, call in enumerate(calls):
                     if call.environment == environment and place >= self._recorded.get(path, 0):
                         last = place == len(calls) - 1

@@ -19,6 +19,7 @@ import msgspec
 
 from policy.cluster import canonical
 from policy.decision.model import OfferedNode
+from policy.typed import prepared
 
 FULL: Final = "full"
 META: Final = "meta"
@@ -87,11 +88,11 @@ class _Nodes(msgspec.Struct, frozen=True):
     NodeNames: list[str] | None = None
 
 
-_PREEMPT: Final = msgspec.json.Decoder(_Preempt)
-_OBJECTS: Final = msgspec.json.Decoder(_Objects)
-_NODES: Final = msgspec.json.Decoder(_Nodes)
-_NODE_LIST: Final = msgspec.json.Decoder(_NodeList | None)
-_HEAD: Final = msgspec.json.Decoder(PodHead)
+_PREEMPT: Final = msgspec.json.Decoder(prepared(_Preempt))
+_OBJECTS: Final = msgspec.json.Decoder(prepared(_Objects))
+_NODES: Final = msgspec.json.Decoder(prepared(_Nodes))
+_NODE_LIST: Final = msgspec.json.Decoder(prepared(_NodeList | None))
+_HEAD: Final = msgspec.json.Decoder(prepared(PodHead))
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NULL: Final = b"null"
 _NO_VICTIMS: Final = _FullVictims()

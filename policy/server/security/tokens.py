@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from policy.typed import prepared
+
 _PREFIX: Final = "policy_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -133,7 +135,7 @@ class TokenFile:
 
     def _read(self, *, missing_ok: bool = False) -> _File:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_File)
+            return msgspec.json.decode(self._path.read_bytes(), type=prepared(_File))
         except FileNotFoundError:
             if missing_ok:
                 return _File()

@@ -51,6 +51,7 @@ from policy.store.tables import (
     RULE_SETS,
     VICTIMS,
 )
+from policy.typed import prepared
 
 _FEW: Final = 2_000
 _SOME: Final = 100_000
@@ -361,7 +362,9 @@ def frozen(connection: Connection, ids: Sequence[int]) -> dict[int, Frozen]:
             found[row.decision_id] = Frozen(
                 history=document.get("history"),
                 extender_calls=tuple(ExtenderCall(**call) for call in calls),
-                offer=msgspec.convert(document.get("offer"), tuple[OfferedNode, ...] | None),
+                offer=msgspec.convert(
+                    document.get("offer"), prepared(tuple[OfferedNode, ...] | None)
+                ),
             )
     return found
 
@@ -438,7 +441,7 @@ def leaving_already(
 def _served(call: Mapping[str, Any]) -> ServedCall:
     values = {str(name): value for name, value in call.items()}
     values["from_request"] = rows.from_json(call["from_request"])
-    return msgspec.convert(values, ServedCall)
+    return msgspec.convert(values, prepared(ServedCall))
 
 
 def call_recorded(connection: Connection, request_digest: str, *, arrived_ms: int) -> bool:

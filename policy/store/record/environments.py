@@ -17,6 +17,7 @@ from policy.store.record import rule_sets
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head
 from policy.store.tables import ACTIVATIONS, CLUSTERS, ENVIRONMENTS, RULE_SETS
+from policy.typed import prepared
 
 _BEFORE: Final = RULE_SETS.alias("before")
 
@@ -314,5 +315,5 @@ def _activations(
 
 def _activation(environment: str, values: dict[str, Any]) -> ActivationRow:
     proofs, batch = values.pop("proofs"), bool(values.pop("batch"))
-    kept = None if proofs is None else msgspec.json.decode(proofs, type=Proofs)
+    kept = None if proofs is None else msgspec.json.decode(proofs, type=prepared(Proofs))
     return ActivationRow(environment=environment, proofs=kept, batch=batch, **values)

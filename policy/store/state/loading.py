@@ -18,12 +18,13 @@ from policy.store.errors import NotFound, StoreError
 from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
+from policy.typed import prepared
 
 
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[ClusterObject]:
     """Made when the first object of its kind is read: that takes as long as a short command."""
-    return msgspec.json.Decoder(KINDS[kind])
+    return msgspec.json.Decoder(prepared(KINDS[kind]))
 
 
 def decode(kind: str, manifest: str) -> ClusterObject:
