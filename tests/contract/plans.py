@@ -24,8 +24,8 @@ def statements(store: Store) -> Iterator[list[Statement]]:
             sent.append((statement, parameters))
 
     @contextmanager
-    def noting(connection, statement):
-        with driver(connection, statement) as cursor:
+    def noting(connection, statement, **how):
+        with driver(connection, statement, **how) as cursor:
             yield cursor if statement.startswith("BEGIN") else _Noting(cursor, sent)
 
     engine, driver = store._database.engine, bulk.Driver
@@ -47,6 +47,9 @@ class _Noting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cursor)
 
     def execute(self, statement: str, parameters: Any = ()) -> Any:
         self._sent.append((statement, parameters))
