@@ -30,7 +30,7 @@ BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
 _SIGNAL_STEPS: Final = 100_000
 """Steps of SQLite's machine, about a millisecond's work, between two looks for signals."""
-_LONG_LOG: Final = 8000
+_LONG_LOG: Final = 4000
 """Pages of SQLite's log, of 4 kB each, from which on a commit copies it: `checkpoint`."""
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _FORMS: Final = "give a file (`policy.db`), `sqlite:///policy.db` or `postgresql://user@host/name`"
