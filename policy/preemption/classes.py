@@ -184,7 +184,7 @@ class _Findings:
     violating: Bools  #: parallel to `victims`
     #: fields that findings of before or after may hold too, as they are
     shared: set[str] = field(default_factory=set)
-    #: what is told of all nodes, from the second time on the same; None until then
+    #: the answer for all nodes, the same from the second time on; None until then
     of_every: DryRun | None = None
 
     def own(self, *names: str) -> None:

@@ -86,7 +86,7 @@ class RunningTotals:
             if (leaving > room).any():
                 limit = load.limit(room, active)
                 if active.size < self.nodes:
-                    # Where the preemptor does not fit nobody is put back, and nobody listed.
+                    # Where the preemptor does not fit no pod is put back, and none is listed.
                     largest = _INT64_MAX if limit.dtype == np.int64 else _INT32_MAX
                     some, limit = limit, np.full(self.nodes, largest, limit.dtype)
                     limit[active] = some

@@ -60,8 +60,6 @@ class DecisionLoop(ABC):
                     yield done
                     continue
             if self._failed_without_cycle(pod):
-                self._feed.failed_again(pod, self._scheduler.snapshot)
-                self._passed_over()
                 continue
             step = self._scheduler.decide_if(pod, wanted=partial(self._wanted, pod))
             if step is None:
@@ -80,11 +78,8 @@ class DecisionLoop(ABC):
         return True
 
     def _failed_without_cycle(self, pod: str) -> bool:
-        """Where a cycle is certain to fail: write what it would, and make none."""
+        """Where a cycle is certain to fail: write what it would, for the queue too; make none."""
         return False
-
-    def _passed_over(self) -> None:  # noqa: B027 (most make every cycle)
-        """A cycle was not made."""
 
     def _passes_over(self) -> bool:
         """Where the cycles of the next pods are certain to fail and change nothing: pass them over.

@@ -23,17 +23,15 @@ class Later:
         self._making: asyncio.Future[Router] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._making is None:
+        if self._making is None or _failed(self._making):
             self._making = asyncio.ensure_future(in_thread(self._made))
-        making = self._making
-        try:
-            # Whose client goes away takes the routes from nobody.
-            router = await asyncio.shield(making)
-        except Exception:
-            if self._making is making:
-                self._making = None
-            raise
+        # A client that goes away does not cancel it for the others.
+        router = await asyncio.shield(self._making)
         await router(scope, receive, send)
 
     def _made(self) -> Router:
         return Router(self._make(), redirect_slashes=False)
+
+
+def _failed(making: asyncio.Future[Router]) -> bool:
+    return making.done() and (making.cancelled() or making.exception() is not None)

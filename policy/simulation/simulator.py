@@ -75,7 +75,6 @@ class Simulator(DecisionLoop):
         self.lives = Lives(trace, options.restart, self._end, on_event)
         self.nominations = NominationCounter()
         self.cycles = 0
-        self.passed_over = 0
         self.outcomes: dict[str, int] = {}
         self._foregone = None if every_cycle else Foregone(rules, scheduler.snapshot)
         self._budgets = DisruptionController(scheduler.snapshot)
@@ -99,16 +98,14 @@ class Simulator(DecisionLoop):
             return False
         if self._foregone.may_not_preempt(pod, found, self._scheduler.snapshot):
             self._count(Outcome.NOT_ELIGIBLE)
-            return True
-        if not self._foregone.fails_like_others(pod, found):
+        elif self._foregone.fails_like_others(pod, found):
+            failed = unschedulable(found, self._virtual.now_ms)
+            self._make((("Pod", pod, failed),) if failed != found else ())
+        else:
             return False
-        failed = unschedulable(found, self._virtual.now_ms)
-        self._make((("Pod", pod, failed),) if failed != found else ())
-        return True
-
-    def _passed_over(self) -> None:
-        self.passed_over += 1
+        self._feed.failed_again(pod, self._scheduler.snapshot)
         self._cycles_end(1)
+        return True
 
     def _passes_over(self) -> bool:
         if self._foregone is None:
@@ -120,7 +117,6 @@ class Simulator(DecisionLoop):
             self._foregone.fails_again, cycle_ms=self._options.cycle_ms, until_ms=until
         )
         if number:
-            self.passed_over += number
             self._cycles_end(number)
         return number > 0
 

@@ -90,9 +90,9 @@ def indexed_afterwards(connection: Connection, table: Table, *, count: int) -> I
     """For a block that inserts `count` rows, the first ones of a table, have SQLite index them all.
 
     An index that is made over rows that are there is sorted once, in half of the time that they
-    take one by one. Everything is part of the transaction: nobody sees the table without an index,
-    and an error leaves all as it was. Raises SQLAlchemy's errors, also where the rows are no set as
-    a unique index wants it.
+    take one by one. Everything is part of the transaction: no other one sees the table without an
+    index, and an error leaves all as it was. Raises SQLAlchemy's errors, also where the rows are no
+    set as a unique index wants it.
     """
     found: list[Row] = []
     if connection.dialect.name != "postgresql" and count >= _WORTH_SORTING:

@@ -13,10 +13,9 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from policy.cli.app import run
-from tests.acceptance.test_serve_pages import FLAGS
 from tests.support import serving
 from tests.support.serving import Serving
 
@@ -135,16 +134,6 @@ def service(folder: Path) -> Iterator[Serving]:
     started = serving.serve(str(folder / "policy.db"), folder, environment=evil("environment"))
     yield started
     assert started.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    assert chromium, "the pages are tested with the system's chromium: `apt-get install chromium`"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 STARTS = (

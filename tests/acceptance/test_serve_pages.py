@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from policy.cli.app import run
 from policy.rules import RuleSet
@@ -18,15 +18,6 @@ from tests.support import serving
 from tests.support.live import LIVE
 from tests.support.serving import Serving, preempts
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PAGES = (
     "/",
     "/decisions",
@@ -46,16 +37,6 @@ PAGES = (
     "/simulations",
     "/api",
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    assert chromium, "the pages are tested with the system's chromium: `apt-get install chromium`"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

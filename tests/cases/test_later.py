@@ -24,7 +24,7 @@ def client(app: Later) -> httpx.AsyncClient:
 
 
 def test_requests_that_come_together_make_the_routes_once() -> None:
-    """Meanwhile the threads are free for others, and who goes away takes them from nobody."""
+    """Meanwhile the threads are free for others, and a client that goes away does not cancel it."""
     made, may_end = [], threading.Event()
 
     def make() -> Sequence[BaseRoute]:
