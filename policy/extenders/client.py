@@ -13,7 +13,8 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -186,18 +187,16 @@ class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _WatchedTls
 
 
-class _shut_down_after:  # noqa: N801  # reads as a phrase where it is used
+@contextmanager
+def _shut_down_after(seconds: float, sock: socket.socket) -> Iterator[None]:
     """Shuts a socket down when the seconds pass inside the block."""
-
-    def __init__(self, seconds: float, sock: socket.socket) -> None:
-        self._timer = threading.Timer(max(0.0, seconds), _shut_down, [sock])
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+    timer = threading.Timer(max(0.0, seconds), _shut_down, [sock])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _shut_down(sock: socket.socket) -> None:

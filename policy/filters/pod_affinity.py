@@ -13,7 +13,8 @@ term: a pod matters that all of them select and whose node shares all their labe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -283,7 +284,7 @@ def _all_select(terms: Sequence[AffinityTerm], pod: LabelSet) -> bool:
 def _selected(incoming: Incoming, terms: Sequence[AffinityTerm], *, together: bool) -> Bools:
     """Label sets that the incoming pod's terms select (they were unrolled: no namespace labels)."""
     key = ("affinity", together, tuple(terms))
-    match: Callable[[LabelSet], bool] = lambda s: _all_select(terms, s)  # noqa: E731  # a closure
+    match = partial(_all_select, terms)
     return label_matches(incoming.snapshot, key, match, within=terms[0].selector)
 
 

@@ -17,6 +17,7 @@ from policy.rules import RuleSet
 from tests.support.builders import (
     NOW_MS,
     ZONE,
+    PodBuilder,
     a_node,
     a_pdb,
     a_pod,
@@ -85,7 +86,9 @@ def test_each_potential_victim_has_its_counts() -> None:
         (a_pod("z").labelled(app="web"), a_pod("b").priority(5), "victims.reprieve"),
     ],
 )
-def test_a_reprieved_pod_has_the_key_that_put_it_ahead(kept, goes, key) -> None:  # type: ignore[no-untyped-def]
+def test_a_reprieved_pod_has_the_key_that_put_it_ahead(
+    kept: PodBuilder, goes: PodBuilder, key: str
+) -> None:
     """Priority, start time, name, or that a violated budget goes first."""
     decision = decided(
         a_node("n1").cpu(2).running(kept.cpu(1), goes.cpu(1)),
