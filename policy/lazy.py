@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first read, so that a command starts soon."""
+"""What is imported when it is first used, so that a command starts soon."""
 
 from __future__ import annotations
 
@@ -22,3 +22,22 @@ def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return value
 
     return read
+
+
+class Functions:
+    """The functions of a module, which is imported when one of them is first called.
+
+    For whoever lists the functions of many modules, of which each caller uses a few: a type
+    checker is shown an import of the module itself.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return getattr(import_module(self._module), name)(*args, **kwargs)
+
+        called.__name__ = name
+        called.__qualname__ = f"{self._module}.{name}"
+        return called

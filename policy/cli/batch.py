@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from policy.parts import Workers
     from policy.store import SessionRow, Store
 
-PREFIX: Final = "session:"
-"""What other commands write before the number of a session."""
-
-
 _document_option = options.output_of("table", "json", "yaml", "jsonl")
 
 
@@ -296,11 +292,3 @@ def _rows(store: Store, ids: Sequence[int], cluster: str) -> list[SessionRow]:
     if ids:
         return [store.read.session(number).row for number in sorted(set(ids))]
     return sorted(store.read.sessions(cluster, kind="batch"), key=lambda row: row.id)
-
-
-# --- sessions among decisions ------------------------------------------------------------------
-
-
-def session_id(text: str) -> int | None:
-    """The number in `session:ID`; None where the text names no session."""
-    return options.number_behind(PREFIX, text)

@@ -307,7 +307,7 @@ def _show(store: Store, wanted: str, rules: RuleSet, form: str) -> int:
     from policy.audit.recorded import Comparing, Skipped
     from policy.cli import groups_view
 
-    cycle = groups_view.group_id(wanted)
+    cycle = options.group_id(wanted)
     found: Comparison | Skipped
     if cycle is not None:
         session_row = groups_view.cycle(store, cycle).row

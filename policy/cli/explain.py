@@ -35,28 +35,30 @@ def command(id: str, db: str, why_not: str | None, form: str) -> int:
       policy explain 1 --why-not node-7
       policy explain 1 --output json
     """
-    from policy.cli import batch, batch_why_not, view
-
     if id.startswith("observed:"):
         from policy.cli import explain_observed
 
         if why_not is not None:
             raise options.Misused("`--why-not` asks about decisions, not about observations")
         return explain_observed.explained(db, id, form)
-    from policy.cli import groups_view
-
-    cycle = groups_view.group_id(id)
+    cycle = options.group_id(id)
     if cycle is not None:
+        from policy.cli import groups_view
+
         if why_not is not None:
             raise options.Misused("`--why-not` asks about decisions, not about pod groups")
         return groups_view.explained(db, cycle, form)
-    held = batch.session_id(id)
+    held = options.session_id(id)
     if held is not None:
+        from policy.cli import batch, batch_why_not
+
         if why_not is not None:
             if form == "csv":
                 raise options.Misused("what a session had against a node is no table: not as CSV")
             return batch_why_not.printed(db, held, job=None, node=why_not, form=form)
         return batch.explained(db, held, job=None, form=form)
+    from policy.cli import view
+
     with session.open_store(db) as store:
         stored = store.read.decision(options.decision_id(id))
         if why_not is not None:

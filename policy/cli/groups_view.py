@@ -17,22 +17,14 @@ if TYPE_CHECKING:
 _NAMED: Final = 5
 """Members that a sentence names."""
 
-PREFIX: Final = "group:"
-"""Before the number of a group's cycle, where decisions are named by their numbers."""
-
-
-def group_id(text: str) -> int | None:
-    """The number in `group:ID`; None where the text names no cycle of a group."""
-    return options.number_behind(PREFIX, text)
-
 
 def step_summary(step: GroupStep) -> dict[str, Any]:
     """The line of a group's cycle in a list of decisions."""
     decision = step.decision
     return {
-        "id": None if step.recording is None else f"{PREFIX}{step.recording.session_id}",
+        "id": None if step.recording is None else f"{options.GROUP}{step.recording.session_id}",
         "now": session.instant(decision.now_ms),
-        "preemptor": f"{PREFIX}{decision.group}",
+        "preemptor": f"{options.GROUP}{decision.group}",
         "priority": decision.group_priority,
         "outcome": decision.outcome.value,
         "node": "",
@@ -58,7 +50,7 @@ def print_decision(document: Mapping[str, Any]) -> None:
 
 def _head(document: Mapping[str, Any]) -> Iterator[str]:
     members = document["members"]
-    number = f" {PREFIX}{document['id']}" if document["id"] is not None else ""
+    number = f" {options.GROUP}{document['id']}" if document["id"] is not None else ""
     yield f"pod group{number}: {document['group']} {_ended(document)}"
     if document["message"]:
         yield f"  {document['message']}"

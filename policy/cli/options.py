@@ -230,8 +230,24 @@ def decision_id(text: str) -> int | str:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text
 
 
-def number_behind(prefix: str, text: str) -> int | None:
-    """The number in `group:ID`, `session:ID`; None where the text begins otherwise."""
+GROUP: Final = "group:"
+"""Before the number of a group's cycle, where decisions are named by their numbers."""
+
+SESSION: Final = "session:"
+"""The same of a batch session."""
+
+
+def group_id(text: str) -> int | None:
+    """The number in `group:ID`; None where the text names no cycle of a group."""
+    return _number_behind(GROUP, text)
+
+
+def session_id(text: str) -> int | None:
+    """The number in `session:ID`; None where the text names no batch session."""
+    return _number_behind(SESSION, text)
+
+
+def _number_behind(prefix: str, text: str) -> int | None:
     number = text.removeprefix(prefix)
     if number == text:
         return None

@@ -56,14 +56,12 @@ def command(
     """
     from policy.audit.decisions import over
     from policy.audit.replay import replayed
-    from policy.cli import batch, replay_view
+    from policy.cli import replay_view
 
     if (len(decisions) > 0) + (since is not None) + everything != 1:
         raise options.Misused("give decisions, `--since` or `--all`, and only one of them")
-    from policy.cli import groups_view
-
     workers = options.workers(jobs, dask)
-    cycles = [n for text in decisions if (n := groups_view.group_id(text)) is not None]
+    cycles = [n for text in decisions if (n := options.group_id(text)) is not None]
     if cycles:
         if len(cycles) < len(decisions):
             raise options.Misused("give decisions or cycles of pod groups, not both at once")
@@ -71,11 +69,13 @@ def command(
         with session.open_store(db) as store:
             rows = [store.read.session(n).row for n in sorted(set(cycles))]
         return _groups(db, rows, workers, form)
-    held = [number for text in decisions if (number := batch.session_id(text)) is not None]
+    held = [number for text in decisions if (number := options.session_id(text)) is not None]
     if held:
         if len(held) < len(decisions):
             raise options.Misused("give decisions or sessions, not both at once")
         options.refuse_beside("sessions", held, "cluster")
+        from policy.cli import batch
+
         return batch.replayed(db, held, workers, cluster=cluster, form=form)
     options.refuse_beside("the numbers of decisions", decisions, "cluster")
     with session.open_store(db) as store:

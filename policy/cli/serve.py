@@ -139,7 +139,7 @@ def command(
     """
     from policy.server.config import LOOPBACK, Config, Follow, OnFailure
     from policy.server.missing import require
-    from policy.store.model import CallMode
+    from policy.store.model.decisions import CallMode
 
     require()
     from policy.server import process

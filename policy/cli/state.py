@@ -80,11 +80,11 @@ def made_at(store: Store, text: str | None) -> Made | None:
         found = store.read.decision(options.decision_id(text.removeprefix(_DECISION)))
         name = f"decision {found.row.id}"
         return Made(name=name, row=found.row, history=found.record.history)
-    number = groups_view.group_id(text)
+    number = options.group_id(text)
     if number is None:
         return None
     cycle = groups_view.cycle(store, number)
-    name, history = f"{groups_view.PREFIX}{number}", document_of(cycle).get("history")
+    name, history = f"{options.GROUP}{number}", document_of(cycle).get("history")
     return Made(name=name, row=cycle.row, history=history)
 
 

@@ -293,7 +293,6 @@ def _record(
     supposed: Sequence[Change],
 ) -> Mapping[int, int | str]:
     """Keep the decisions, all of them or none; what each step's is named by: `7`, `group:2`."""
-    from policy.cli import groups_view
     from policy.store import HypotheticalDecision, Recorded
 
     decided = [
@@ -312,8 +311,6 @@ def _record(
         candidates_kept=rules.audit_candidates,
     )
     return {
-        number: one.decision_id
-        if isinstance(one, Recorded)
-        else f"{groups_view.PREFIX}{one.session_id}"
+        number: one.decision_id if isinstance(one, Recorded) else f"{options.GROUP}{one.session_id}"
         for (number, *_), one in zip(decided, recorded, strict=True)
     }

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from policy.store.model import CallMode
+from policy.store.model.decisions import CallMode
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 

@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from policy.store.ledger.pruning import PrunedCluster, PrunePlan
     from policy.store.ledger.witnesses import KeptHead
     from policy.store.migrate import check, current, downgrade, upgrade
-    from policy.store.model import (
-        ActivationRow,
+    from policy.store.model.decisions import (
         CallAnswer,
         CallMode,
+        DecisionRow,
+        NominationRow,
+        Origin,
+        QueueInfo,
+        Recorded,
+        ServedCall,
+        StoredDecision,
+    )
+    from policy.store.model.environments import (
+        ActivationRow,
+        EnvironmentRow,
+        Proofs,
+        ProvedClaim,
+        SchedulerRow,
+    )
+    from policy.store.model.sessions import SessionRecord, SessionRow, SessionStep, StoredSession
+    from policy.store.model.state import (
         Cause,
         ChangesSince,
-        DecisionRow,
-        EnvironmentRow,
         ImportCounts,
         ImportResult,
         LoadedState,
-        NominationRow,
-        Origin,
-        Proofs,
-        ProvedClaim,
         PruneScope,
-        QueueInfo,
-        Recorded,
-        SchedulerRow,
-        ServedCall,
-        SessionRecord,
-        SessionRow,
-        SessionStep,
-        StoredDecision,
-        StoredSession,
         StrayPods,
     )
     from policy.store.record.basis import SnapshotMismatch
@@ -101,27 +102,51 @@ __all__ = [
     "upgrade",
 ]
 
-#: where the names are defined that `policy.store.model` does not define
 _HOMES = {
+    "ActivationRow": "policy.store.model.environments",
+    "CallAnswer": "policy.store.model.decisions",
+    "CallMode": "policy.store.model.decisions",
+    "Cause": "policy.store.model.state",
+    "ChangesSince": "policy.store.model.state",
+    "DecisionRow": "policy.store.model.decisions",
+    "EnvironmentRow": "policy.store.model.environments",
     "Finding": "policy.store.ledger.findings",
-    "TamperKind": "policy.store.ledger.findings",
     "HypotheticalDecision": "policy.store.record.decisions",
     "ImportConflict": "policy.store.errors",
+    "ImportCounts": "policy.store.model.state",
+    "ImportResult": "policy.store.model.state",
     "KeptHead": "policy.store.ledger.witnesses",
     "LedgerHead": "policy.store.ledger.entries",
+    "LoadedState": "policy.store.model.state",
+    "NominationRow": "policy.store.model.decisions",
     "NotFound": "policy.store.errors",
+    "Origin": "policy.store.model.decisions",
     "OtherCluster": "policy.store.errors",
+    "Proofs": "policy.store.model.environments",
+    "ProvedClaim": "policy.store.model.environments",
     "PrunePlan": "policy.store.ledger.pruning",
+    "PruneScope": "policy.store.model.state",
     "PrunedCluster": "policy.store.ledger.pruning",
     "Pruning": "policy.store.ledger.findings",
+    "QueueInfo": "policy.store.model.decisions",
+    "Recorded": "policy.store.model.decisions",
+    "SchedulerRow": "policy.store.model.environments",
+    "ServedCall": "policy.store.model.decisions",
+    "SessionRecord": "policy.store.model.sessions",
+    "SessionRow": "policy.store.model.sessions",
+    "SessionStep": "policy.store.model.sessions",
     "SnapshotMismatch": "policy.store.record.basis",
     "StaleRevision": "policy.store.errors",
     "Store": "policy.store.store",
     "StoreError": "policy.store.errors",
+    "StoredDecision": "policy.store.model.decisions",
+    "StoredSession": "policy.store.model.sessions",
+    "StrayPods": "policy.store.model.state",
+    "TamperKind": "policy.store.ledger.findings",
     "check": "policy.store.migrate",
     "current": "policy.store.migrate",
     "downgrade": "policy.store.migrate",
     "upgrade": "policy.store.migrate",
 }
 
-__getattr__ = lazy.names(__name__, {**dict.fromkeys(__all__, "policy.store.model"), **_HOMES})
+__getattr__ = lazy.names(__name__, _HOMES)

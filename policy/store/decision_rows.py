@@ -28,7 +28,7 @@ from policy.decision.model import (
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
 from policy.store.errors import StoreError
-from policy.store.model import Origin
+from policy.store.model.decisions import Origin
 from policy.store.tables import (
     CANDIDATE_VIOLATIONS,
     CANDIDATES,

@@ -13,7 +13,9 @@ from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Recording, SessionRecording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model import Cause, ChangedState, Origin, SessionRecord
+from policy.store.model.decisions import Origin
+from policy.store.model.sessions import SessionRecord
+from policy.store.model.state import Cause, ChangedState
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 from policy.store.record.groups import as_group_record

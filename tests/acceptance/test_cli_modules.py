@@ -148,6 +148,34 @@ def test_what_only_reads_loads_only_what_reads(
     assert modules & (DECIDES | OTHER_DATABASE | WRITES_OR_VERIFIES) == set()
 
 
+OF_OTHER_LISTS = {
+    "policy.cli.batch",
+    "policy.cli.env",
+    "policy.cli.groups_view",
+    "policy.store.model.environments",
+    "policy.store.model.sessions",
+    "policy.store.observed",
+    "policy.store.read.evictions",
+    "policy.store.read.hits",
+    "policy.store.read.observed",
+    "policy.store.read.reports",
+    "policy.store.record",
+    "policy.store.totals",
+}
+"""What shows sessions, environments, observations and reports."""
+
+
+@pytest.mark.parametrize("arguments", [("decisions",), ("explain", "1")], ids=" ".join)
+def test_decisions_load_no_other_lists(
+    policy: Policy, dump: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Of what reads the record, decisions load what reads decisions."""
+    database = str(tmp_path / "policy.db")
+    assert policy("import", dump, "--db", database).status == 0
+    assert policy("preempt", "shop/high", "--now", NOW, "--db", database).status == 0
+    assert loaded(*arguments, "--db", database) & OF_OTHER_LISTS == set()
+
+
 def test_commands_print_through_one_module() -> None:
     """No command writes to a stream itself, so that none can print a name unescaped."""
     folder = Path(app.__file__).parent

@@ -17,7 +17,7 @@ from policy.server.extender.call import PreemptCall
 from policy.server.extender.desk import Desk, Overloaded
 from policy.server.extender.spool import Spool
 from policy.store import Store
-from policy.store.model import CallMode
+from policy.store.model.decisions import CallMode
 from tests.support import serving
 from tests.support.serving import preempts
 

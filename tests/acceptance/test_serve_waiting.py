@@ -13,7 +13,7 @@ import pytest
 
 from policy.decision.model import Outcome
 from policy.store import Store
-from policy.store.model import ServedCall, StoredDecision
+from policy.store.model.decisions import ServedCall, StoredDecision
 from tests.support import serving
 from tests.support.api_server import ApiServer, kubeconfig
 from tests.support.api_server import serving as api_server

@@ -15,7 +15,7 @@ from policy.decision.columns import Deferred
 from policy.decision.model import Candidate, RuleFired, StatusCount, Victim, document_of
 from policy.decision.record import record_of
 from policy.store.decision_rows import DecisionPlace, rows_of
-from policy.store.model import Origin
+from policy.store.model.decisions import Origin
 from policy.store.tables import CANDIDATES, DECISION_FILTERS, DECISION_RULES, VICTIMS
 from policy.store.types import Json
 from tests.support.golden_decisions import FOLDER, decisions

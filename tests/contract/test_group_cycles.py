@@ -24,7 +24,7 @@ from policy.preemption.tally import Tally
 from policy.scheduling.cycle import GroupStep, Scheduler, Step
 from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
-from policy.store.model import RecordedSession
+from policy.store.model.sessions import RecordedSession
 from policy.store.record.basis import SnapshotMismatch
 from policy.store.tables import SESSION_STEPS, SESSIONS
 from tests.contract.test_ledger import tampering

@@ -14,7 +14,8 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import HypotheticalDecision, Store
 from policy.store.journal import StoreJournal
-from policy.store.model import Origin, SessionRecord, SessionStep
+from policy.store.model.decisions import Origin
+from policy.store.model.sessions import SessionRecord, SessionStep
 from tests.contract.builders import (
     BY_HAND,
     NOW,

@@ -16,7 +16,7 @@ from policy.rules import RuleSet
 from policy.scheduling.cycle import Scheduler
 from policy.store import Store
 from policy.store.journal import StoreJournal
-from policy.store.model import Cause
+from policy.store.model.state import Cause
 from tests.contract.builders import NOW, a_node, a_pod
 
 RULES = RuleSet.load("cooldown")

@@ -10,7 +10,7 @@ from enum import Enum
 
 from policy.server.extender.wire import PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
-from policy.store.model import CallMode
+from policy.store.model.decisions import CallMode
 
 
 class GivenUp(Exception):

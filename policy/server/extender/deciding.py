@@ -26,7 +26,8 @@ from policy.server.extender.wire import BadRequest, PreemptRequest
 from policy.server.tracing import UNTRACED, Trace
 from policy.store import StaleRevision, Store
 from policy.store.journal import StoreJournal
-from policy.store.model import Cause, Origin, Recorded, ServedCall
+from policy.store.model.decisions import Origin, Recorded, ServedCall
+from policy.store.model.state import Cause
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
 

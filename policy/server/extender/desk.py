@@ -32,7 +32,7 @@ from policy.server.extender.deciding import (
 from policy.server.extender.spool import Spool, SpooledCall, Waiting
 from policy.server.extender.wire import BadRequest, PreemptRequest, answer, read_preempt
 from policy.store import Store, StoreError
-from policy.store.model import CallAnswer, CallMode, ServedCall
+from policy.store.model.decisions import CallAnswer, CallMode, ServedCall
 
 log = logging.getLogger("policy.server")
 

@@ -37,7 +37,7 @@ from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
 from policy.server.tracing import TRACE, Trace
 from policy.store import StoreError
-from policy.store.model import CallAnswer, CallMode
+from policy.store.model.decisions import CallAnswer, CallMode
 
 log = logging.getLogger("policy.server")
 

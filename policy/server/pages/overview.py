@@ -10,7 +10,7 @@ from policy.server import views
 from policy.server.security.access import Principal
 from policy.server.service import PolicyService
 from policy.store import DecisionRow
-from policy.store.model import Origin
+from policy.store.model.decisions import Origin
 
 _HOUR_MS: Final = 3_600_000
 _LOOKED_AT: Final = 1000

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from policy.store import cluster_identity as identities
-from policy.store import outcomes
+from policy import lazy
 from policy.store.faces import Face, reads, streams
-from policy.store.read import evictions, hits, observed, queries, reports, tables
-from policy.store.record import environments, schedulers, sessions, simulating
 
 if TYPE_CHECKING:
-    from policy.store.read.history import Moment
+    from policy.store import cluster_identity as identities
+    from policy.store import outcomes
+    from policy.store.read import evictions, history, hits, observed, queries, reports, tables
+    from policy.store.record import environments, schedulers, sessions, simulating
+else:  # a list of decisions should not wait for what reads sessions, reports or observations
+    identities = lazy.Functions("policy.store.cluster_identity")
+    outcomes = lazy.Functions("policy.store.outcomes")
+    evictions = lazy.Functions("policy.store.read.evictions")
+    history = lazy.Functions("policy.store.read.history")
+    hits = lazy.Functions("policy.store.read.hits")
+    observed = lazy.Functions("policy.store.read.observed")
+    queries = lazy.Functions("policy.store.read.queries")
+    reports = lazy.Functions("policy.store.read.reports")
+    tables = lazy.Functions("policy.store.read.tables")
+    environments = lazy.Functions("policy.store.record.environments")
+    schedulers = lazy.Functions("policy.store.record.schedulers")
+    sessions = lazy.Functions("policy.store.record.sessions")
+    simulating = lazy.Functions("policy.store.record.simulating")
 
 
 class ReadFace(Face):
@@ -60,21 +73,4 @@ class ReadFace(Face):
     follow_positions = reads(observed.follow_positions)
     cluster_identity = reads(identities.known)
     gaps = reads(observed.gaps)
-
-    def history(
-        self,
-        cluster: str,
-        needs: Collection[tuple[str, int | None]],
-        *,
-        now_ms: int,
-        before: Moment | None = None,
-    ) -> dict[str, dict[str, int]]:
-        """Figures of the past for (function, window in seconds) pairs, as snapshots carry them.
-
-        before: only what had been recorded then.
-        """
-        # It reads rules, and with them columns: nothing that a list of decisions should wait for.
-        from policy.store.read.history import figures
-
-        with self._transactions.reading() as connection:
-            return figures(connection, cluster, needs, now_ms=now_ms, before=before)
+    history = reads(history.figures)

@@ -12,7 +12,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, column, or_, select
 from sqlalchemy import table as lightweight_table
 
-from policy.store.model import ActivationRow, DecisionRow
+from policy.store.model.decisions import DecisionRow
+from policy.store.model.environments import ActivationRow
 from policy.store.outcomes import OutcomeRow, outcomes_of, outcomes_of_sessions
 from policy.store.read.queries import decisions_by_id
 from policy.store.record.environments import activations

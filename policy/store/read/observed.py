@@ -12,7 +12,7 @@ from policy.cluster.objects import Pod
 from policy.observing.model import Evidence, Preemption, SeenVictim, marked_at, nominated_to
 from policy.store import rows
 from policy.store.errors import NotFound
-from policy.store.model import Cause
+from policy.store.model.state import Cause
 from policy.store.observed import (
     GapRow,
     ObservationRow,

@@ -29,12 +29,7 @@ from policy.decision.model import ExtenderCall, OfferedNode, Outcome, Victim
 from policy.store import rows
 from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
-from policy.store.model import (
-    DecisionRow,
-    NominationRow,
-    ServedCall,
-    StoredDecision,
-)
+from policy.store.model.decisions import DecisionRow, NominationRow, ServedCall, StoredDecision
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from policy.decision.model import NO_VALUE
-from policy.store.model import NominationRow
+from policy.store.model.decisions import NominationRow
 from policy.store.outcomes import WHOLE, contradicted
 from policy.store.read.evictions import Range
 from policy.store.read.queries import nominations_query, rule_set_ids

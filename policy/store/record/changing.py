@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from policy.cluster.digest import GENESIS, Change
 from policy.store.errors import StaleRevision
 from policy.store.ledger import entries
-from policy.store.model import Cause, ChangedState
+from policy.store.model.state import Cause, ChangedState
 from policy.store.state.revisions import puts_and_deletes, write_revision
 from policy.store.state.versions import find_head, lock_head
 

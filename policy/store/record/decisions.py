@@ -23,7 +23,9 @@ from policy.store import bulk, identity, rows
 from policy.store.decision_rows import DecisionPlace, rows_of
 from policy.store.errors import StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, Origin, QueueInfo, Recorded, RecordedSession, ServedCall
+from policy.store.model.decisions import Origin, QueueInfo, Recorded, ServedCall
+from policy.store.model.sessions import RecordedSession
+from policy.store.model.state import Cause
 from policy.store.record import environments, rule_sets, sessions
 from policy.store.record.basis import Basis
 from policy.store.record.groups import as_group_record

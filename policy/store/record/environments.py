@@ -12,7 +12,7 @@ from policy.cluster import canonical
 from policy.store import bulk, identity, rows
 from policy.store.errors import NotFound, StoreError
 from policy.store.ledger import entries
-from policy.store.model import ActivationRow, EnvironmentRow, Proofs
+from policy.store.model.environments import ActivationRow, EnvironmentRow, Proofs
 from policy.store.record import rule_sets
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText
 from policy.store.state.versions import lock_head

@@ -9,7 +9,7 @@ from policy.cluster import collector
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject
 from policy.store.faces import Face, writes
-from policy.store.model import ImportResult, PruneScope
+from policy.store.model.state import ImportResult, PruneScope
 from policy.store.observed import ClusterIdentity
 from policy.store.record import (
     changing,

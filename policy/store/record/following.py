@@ -12,7 +12,7 @@ from policy.cluster.digest import Change
 from policy.store import cluster_identity, rows
 from policy.store import identity as process
 from policy.store.ledger import entries
-from policy.store.model import Cause
+from policy.store.model.state import Cause
 from policy.store.observed import ClusterIdentity, Followed, FollowedRevision
 from policy.store.record import outcomes
 from policy.store.state.revisions import Put, puts_and_deletes, write_revision

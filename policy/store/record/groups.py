@@ -13,7 +13,7 @@ from typing import Any, Final
 from policy.cluster import canonical
 from policy.decision.groups import GroupDecision
 from policy.decision.model import NominationChange
-from policy.store.model import SessionRecord, SessionStep, StoredSession
+from policy.store.model.sessions import SessionRecord, SessionStep, StoredSession
 from policy.store.record.sessions import TOOK_EFFECT
 
 KIND: Final = "group"

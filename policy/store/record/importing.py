@@ -14,7 +14,7 @@ from policy.cluster.digest import GENESIS
 from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
-from policy.store.model import Cause, ImportResult, PruneScope, StrayPods
+from policy.store.model.state import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
 from policy.store.record.tally import Tally
 from policy.store.state.revisions import Put, puts_of, write_revision

@@ -29,7 +29,7 @@ from policy.cluster import times
 from policy.cluster.digest import Change
 from policy.cluster.objects import ClusterObject, Pod
 from policy.store import rows
-from policy.store.model import Cause
+from policy.store.model.state import Cause
 from policy.store.outcomes import (
     WHOLE,
     OutcomeKind,

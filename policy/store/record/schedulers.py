@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select
 from policy.cluster import canonical
 from policy.store import identity, rows
 from policy.store.ledger import entries
-from policy.store.model import SchedulerRow
+from policy.store.model.environments import SchedulerRow
 from policy.store.record import rule_sets
 from policy.store.record.environments import environment
 from policy.store.record.rule_sets import AnyRuleSet, RuleSetText

@@ -14,14 +14,14 @@ from policy.cluster.digest import Change
 from policy.store import identity, rows
 from policy.store.errors import NotFound
 from policy.store.ledger import entries
-from policy.store.model import (
-    Cause,
+from policy.store.model.sessions import (
     RecordedSession,
     SessionRecord,
     SessionRow,
     SessionStep,
     StoredSession,
 )
+from policy.store.model.state import Cause
 from policy.store.outcomes import outcomes_of_sessions
 from policy.store.record import environments, rule_sets
 from policy.store.record.basis import Basis

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from policy.cluster.digest import Change
-from policy.store.model import ImportCounts
+from policy.store.model.state import ImportCounts
 from policy.store.observed import FollowedRevision
 
 Fate = Literal["added", "changed", "unchanged", "removed"]

@@ -15,7 +15,7 @@ from policy.cluster.objects import KINDS, ClusterObject, Node, Pod
 from policy.cluster.sharing import Sharing
 from policy.store import bulk
 from policy.store.errors import NotFound, StoreError
-from policy.store.model import ChangesSince, ClusterRow, LoadedState, RevisionRow
+from policy.store.model.state import ChangesSince, ClusterRow, LoadedState, RevisionRow
 from policy.store.state.versions import Head, find_head
 from policy.store.tables import CLUSTERS, DECISIONS, REVISIONS, VERSIONS
 from policy.typed import prepared

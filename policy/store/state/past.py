@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from policy.cluster.digest import GENESIS, Change, chain_state
 from policy.cluster.objects import ClusterObject
-from policy.store.model import LoadedState
+from policy.store.model.state import LoadedState
 from policy.store.state.loading import decode, no_revision, require_head, true_at
 from policy.store.tables import REVISIONS, VERSIONS
 

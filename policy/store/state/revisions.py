@@ -12,7 +12,7 @@ from policy.cluster import canonical, digest
 from policy.cluster.objects import ClusterObject, Pod
 from policy.store import bulk, rows
 from policy.store.errors import StoreError
-from policy.store.model import Cause, NominationEnd
+from policy.store.model.state import Cause, NominationEnd
 from policy.store.state.columns import POD_COLUMNS, PodValues, columns_of
 from policy.store.state.versions import (
     FINISHED,

@@ -28,6 +28,13 @@ METADATA: Final = MetaData(
     }
 )
 
+# One of each for all columns: what a type means to a database is found out for each anew.
+INT64: Final = Int64()
+MILLIS: Final = Millis()
+BOOL: Final = Bool()
+STR: Final = Str()
+JSON: Final = Json()
+
 
 def table(
     name: str, *items: SchemaItem, clustered: bool = False, unique_for_ever: bool = False
@@ -65,27 +72,27 @@ def name_conditions_for_postgres() -> None:
 
 
 def int64(name: str, *items: SchemaItem, **options: Any) -> Column[int]:
-    return Column(name, Int64, *items, **{"nullable": False, **options})
+    return Column(name, INT64, *items, **{"nullable": False, **options})
 
 
 def millis(name: str, **options: Any) -> Column[int]:
-    return Column(name, Millis, **{"nullable": False, **options})
+    return Column(name, MILLIS, **{"nullable": False, **options})
 
 
 def boolean(name: str, **options: Any) -> Column[bool]:
-    return Column(name, Bool, **{"nullable": False, **options})
+    return Column(name, BOOL, **{"nullable": False, **options})
 
 
 def text(name: str, *items: SchemaItem, **options: Any) -> Column[str]:
-    return Column(name, Str, *items, **{"nullable": False, **options})
+    return Column(name, STR, *items, **{"nullable": False, **options})
 
 
 def json(name: str, **options: Any) -> Column[str]:
-    return Column(name, Json, **{"nullable": False, **options})
+    return Column(name, JSON, **{"nullable": False, **options})
 
 
 def identity(name: str = "id") -> Column[int]:
-    return Column(name, Int64, Identity(), primary_key=True)
+    return Column(name, INT64, Identity(), primary_key=True)
 
 
 def written_by() -> tuple[Column[Any], ...]:
