@@ -72,7 +72,7 @@ class RecordFace(Face):
         OtherCluster where the cluster of that name is another one, StoreError for values that are
         none.
         """
-        incoming = importing.read(objects, progress)  # before the database is locked
+        incoming = importing.read(objects)  # before the database is locked
         tally = Tally()
         with self._transactions.writing() as connection:
             result = importing.write(
@@ -85,6 +85,7 @@ class RecordFace(Face):
                 actor=actor,
                 scope=prune,
                 tally=tally,
+                progress=progress,
             )
             begins = any(obj is not None for segment in segments for _, _, obj in segment)
             if not (result.revision or begins) or not (segments or identity):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from sqlalchemy import Connection
 
 from policy.cluster import times
-from policy.cluster.digest import GENESIS
-from policy.cluster.objects import NAMESPACED, ClusterObject, key_of, kind_of
+from policy.cluster.digest import GENESIS, object_digest
+from policy.cluster.objects import NAMESPACED, ClusterObject, Pod, key_of, kind_of
 from policy.store.errors import ImportConflict, StoreError
 from policy.store.ledger import entries
 from policy.store.model.state import Cause, ImportResult, PruneScope, StrayPods
 from policy.store.record import outcomes
 from policy.store.record.tally import Tally
-from policy.store.state.revisions import Put, puts_of, write_revision
+from policy.store.state.revisions import Put, SingleRevision, puts_of
 from policy.store.state.versions import (
     Head,
-    Live,
+    chunks,
     find_head,
     live_digests,
     live_versions,
@@ -28,48 +27,39 @@ from policy.store.state.versions import (
 )
 
 Progress = Callable[[int], None]
-"""Called with the number of objects read so far."""
+"""Called with the number of objects compared, and where they differ written, so far."""
 
 _STEP: Final = 1000
+"""Objects that are compared and written together, which a processor's caches hold."""
 _AT_ONCE: Final = 100
-"""Objects that are encoded together: more of them leave a processor's caches."""
+"""Objects that are encoded together: more of them leave the nearest cache."""
 _EXAMPLES: Final = 3
-_MANY: Final = 4
-"""Where more than one version in so many ends, all of them are read instead of those alone."""
 
 
 @dataclass(slots=True)
 class ImportedState:
     """What an import holds, ready to be compared and written."""
 
-    puts: dict[str, dict[str, Put]] = field(default_factory=dict)
+    objects: dict[str, dict[str, ClusterObject]] = field(default_factory=dict)
+    """By kind and key."""
 
     def namespaces(self) -> frozenset[str]:
         """In which some object is."""
-        keys = (key for kind, of_kind in self.puts.items() if kind in NAMESPACED for key in of_kind)
+        objects = self.objects.items()
+        keys = (key for kind, of_kind in objects if kind in NAMESPACED for key in of_kind)
         return frozenset(key.partition("/")[0] for key in keys)
 
 
-def read(objects: Iterable[ClusterObject], progress: Progress | None) -> ImportedState:
-    """Read all objects before anything is written. Raises ImportConflict, StoreError."""
+def read(objects: Iterable[ClusterObject]) -> ImportedState:
+    """Look at all objects before anything is written. Raises ImportConflict."""
     incoming = ImportedState()
-    puts = incoming.puts
-    order: list[Put] = []
-    remaining = iter(objects)
-    while some := list(islice(remaining, _AT_ONCE)):
-        for made in puts_of([(kind_of(obj), key_of(obj), obj) for obj in some]):
-            of_kind = puts.setdefault(made.kind, {})
-            order.append(made)
-            seen = of_kind.setdefault(made.key, made)
-            if seen is not made and seen.digest != made.digest:
-                first = next(place for place, one in enumerate(order) if one is seen)
-                raise ImportConflict(
-                    kind=made.kind, key=made.key, first=first, second=len(order) - 1
-                )
-        if progress is not None and len(order) % _STEP == 0:
-            progress(len(order))
-    if progress is not None:
-        progress(len(order))
+    given = list(objects)
+    for number, obj in enumerate(given):
+        kind, key = kind_of(obj), key_of(obj)
+        seen = incoming.objects.setdefault(kind, {}).setdefault(key, obj)
+        if seen is not obj and object_digest(seen) != object_digest(obj):
+            first = next(place for place, one in enumerate(given) if one is seen)
+            raise ImportConflict(kind=kind, key=key, first=first, second=number)
     return incoming
 
 
@@ -80,10 +70,10 @@ def _to_prune(
     scope: PruneScope,
     namespaces: Collection[str],
 ) -> list[str]:
-    kinds = scope.kinds if scope.kinds is not None else incoming.puts.keys()
+    kinds = scope.kinds if scope.kinds is not None else incoming.objects.keys()
     if kind not in kinds:
         return []
-    given = incoming.puts.get(kind, {})
+    given = incoming.objects.get(kind, {})
     lacking = [key for key in have if key not in given]
     if kind not in NAMESPACED:
         return lacking
@@ -101,13 +91,14 @@ def write(
     actor: str,
     scope: PruneScope | None,
     tally: Tally,
+    progress: Progress | None,
 ) -> ImportResult:
     """Compare with what is stored and write the difference as one revision.
 
     of_ms: the time of which the objects are; that of the import where it is not known. tally: takes
-    what becomes of each object.
+    what becomes of each object. Raises StoreError for values that are none.
     """
-    if not incoming.puts and find_head(connection, cluster) is None:
+    if not incoming.objects and find_head(connection, cluster) is None:
         # A cluster begins with its first object: each one has an entry in the ledger.
         return ImportResult(
             cluster=cluster, revision=0, state_digest=GENESIS, new_revision=False, kinds={}
@@ -123,88 +114,79 @@ def write(
     namespaces = frozenset[str]()
     if scope is not None:
         namespaces = incoming.namespaces() if scope.namespaces is None else scope.namespaces
-    stored: dict[str, dict[str, str]] = {}
-    live: dict[str, dict[str, Live]] = {}
-    puts: list[Put] = []
-    deletes: list[tuple[str, str]] = []
-    for kind in sorted(incoming.puts.keys() | pruned):
-        given = incoming.puts.get(kind, {})
-        have = stored[kind] = live_digests(connection, head, kind)
-        other = [one for key, one in given.items() if have.get(key) != one.digest]
-        added = [one for one in other if one.key not in have]
-        changed = [one for one in other if one.key in have] if have else []
-        removed: list[str] = []
-        if scope is not None:
-            removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
-        ending = [*(one.key for one in changed), *removed]
-        few = len(ending) * _MANY < len(have)
-        live[kind] = live_versions(connection, head, kind, ending if few else None)
-        puts += [*added, *changed]
-        deletes += [(kind, key) for key in removed]
-        tally.imported(kind, "unchanged", given)
-        tally.imported(kind, "changed", (one.key for one in changed))
-        tally.imported(kind, "added", (one.key for one in added))
-        tally.imported(kind, "removed", removed)
+    of_state = at_ms if of_ms is None else of_ms
+    revision = SingleRevision(connection, head, at_ms=of_state)
+    nodes: Collection[str] | None = None
+    done = 0
+    for kind in sorted(incoming.objects.keys() | pruned):
+        given = incoming.objects.get(kind, {})
+        have = live_digests(connection, head, kind)
+        if kind == "Node":
+            nodes = have
+        with revision.adding(kind, most=len(given)):
+            for keys in chunks(sorted(given), _STEP):
+                puts = _different(kind, keys, given, have)
+                changed = [one.key for one in puts if one.key in have]
+                live = live_versions(connection, head, kind, changed) if changed else {}
+                revision.add(kind, puts, [], live)
+                tally.imported(kind, "unchanged", keys)
+                tally.imported(kind, "added", (one.key for one in puts))
+                tally.imported(kind, "changed", changed)
+                done += len(keys)
+                if progress is not None:
+                    progress(done)
+            if scope is not None:
+                removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
+                revision.add(kind, [], removed, live_versions(connection, head, kind, removed))
+                tally.imported(kind, "removed", removed)
     state, number = head.digest, head.number
-    if puts or deletes:
-        number, state = _write(connection, head, puts, deletes, live, at_ms, of_ms, source, actor)
+    if revision.changes:
+        written = revision.conclude(source=source, cause=Cause.IMPORT)
+        number, state = written.number, written.digest
+        entries.append(
+            connection,
+            head,
+            entries.EntryKind.IMPORT,
+            written.lines + outcomes.after_import(connection, head, number, at_ms=of_state),
+            subject_digest=state,
+            at_ms=at_ms,
+            actor=actor,
+            revision=number,
+        )
     return ImportResult(
         cluster=cluster,
         revision=number,
         state_digest=state,
         new_revision=number != head.number,
         kinds=tally.counts(),
-        stray=_stray(connection, head, incoming, stored.get("Node")),
+        stray=_stray(connection, head, incoming, nodes),
     )
 
 
+def _different(
+    kind: str, keys: Sequence[str], given: Mapping[str, ClusterObject], have: Mapping[str, str]
+) -> list[Put]:
+    """Those of the objects that are not there in the same form."""
+    return [
+        one
+        for some in chunks(keys, _AT_ONCE)
+        for one in puts_of([(kind, key, given[key]) for key in some])
+        if have.get(one.key) != one.digest
+    ]
+
+
 def _stray(
-    connection: Connection, head: Head, incoming: ImportedState, stored: dict[str, str] | None
+    connection: Connection, head: Head, incoming: ImportedState, stored: Collection[str] | None
 ) -> StrayPods:
     """Pods that no node of the import has; looks into the cluster only where there are some."""
-    nodes = incoming.puts.get("Node", {})
-    pods = cast("Mapping[str, Any]", incoming.puts.get("Pod", {}))
+    nodes = incoming.objects.get("Node", {})
+    pods = cast("Mapping[str, Pod]", incoming.objects.get("Pod", {}))
     stray = [
         (key, node)
-        for key, one in pods.items()
-        if (node := one.obj.spec.node_name) and node not in nodes
+        for key, pod in pods.items()
+        if (node := pod.spec.node_name) and node not in nodes
     ]
     if stray:
         known = stored if stored is not None else live_digests(connection, head, "Node")
         stray = sorted(pair for pair in stray if pair[1] not in known)
     return StrayPods(count=len(stray), examples=tuple(stray[:_EXAMPLES]))
-
-
-def _write(
-    connection: Connection,
-    head: Head,
-    puts: list[Put],
-    deletes: list[tuple[str, str]],
-    live: dict[str, dict[str, Live]],
-    at_ms: int,
-    of_ms: int | None,
-    source: str,
-    actor: str,
-) -> tuple[int, str]:
-    of_state = at_ms if of_ms is None else of_ms
-    written = write_revision(
-        connection,
-        head,
-        puts,
-        deletes,
-        live=live,
-        at_ms=of_state,
-        source=source,
-        cause=Cause.IMPORT,
-    )
-    entries.append(
-        connection,
-        head,
-        entries.EntryKind.IMPORT,
-        written.lines + outcomes.after_import(connection, head, written.number, at_ms=of_state),
-        subject_digest=written.digest,
-        at_ms=at_ms,
-        actor=actor,
-        revision=written.number,
-    )
-    return written.number, written.digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -82,14 +83,112 @@ def write_revision(
 ) -> WrittenRevision:
     """Write the revision after `head`: (kind, key) pairs are unique over puts and deletes.
 
-    live: versions that are true now, where the caller has them; looked up otherwise.
+    live: versions that are true now, where the caller has them; looked up otherwise. Raises
+    StoreError for an object that cannot be removed.
     """
-    pending = bulk.PendingRows()
-    revisions = Revisions(connection, head, pending, live=live)
-    written = revisions.add(puts, deletes, at_ms=at_ms, source=source, cause=cause, last=True)
-    revisions.write()
-    pending.write(connection)
-    return written
+    revision = SingleRevision(connection, head, at_ms=at_ms)
+    for kind, (new, removed) in _by_kind(puts, deletes).items():
+        known = (live or {}).get(kind)
+        if known is None:
+            known = live_versions(connection, head, kind, [*(one.key for one in new), *removed])
+        with revision.adding(kind, most=len(new)):
+            revision.add(kind, new, removed, known)
+    return revision.conclude(source=source, cause=cause)
+
+
+def _by_kind(
+    puts: Iterable[Put], deletes: Iterable[tuple[str, str]]
+) -> dict[str, tuple[list[Put], list[str]]]:
+    found: dict[str, tuple[list[Put], list[str]]] = {}
+    for one in puts:
+        found.setdefault(one.kind, ([], []))[0].append(one)
+    for kind, key in deletes:
+        found.setdefault(kind, ([], []))[1].append(key)
+    return found
+
+
+class SingleRevision:
+    """The revision after a head, where no other one is made before it is written.
+
+    It takes its objects part by part and writes each part at once, while that is still in a
+    processor's caches: only lines and digests are kept, of however many objects. `Revisions` is
+    for several revisions that are written together.
+    """
+
+    def __init__(self, connection: Connection, head: Head, *, at_ms: int) -> None:
+        """head: locked."""
+        self.number: Final = head.number + 1
+        self._connection = connection
+        self._head = head
+        self._moves = _Moves(at_ms=at_ms, decision_id=None, taken_away=())
+        self._pending = bulk.PendingRows()
+        self._nominations = _Nominations(connection, head.cluster_id, self._pending)
+        self._versions: dict[str, _Versions] = {}
+        self._changed: list[tuple[str, str, str | None]] = []
+        self._deletes = 0
+        self._lines: list[bytes] = []
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything in it so far."""
+        return bool(self._changed)
+
+    @contextmanager
+    def adding(self, kind: str, *, most: int) -> Iterator[None]:
+        """For the block that adds all objects of a kind, at most so many new versions."""
+        table, before = VERSIONS[kind], len(self._changed)
+        with bulk.indexed_afterwards(self._connection, table, count=most):
+            yield
+        bulk.keep_statistics(self._connection, table, added=len(self._changed) - before)
+
+    def add(
+        self, kind: str, puts: Sequence[Put], removed: Sequence[str], live: Mapping[str, Live]
+    ) -> None:
+        """Write new versions of objects of a kind, and the end of those that were true.
+
+        Keys are unique over all that is added; an index takes them in their order soonest. live:
+        versions that are true now, at least of these keys. Raises StoreError for an object that
+        cannot be removed, or whose quantities or times are none.
+        """
+        _require(self._head, kind, removed, live)
+        number, table = self.number, VERSIONS[kind]
+        if kind == "Pod":
+            self._lines += self._nominations.follow(puts, removed, live, number, self._moves)
+        if live:
+            keys = [*(one.key for one in puts), *removed]
+            ended = [(key, live[key].valid_from, number) for key in keys if key in live]
+            self._lines += rows.closed_lines(table.name, ended)
+            # First they end: one version of an object is true at a time.
+            _end(self._connection, self._head.cluster_id, table, ended)
+        self._changed += [(kind, one.key, one.digest) for one in puts]
+        self._changed += [(kind, key, None) for key in removed]
+        self._deletes += len(removed)
+        names = (*covered(table, LEDGER_FORMAT), "manifest")
+        bulk.insert_rows(self._connection, table, names, self._rows(kind, puts), count=len(puts))
+
+    def _rows(self, kind: str, puts: Sequence[Put]) -> Iterator[bulk.Values]:
+        table = VERSIONS[kind]
+        versions = self._versions.get(kind)
+        if versions is None:
+            versions = self._versions[kind] = _Versions(self._head.cluster_id, kind)
+        for some in chunks(puts, _AT_ONCE):
+            begun = versions.begun(some, self.number)
+            self._lines += rows.lines_of(table, begun)
+            for values, one in zip(begun, some, strict=True):
+                yield *values, one.manifest.decode()
+
+    def conclude(self, *, source: str, cause: Cause) -> WrittenRevision:
+        """Write the revision itself."""
+        state = digest.chain_state(self._head.digest, self._changed)
+        puts, deletes = len(self._changed) - self._deletes, self._deletes
+        revision = (
+            *(self._head.cluster_id, self.number, self._moves.at_ms, source, str(cause)),
+            *(puts, deletes, self._head.digest, state),
+        )
+        self._pending.add(REVISIONS, [revision])
+        self._pending.write(self._connection)
+        self._lines.append(rows.line_of(REVISIONS, revision))
+        return WrittenRevision(number=self.number, digest=state, lines=self._lines)
 
 
 _NewVersion: TypeAlias = list[Any]
@@ -107,7 +206,6 @@ class _OfKind:
 
     live: dict[str, Live] = field(default_factory=dict)  #: true now, as far as it was looked up
     known: set[str] = field(default_factory=set)  #: keys that were looked up
-    all_known: bool = False
     made: list[_NewVersion] = field(default_factory=list)
     newest: dict[str, _NewVersion] = field(default_factory=dict)  #: of `made`, what has not ended
     ended: list[tuple[str, int, int]] = field(default_factory=list)  #: key, from, to
@@ -120,23 +218,13 @@ class Revisions:
     within the transaction is inserted as it ended.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        head: Head,
-        pending: bulk.PendingRows,
-        *,
-        live: Mapping[str, Mapping[str, Live]] | None = None,
-    ) -> None:
-        """head: locked. live: all versions of some kinds that are true now."""
+    def __init__(self, connection: Connection, head: Head, pending: bulk.PendingRows) -> None:
+        """head: locked."""
         self.head = head
         self._connection = connection
         self._pending = pending
-        self._kinds = {
-            kind: _OfKind(live=dict(of_kind), all_known=True)
-            for kind, of_kind in (live or {}).items()
-        }
-        self._nominated: dict[str, int] = {}  # revision of nominations that were made here
+        self._kinds: dict[str, _OfKind] = {}
+        self._nominations = _Nominations(connection, head.cluster_id, pending)
 
     def look_up(self, objects: Iterable[tuple[str, str]]) -> None:
         """Read what is true now of objects (kind, key) that are going to change, all at once."""
@@ -145,7 +233,7 @@ class Revisions:
             of_kind = self._kinds.get(kind)
             if of_kind is None:
                 of_kind = self._kinds[kind] = _OfKind()
-            if not of_kind.all_known and key not in of_kind.known:
+            if key not in of_kind.known:
                 keys.setdefault(kind, {})[key] = None
         for kind, wanted in keys.items():
             of_kind = self._kinds[kind]
@@ -162,13 +250,11 @@ class Revisions:
         cause: Cause,
         decision_id: int | None = None,
         taken_away: Collection[str] = (),
-        last: bool = False,
     ) -> WrittenRevision:
         """The revision after `head`, which is the head then.
 
         puts, deletes: (kind, key) pairs are unique over both. taken_away: pods whose nomination
-        another pod's preemption clears. last: none follows, and nothing is kept for another one.
-        Raises StoreError for an object that cannot be removed.
+        another pod's preemption clears. Raises StoreError for an object that cannot be removed.
         """
         self.look_up([*((p.kind, p.key) for p in puts), *deletes])
         number = self.head.number + 1
@@ -190,17 +276,13 @@ class Revisions:
         )
         self._pending.add(REVISIONS, [revision])
         lines = [rows.line_of(REVISIONS, revision)]
-        by_kind: dict[str, tuple[list[Put], list[str]]] = {}
-        for one in puts:
-            by_kind.setdefault(one.kind, ([], []))[0].append(one)
-        for kind, key in deletes:
-            by_kind.setdefault(kind, ([], []))[1].append(key)
-        for kind, (new, removed) in by_kind.items():
-            self._require(kind, removed)
+        moves = _Moves(at_ms=at_ms, decision_id=decision_id, taken_away=taken_away)
+        for kind, (new, removed) in _by_kind(puts, deletes).items():
+            live = self._kinds[kind].live
+            _require(self.head, kind, removed, live)
             if kind == "Pod":
-                moves = _Moves(at_ms=at_ms, decision_id=decision_id, taken_away=taken_away)
-                lines += self._follow_nominations(new, removed, number, moves)
-            lines += self._change(kind, new, removed, number, last=last)
+                lines += self._nominations.follow(new, removed, live, number, moves)
+            lines += self._change(kind, new, removed, number)
         self.head = Head(
             cluster_id=self.head.cluster_id,
             name=self.head.name,
@@ -210,18 +292,9 @@ class Revisions:
         )
         return WrittenRevision(number=number, digest=state, lines=lines)
 
-    def _require(self, kind: str, removed: Sequence[str]) -> None:
-        live = self._kinds[kind].live
-        missing = next((key for key in removed if key not in live), None)
-        if missing is not None:
-            raise StoreError(
-                f"{kind} `{missing}` cannot be removed from cluster `{self.head.name}`: "
-                "it does not exist there"
-            )
-
     def _change(
-        self, kind: str, new: Sequence[Put], removed: Sequence[str], number: int, *, last: bool
-    ) -> Iterator[bytes]:
+        self, kind: str, new: Sequence[Put], removed: Sequence[str], number: int
+    ) -> list[bytes]:
         """End the old versions and begin the new ones; the lines of both."""
         of_kind, table = self._kinds[kind], VERSIONS[kind]
         live = of_kind.live
@@ -237,31 +310,57 @@ class Revisions:
             else:
                 begun_here[_VALID_TO] = number
             ended.append(end)
-        for some in chunks(ended, _AT_ONCE):
-            yield from rows.closed_lines(table.name, some)
-        cluster_id, values_of = self.head.cluster_id, _values_of(kind)
-        made: list[_NewVersion] = []
-        for puts in chunks(new, _AT_ONCE):
-            begun = [
-                (cluster_id, one.key, number, *values_of(one.key, one.obj), one.digest)
-                for one in puts
-            ]
-            made += ([values, None, one.manifest] for one, values in zip(puts, begun, strict=True))
-            yield from rows.lines_of(table, begun)
-        if last:
-            made.sort(key=_key)  # an index takes keys in their order sooner
-        else:
-            of_kind.newest |= {one.key: version for one, version in zip(new, made, strict=True)}
-            live.update((one.key, _live(number, one)) for one in new)
+        begun = _Versions(self.head.cluster_id, kind).begun(new, number)
+        made = [[values, None, one.manifest] for one, values in zip(new, begun, strict=True)]
+        of_kind.newest |= {one.key: version for one, version in zip(new, made, strict=True)}
+        live.update((one.key, _live(number, one)) for one in new)
         of_kind.made += made
+        return [*rows.closed_lines(table.name, ended), *rows.lines_of(table, begun)]
 
-    # --- nominations -----------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------
 
-    def _follow_nominations(
-        self, new: Sequence[Put], removed: Sequence[str], number: int, moves: _Moves
+    def write(self) -> None:
+        """Write the versions. What else belongs to the revisions is among the pending rows."""
+        for kind, of_kind in self._kinds.items():
+            table, made = VERSIONS[kind], of_kind.made
+            # First they end: one version of an object is true at a time.
+            _end(self._connection, self.head.cluster_id, table, of_kind.ended)
+            names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
+            new = ((*covering, to, manifest.decode()) for covering, to, manifest in made)
+            bulk.insert_rows(self._connection, table, names, new, count=len(made))
+            of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moves:
+    """What nominations that begin or end in a revision have in common."""
+
+    at_ms: int
+    decision_id: int | None
+    taken_away: Collection[str]
+
+
+class _Nominations:
+    """Nominations of one cluster that begin and end in revisions of one transaction."""
+
+    def __init__(self, connection: Connection, cluster_id: int, pending: bulk.PendingRows) -> None:
+        self._connection = connection
+        self._cluster_id = cluster_id
+        self._pending = pending
+        self._nominated: dict[str, int] = {}  # revision of nominations that were made here
+
+    def follow(
+        self,
+        new: Sequence[Put],
+        removed: Sequence[str],
+        before: Mapping[str, Live],
+        number: int,
+        moves: _Moves,
     ) -> Iterator[bytes]:
-        """Rows for the nominations that the changed pods begin or end."""
-        before = self._kinds["Pod"].live
+        """Rows for the nominations that the changed pods begin or end, and their lines.
+
+        before: versions that were true, at least of these pods.
+        """
         ended: dict[str, NominationEnd] = {}
         made: list[bulk.Row] = []
         pods = ((one.key, cast("Pod", one.obj)) for one in new)
@@ -288,7 +387,7 @@ class Revisions:
         for table, found in ((NOMINATION_ENDS, ends), (NOMINATIONS, made)):
             if not found:
                 continue
-            complete = [(self.head.cluster_id, *values) for values in found]
+            complete = [(self._cluster_id, *values) for values in found]
             self._pending.add(table, complete)
             yield from rows.lines_of(table, complete)
 
@@ -300,43 +399,46 @@ class Revisions:
         if elsewhere:
             of_pods, wanted = bulk.among(self._connection, elsewhere)
             query = _STANDING.format(of_pods=of_pods)
-            yield from bulk.fetch(self._connection, query, (self.head.cluster_id, wanted))
-
-    # --- writing ---------------------------------------------------------------------------------
-
-    def write(self) -> None:
-        """Write the versions. What else belongs to the revisions is among the pending rows."""
-        for kind, of_kind in self._kinds.items():
-            table, made = VERSIONS[kind], of_kind.made
-            # First they end: one version of an object is true at a time.
-            self._end(table, of_kind.ended)
-            names = (*covered(table, LEDGER_FORMAT), "valid_to", "manifest")
-            new = ((*covering, to, manifest.decode()) for covering, to, manifest in made)
-            with bulk.indexed_afterwards(self._connection, table, count=len(made)):
-                bulk.insert_rows(self._connection, table, names, new, count=len(made))
-            bulk.keep_statistics(self._connection, table, added=len(made))
-            of_kind.made, of_kind.ended, of_kind.newest = [], [], {}
-
-    def _end(self, table: Table, ended: Sequence[tuple[str, int, int]]) -> None:
-        if not ended:
-            return
-        if self._connection.dialect.name == "postgresql":
-            keys, since, until = (list(values) for values in zip(*ended, strict=True))
-            statement = _ENDING_TOGETHER.format(table=table.name)
-            bulk.execute(self._connection, statement, (keys, since, until, self.head.cluster_id))
-        else:
-            statement = _ENDING.format(table=table.name)
-            some = ((to, self.head.cluster_id, key, since) for key, since, to in ended)
-            bulk.execute_many(self._connection, statement, some)
+            yield from bulk.fetch(self._connection, query, (self._cluster_id, wanted))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moves:
-    """What nominations that begin or end in a revision have in common."""
+class _Versions:
+    """What the rows of new versions of one kind hold."""
 
-    at_ms: int
-    decision_id: int | None
-    taken_away: Collection[str]
+    def __init__(self, cluster_id: int, kind: str) -> None:
+        self._cluster_id = cluster_id
+        self._values_of = _values_of(kind)
+
+    def begun(self, puts: Sequence[Put], number: int) -> list[bulk.Row]:
+        """The columns that the ledger covers. Raises StoreError as `columns_of` does."""
+        cluster_id, values_of = self._cluster_id, self._values_of
+        return [
+            (cluster_id, one.key, number, *values_of(one.key, one.obj), one.digest) for one in puts
+        ]
+
+
+def _require(head: Head, kind: str, removed: Sequence[str], live: Mapping[str, Live]) -> None:
+    missing = next((key for key in removed if key not in live), None)
+    if missing is not None:
+        raise StoreError(
+            f"{kind} `{missing}` cannot be removed from cluster `{head.name}`: "
+            "it does not exist there"
+        )
+
+
+def _end(
+    connection: Connection, cluster_id: int, table: Table, ended: Sequence[tuple[str, int, int]]
+) -> None:
+    if not ended:
+        return
+    if connection.dialect.name == "postgresql":
+        keys, since, until = (list(values) for values in zip(*ended, strict=True))
+        statement = _ENDING_TOGETHER.format(table=table.name)
+        bulk.execute(connection, statement, (keys, since, until, cluster_id))
+    else:
+        statement = _ENDING.format(table=table.name)
+        some = ((to, cluster_id, key, since) for key, since, to in ended)
+        bulk.execute_many(connection, statement, some)
 
 
 def _values_of(kind: str) -> Callable[[str, Any], tuple[Any, ...]]:
@@ -359,10 +461,6 @@ _BEFORE: Final = 3
 """Columns of a version before those of its kind: cluster, key, first revision."""
 _BEHIND: Final = -1
 """And behind them, as far as the ledger covers it: the digest."""
-
-
-def _key(version: _NewVersion) -> Any:
-    return version[0][1]
 
 
 def _live(number: int, one: Put) -> Live:
