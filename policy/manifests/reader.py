@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from itertools import count, groupby, zip_longest
+from itertools import count, groupby, islice, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from types import GenericAlias
 from typing import IO, Any, Final, TypeAlias, cast
@@ -105,6 +106,8 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _KIND: Final = b'"kind"'
 _VERSION: Final = "resourceVersion"
 _NUL: Final = b"\\u0000"
+_NAMED: Final = itemgetter(0)
+"""Kind and version, of a pair of these and an object."""
 
 
 class _Reader:
@@ -325,15 +328,20 @@ class _Reader:
         of = _item_kind(items.kind) if items.kind else None
         numbers = count(items.item)
         add_replica = self._collected.add_replica
-        for (kind, api_version), run in groupby(items.values, _named_kind):
-            values = list(run)
+        named = [(value.get("kind"), value.get("apiVersion")) for value in items.values]
+        for (kind, api_version), run in groupby(zip(named, items.values, strict=True), _NAMED):
+            values = [value for _, value in run]
             objects = self._all_typed(values, kind, api_version)
-            for value, obj in zip_longest(values, objects):
-                self._item = next(numbers)
-                if type(obj) is Pod and not self._whole and obj.rest is None:
-                    if not add_replica(obj, value["metadata"].get(_VERSION)):
-                        self._add(value, obj)
-                elif obj is not None:
+            for value, obj, number in zip_longest(values, objects, islice(numbers, len(values))):
+                if (
+                    type(obj) is Pod
+                    and not self._whole
+                    and obj.rest is None
+                    and add_replica(obj, value["metadata"].get(_VERSION))
+                ):
+                    continue
+                self._item = number
+                if obj is not None:
                     self._add(value, obj)
                 else:
                     self._decoded(value, of)
@@ -345,7 +353,7 @@ class _Reader:
         """Values of one kind as typed objects; none where they are to be looked at one by one."""
         if type(kind) is not str or kind not in KINDS or type(api_version) is not str:
             return ()
-        if not kinds.used(kind, api_version) or any("object" in value for value in values):
+        if not kinds.used(kind, api_version) or True in ["object" in value for value in values]:
             return ()
         try:
             return msgspec.convert(values, prepared(_list_of(kinds.of(kind, api_version))))
@@ -564,10 +572,6 @@ class _Reader:
 @cache
 def _list_of(kind: str) -> type[list[ClusterObject]]:
     return cast("type[list[ClusterObject]]", GenericAlias(list, (KINDS[kind],)))
-
-
-def _named_kind(value: dict[str, Any]) -> tuple[Any, Any]:
-    return value.get("kind"), value.get("apiVersion")
 
 
 def _names_an_event(api_version: Any) -> bool:
