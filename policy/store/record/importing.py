@@ -123,22 +123,21 @@ def write(
         have = live_digests(connection, head, kind)
         if kind == "Node":
             nodes = have
-        with revision.adding(kind, most=len(given)):
-            for keys in chunks(sorted(given), _STEP):
-                puts = _different(kind, keys, given, have)
-                changed = [one.key for one in puts if one.key in have]
-                live = live_versions(connection, head, kind, changed) if changed else {}
-                revision.add(kind, puts, [], live)
-                tally.imported(kind, "unchanged", keys)
-                tally.imported(kind, "added", (one.key for one in puts))
-                tally.imported(kind, "changed", changed)
-                done += len(keys)
-                if progress is not None:
-                    progress(done)
-            if scope is not None:
-                removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
-                revision.add(kind, [], removed, live_versions(connection, head, kind, removed))
-                tally.imported(kind, "removed", removed)
+        for keys in chunks(list(given), _STEP):
+            puts = _different(kind, keys, given, have)
+            changed = [one.key for one in puts if one.key in have]
+            live = live_versions(connection, head, kind, changed) if changed else {}
+            revision.add(kind, puts, [], live)
+            tally.imported(kind, "unchanged", keys)
+            tally.imported(kind, "added", (one.key for one in puts))
+            tally.imported(kind, "changed", changed)
+            done += len(keys)
+            if progress is not None:
+                progress(done)
+        if scope is not None:
+            removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
+            revision.add(kind, [], removed, live_versions(connection, head, kind, removed))
+            tally.imported(kind, "removed", removed)
     state, number = head.digest, head.number
     if revision.changes:
         written = revision.conclude(source=source, cause=Cause.IMPORT)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
@@ -91,8 +91,7 @@ def write_revision(
         known = (live or {}).get(kind)
         if known is None:
             known = live_versions(connection, head, kind, [*(one.key for one in new), *removed])
-        with revision.adding(kind, most=len(new)):
-            revision.add(kind, new, removed, known)
+        revision.add(kind, new, removed, known)
     return revision.conclude(source=source, cause=cause)
 
 
@@ -107,12 +106,21 @@ def _by_kind(
     return found
 
 
+@dataclass(slots=True)
+class _Rows:
+    """What a single revision changes about the objects of one kind."""
+
+    versions: _Versions
+    made: list[bulk.Row] = field(default_factory=list)
+    ended: list[tuple[str, int, int]] = field(default_factory=list)  #: key, from, to
+
+
 class SingleRevision:
     """The revision after a head, where no other one is made before it is written.
 
-    It takes its objects part by part and writes each part at once, while that is still in a
-    processor's caches: only lines and digests are kept, of however many objects. `Revisions` is
-    for several revisions that are written together.
+    It takes its objects part by part, of which no more than rows and lines are kept: each is gone
+    through once, while it is still in a processor's caches. `Revisions` is for several revisions
+    that are written together.
     """
 
     def __init__(self, connection: Connection, head: Head, *, at_ms: int) -> None:
@@ -123,7 +131,7 @@ class SingleRevision:
         self._moves = _Moves(at_ms=at_ms, decision_id=None, taken_away=())
         self._pending = bulk.PendingRows()
         self._nominations = _Nominations(connection, head.cluster_id, self._pending)
-        self._versions: dict[str, _Versions] = {}
+        self._kinds: dict[str, _Rows] = {}
         self._changed: list[tuple[str, str, str | None]] = []
         self._deletes = 0
         self._lines: list[bytes] = []
@@ -133,52 +141,49 @@ class SingleRevision:
         """Whether there is anything in it so far."""
         return bool(self._changed)
 
-    @contextmanager
-    def adding(self, kind: str, *, most: int) -> Iterator[None]:
-        """For the block that adds all objects of a kind, at most so many new versions."""
-        table, before = VERSIONS[kind], len(self._changed)
-        with bulk.indexed_afterwards(self._connection, table, count=most):
-            yield
-        bulk.keep_statistics(self._connection, table, added=len(self._changed) - before)
-
     def add(
         self, kind: str, puts: Sequence[Put], removed: Sequence[str], live: Mapping[str, Live]
     ) -> None:
-        """Write new versions of objects of a kind, and the end of those that were true.
+        """New versions of objects of a kind, and the end of those that were true.
 
-        Keys are unique over all that is added; an index takes them in their order soonest. live:
-        versions that are true now, at least of these keys. Raises StoreError for an object that
-        cannot be removed, or whose quantities or times are none.
+        Keys are unique over all that is added. live: versions that are true now, at least of these
+        keys. Raises StoreError for an object that cannot be removed, or whose quantities or times
+        are none.
         """
         _require(self._head, kind, removed, live)
         number, table = self.number, VERSIONS[kind]
+        of_kind = self._kinds.get(kind)
+        if of_kind is None:
+            of_kind = self._kinds[kind] = _Rows(_Versions(self._head.cluster_id, kind))
         if kind == "Pod":
             self._lines += self._nominations.follow(puts, removed, live, number, self._moves)
         if live:
             keys = [*(one.key for one in puts), *removed]
             ended = [(key, live[key].valid_from, number) for key in keys if key in live]
             self._lines += rows.closed_lines(table.name, ended)
-            # First they end: one version of an object is true at a time.
-            _end(self._connection, self._head.cluster_id, table, ended)
+            of_kind.ended += ended
+        for some in chunks(puts, _AT_ONCE):
+            begun = of_kind.versions.begun(some, number)
+            self._lines += rows.lines_of(table, begun)
+            of_kind.made += [
+                (*values, one.manifest.decode()) for values, one in zip(begun, some, strict=True)
+            ]
         self._changed += [(kind, one.key, one.digest) for one in puts]
         self._changed += [(kind, key, None) for key in removed]
         self._deletes += len(removed)
-        names = (*covered(table, LEDGER_FORMAT), "manifest")
-        bulk.insert_rows(self._connection, table, names, self._rows(kind, puts), count=len(puts))
-
-    def _rows(self, kind: str, puts: Sequence[Put]) -> Iterator[bulk.Values]:
-        table = VERSIONS[kind]
-        versions = self._versions.get(kind)
-        if versions is None:
-            versions = self._versions[kind] = _Versions(self._head.cluster_id, kind)
-        for some in chunks(puts, _AT_ONCE):
-            begun = versions.begun(some, self.number)
-            self._lines += rows.lines_of(table, begun)
-            for values, one in zip(begun, some, strict=True):
-                yield *values, one.manifest.decode()
 
     def conclude(self, *, source: str, cause: Cause) -> WrittenRevision:
-        """Write the revision itself."""
+        """Write it."""
+        for kind, of_kind in self._kinds.items():
+            table, made = VERSIONS[kind], of_kind.made
+            # First they end: one version of an object is true at a time.
+            _end(self._connection, self._head.cluster_id, table, of_kind.ended)
+            made.sort(key=_KEY)  # an index takes keys in their order sooner, and so it is read
+            names = (*covered(table, LEDGER_FORMAT), "manifest")
+            with bulk.indexed_afterwards(self._connection, table, count=len(made)):
+                bulk.insert_rows(self._connection, table, names, made, count=len(made))
+            bulk.keep_statistics(self._connection, table, added=len(made))
+            made.clear()
         state = digest.chain_state(self._head.digest, self._changed)
         puts, deletes = len(self._changed) - self._deletes, self._deletes
         revision = (
@@ -190,6 +195,9 @@ class SingleRevision:
         self._lines.append(rows.line_of(REVISIONS, revision))
         return WrittenRevision(number=self.number, digest=state, lines=self._lines)
 
+
+_KEY: Final = itemgetter(1)
+"""Of a row of a version."""
 
 _NewVersion: TypeAlias = list[Any]
 """A version that is to be inserted: values that the ledger covers, `valid_to`, and manifest."""
