@@ -603,6 +603,13 @@ def create_totals() -> None:
         int64("pdb_violations"),
         keys=2,
     )
+    totals(
+        "decision_spans",
+        int64("thousand"),
+        millis("earliest_ms"),
+        millis("latest_ms"),
+        keys=1,
+    )
 
 
 def create_simulations() -> None:
@@ -939,6 +946,7 @@ TABLES = (
     "filter_totals",
     "preemptor_totals",
     "hour_totals",
+    "decision_spans",
     "environments",
     "activations",
     "schedulers",

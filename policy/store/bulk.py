@@ -138,7 +138,39 @@ def add_to_rows(
 
     Raises SQLAlchemy's errors, like a statement.
     """
-    statement = _adding(table, keys, sums, connection.dialect)
+    added = tuple(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
+    _insert_or_set(connection, table, keys, sums, added, rows)
+
+
+def widen_rows(
+    connection: Connection,
+    table: Table,
+    keys: tuple[str, ...],
+    ends: tuple[str, str],
+    rows: Iterable[Values],
+) -> None:
+    """Have rows with these keys, none of which comes twice, begin no later and end no earlier.
+
+    What is new is inserted. ends: columns of the beginning and the end. Raises SQLAlchemy's errors,
+    like a statement.
+    """
+    further = tuple(
+        f"{name} = CASE WHEN excluded.{name} {sign} {table.name}.{name}"
+        f" THEN excluded.{name} ELSE {table.name}.{name} END"
+        for name, sign in zip(ends, "<>", strict=True)
+    )
+    _insert_or_set(connection, table, keys, ends, further, rows)
+
+
+def _insert_or_set(
+    connection: Connection,
+    table: Table,
+    keys: tuple[str, ...],
+    others: tuple[str, ...],
+    changes: tuple[str, ...],
+    rows: Iterable[Values],
+) -> None:
+    statement = _inserting_or_setting(table, keys, others, changes, connection.dialect)
     if connection.dialect.name != "postgresql":
         execute_many(connection, statement, rows)
     else:
@@ -146,14 +178,19 @@ def add_to_rows(
 
 
 @cache
-def _adding(table: Table, keys: tuple[str, ...], sums: tuple[str, ...], dialect: Dialect) -> str:
-    names = (*keys, *sums)
+def _inserting_or_setting(
+    table: Table,
+    keys: tuple[str, ...],
+    others: tuple[str, ...],
+    changes: tuple[str, ...],
+    dialect: Dialect,
+) -> str:
+    names = (*keys, *others)
     if dialect.name == "postgresql":
         inserting = _unnesting(table, names, dialect)
     else:
         inserting = _inserting(table, names)
-    added = ", ".join(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
-    return f"{inserting} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {added}"
+    return f"{inserting} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changes)}"
 
 
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:

@@ -17,12 +17,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, text
 
-from policy.store import bulk
+from policy.store import bulk, spans
 from policy.store.bulk import Row
+from policy.store.spans import Spans
 from policy.store.tables import (
     CLUSTERS,
     DECISION_FILTERS,
     DECISION_RULES,
+    DECISION_SPANS,
     DECISION_TOTALS,
     DECISIONS,
     EVICTION_TOTALS,
@@ -186,8 +188,9 @@ def rebuild(connection: Connection) -> None:
     """Compute all totals again from the rows."""
     if connection.dialect.name == "postgresql":
         # Who is writing now waits, and adds to what was computed without it.
-        tables = ", ".join(of.name for of in TOTALS)
+        tables = ", ".join(of.name for of in (*TOTALS, DECISION_SPANS))
         connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))
+    spans.rebuild(connection)
     for of in TOTALS:
         names = _names(of)
         keys = ", ".join(names.keys)
@@ -226,6 +229,9 @@ def wrong(connection: Connection) -> Iterator[WrongTotal]:
         for cluster, *others in connection.execute(text(query)):
             key = ", ".join(f"{n} {v}" for n, v in zip(names.keys[1:], others, strict=True))
             yield WrongTotal(table=of.name, cluster=clusters.get(cluster, ""), key=key)
+    for cluster, thousand in spans.wrong(connection):
+        of_cluster = clusters.get(cluster, "")
+        yield WrongTotal(table=DECISION_SPANS.name, cluster=of_cluster, key=f"thousand {thousand}")
 
 
 # --- what a transaction changes ------------------------------------------------------------------
@@ -239,9 +245,9 @@ def _reader(of: Table, *columns: str) -> Any:
 
 _DECISION: Final = _reader(
     DECISIONS,
-    *("cluster_id", "now_ms", "hypothetical", "rule_set_id", "preemptor", "preemptor_namespace"),
-    *("preemptor_priority", "outcome", "decided_by", "origin", "revision", "node"),
-    *("victim_count", "pdb_violations"),
+    *("id", "cluster_id", "now_ms", "hypothetical"),
+    *("rule_set_id", "preemptor", "preemptor_namespace", "preemptor_priority"),
+    *("outcome", "decided_by", "origin", "revision", "node", "victim_count", "pdb_violations"),
 )
 _VICTIM: Final = _reader(
     VICTIMS, "evicted", "namespace", "owner", "priority", "run_seconds", "pdb_violating"
@@ -255,13 +261,16 @@ class Totals:
 
     def __init__(self) -> None:
         self._sums: dict[Table, dict[Row, list[int]]] = {of: {} for of in TOTALS}
+        self._spans = Spans()
 
     def decision(self, rows: Iterable[tuple[Table, Sequence[Row]]]) -> None:
         """Count a decision that is about to be written; rows: all of its rows, by table."""
         by_table = dict(rows)
         (row,) = by_table[DECISIONS]
-        cluster, now_ms, hypothetical, rule_set, preemptor, namespace, *rest = _DECISION(row)
-        priority, outcome, decided_by, origin, revision, node, victims, broken = rest
+        decision_id, cluster, now_ms, hypothetical, *key = _DECISION(row)
+        rule_set, preemptor, namespace, priority, outcome, decided_by, origin, *rest = key
+        revision, node, victims, broken = rest
+        self._spans.decision(cluster, decision_id, now_ms)
         if hypothetical:
             return
         day = now_ms // _DAY_MS
@@ -317,6 +326,7 @@ class Totals:
 
     def write(self, connection: Connection) -> None:
         """Add everything to the tables. Raises SQLAlchemy's errors."""
+        self._spans.write(connection)
         for of, sums in self._sums.items():
             if not sums:
                 continue

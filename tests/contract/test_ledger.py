@@ -17,6 +17,7 @@ from policy.store.tables import (
     CLUSTERS,
     CYCLES,
     DECISION_CHILDREN,
+    DECISION_SPANS,
     DECISIONS,
     LEDGER,
     METADATA,
@@ -38,7 +39,7 @@ from tests.support.tried import Kind
 # Where followers go on, of which cluster, and which writes were sent is no part of the record:
 # docs/sql.md says so. Totals follow from it: tests/property/test_totals.py.
 _BESIDE = {"follow_positions", "cluster_identities", "idempotency_keys"}
-_BESIDE |= {one.name for one in TOTALS}
+_BESIDE |= {one.name for one in (*TOTALS, DECISION_SPANS)}
 RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 

@@ -121,6 +121,7 @@ def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(sto
         "cycles": 1,
         "decision_filters": 2,
         "decision_rules": 1,
+        "decision_spans": 1,
         "decision_totals": 2,  # of the day and of all days, as other totals are
         "decision_traces": 1,
         "decisions": 1,

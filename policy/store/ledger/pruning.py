@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, or_, select
 
-from policy.store import identity, partitions, rows
+from policy.store import identity, partitions, rows, spans
 from policy.store.ledger import checkpoints, entries
 from policy.store.state.loading import cluster_id as cluster_id_of
 from policy.store.state.versions import find_head
@@ -169,7 +170,7 @@ def prune(
         partitions.alone(connection)
     names = plan(connection, older_than_ms, cluster=cluster).clusters
     done: list[PrunedCluster] = []
-    decisions: list[int] = []
+    decisions: dict[int, Sequence[int]] = {}
     for name in [found.cluster for found in names]:
         head = find_head(connection, name, lock=True)
         assert head is not None
@@ -177,7 +178,7 @@ def prune(
         if not again:
             continue
         taken = again[0]
-        decisions += _take_out(connection, head.cluster_id, taken)
+        decisions[head.cluster_id] = _take_out(connection, head.cluster_id, taken)
         checkpoint, _ = checkpoints.digest(
             connection, head.cluster_id, taken.last_revision, ledger_format=LEDGER_FORMAT
         )
@@ -206,7 +207,9 @@ def prune(
             pruning_id=row["id"],
         )
         done.append(replace(taken, head=head_hash))
-    _take_out_decisions(connection, decisions)
+    _take_out_decisions(connection, [*chain.from_iterable(decisions.values())])
+    for cluster_id, gone in decisions.items():
+        spans.renew(connection, cluster_id, gone)
     _drop_unused_rule_sets(connection)
     return PrunePlan(older_than_ms=older_than_ms, clusters=tuple(done))
 

@@ -31,6 +31,7 @@ from policy.store.decision_rows import record_from, victim_from
 from policy.store.errors import NotFound, StoreError
 from policy.store.model.decisions import DecisionRow, NominationRow, ServedCall, StoredDecision
 from policy.store.outcomes import WHOLE, OutcomeKind, contradicted, outcomes_of
+from policy.store.spans import ids_within
 from policy.store.state.loading import cluster_id
 from policy.store.tables import (
     CLUSTERS,
@@ -222,10 +223,10 @@ def _one_of(column: ColumnElement[Any], values: Sequence[Any]) -> ColumnElement[
 def _in_time(
     connection: Connection, clusters: Sequence[int], wanted: DecisionFilter
 ) -> list[ColumnElement[bool]]:
-    """The conditions on the time, and the stretch of ids that it comes to.
+    """The conditions on the time, and a stretch of ids that all its decisions are in.
 
-    Ids grow as decisions are recorded, so that a walk from the newest id back begins and ends where
-    the time does; read from an index alone.
+    Ids grow as decisions are recorded, so that a walk from the newest id back begins and ends near
+    where the time does.
     """
     c = DECISIONS.c
     span = []
@@ -235,11 +236,10 @@ def _in_time(
         span.append(c.now_ms < until_ms)
     if not span:
         return []
-    ends = select(func.min(c.id), func.max(c.id)).where(_one_of(c.cluster_id, clusters), *span)
-    first, last = connection.execute(ends).one()
-    if first is None:
+    ids = ids_within(connection, clusters, since_ms=since_ms, until_ms=until_ms)
+    if ids is None:
         return [false()]
-    return [*span, c.id >= first, c.id <= last]
+    return [*span, c.id.between(*ids)]
 
 
 def _with_victim(connection: Connection, its: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -46,6 +46,7 @@ from policy.store.tables.state import (
     VERSIONS,
 )
 from policy.store.tables.totals import (
+    DECISION_SPANS,
     DECISION_TOTALS,
     EVICTION_TOTALS,
     FILTER_TOTALS,
@@ -67,6 +68,7 @@ __all__ = [
     "DECISION_FILTERS",
     "DECISION_OUTCOMES",
     "DECISION_RULES",
+    "DECISION_SPANS",
     "DECISION_TOTALS",
     "DECISION_TRACES",
     "ENVIRONMENTS",

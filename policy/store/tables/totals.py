@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import Column, ForeignKey, Index, PrimaryKeyConstraint, Table
 
-from policy.store.tables.base import boolean, int64, table, text
+from policy.store.tables.base import boolean, int64, millis, table, text
 
 ALL_DAYS: Final = -1
 """`day` of the rows over all days together."""
@@ -114,6 +114,15 @@ HOUR_TOTALS: Final = _totals(
     keys=2,
 )
 """Preemptions by the hour: of decisions, sessions and real schedulers."""
+
+DECISION_SPANS: Final = _totals(
+    "decision_spans",
+    int64("thousand"),
+    millis("earliest_ms"),
+    millis("latest_ms"),
+    keys=1,
+)
+"""Between which times the decisions of a thousand ids were made (`policy.store.spans`)."""
 
 TOTALS: Final[tuple[Table, ...]] = (
     EVICTION_TOTALS,
