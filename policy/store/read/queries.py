@@ -257,13 +257,30 @@ def _with_victim_named(
     """Decisions with a victim of that name, or whose owner, of whatever kind, has it."""
     c, v = DECISIONS.c, VICTIMS.c
     pod = v.pod == f"{namespace}/{name}"
-    owner = and_(v.namespace == namespace, v.owner.endswith(f"/{name}", autoescape=True))
+    owners = [f"{kind}/{name}" for kind in _kinds_of_owners(connection, namespace, clusters)]
+    owner = and_(v.namespace == namespace, v.owner.in_(owners))
     # Each by an index of its own.
     owned = select(v.decision_id).where(v.cluster_id.in_(clusters), owner)
     hit = select(v.decision_id).where(pod).union_all(owned)
     if _few(connection, hit, _FEW):
         return c.id.in_(hit)
     return select(1).where(v.decision_id == c.id, or_(pod, owner)).exists()
+
+
+def _kinds_of_owners(
+    connection: Connection, namespace: str, clusters: Sequence[int]
+) -> Sequence[str]:
+    """Of victims of a namespace: one look into the index for each kind, however many there are."""
+    v = VICTIMS.c
+    found: set[str] = set()
+    for cluster in clusters:
+        first = select(func.min(v.owner)).where(v.cluster_id == cluster, v.namespace == namespace)
+        behind = " "  # those without an owner
+        while owner := connection.execute(first.where(v.owner >= behind)).scalar_one():
+            kind = owner.partition("/")[0]
+            found.add(kind)
+            behind = f"{kind}0"  # what follows the slash
+    return sorted(found)
 
 
 def _in_namespaces(
