@@ -4,7 +4,8 @@ lost AS (
     SELECT t.namespace, t.owner, t.evictions, t.run_seconds, t.pdb_violations
     FROM span s
     CROSS JOIN eviction_totals t
-    WHERE t.cluster_id = s.cluster_id AND t.day >= s.first_day AND t.day < s.behind_day
+    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
+          AND t.day < s.behind_day
     UNION ALL
     SELECT victim_namespace, victim_owner, 1, run_seconds,
            CASE WHEN pdb_violating AND decision_id IS NOT NULL THEN 1 ELSE 0 END
@@ -19,13 +20,20 @@ lost AS (
           AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
 ),
 workloads AS (
-    SELECT namespace, owner, sum(evictions) AS evictions, sum(run_seconds) AS run_seconds,
-           sum(pdb_violations) AS pdb_violations
+    SELECT t.namespace, t.owner, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
+           sum(t.pdb_violations) AS pdb_violations
+    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
+    CROSS JOIN eviction_totals t
+    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
+          AND t.cluster_id = c.id AND t.day = -1
+    GROUP BY c.id, t.namespace, t.owner
+    UNION ALL
+    SELECT namespace, owner, sum(evictions), sum(run_seconds), sum(pdb_violations)
     FROM lost
     GROUP BY namespace, owner
 )
 SELECT namespace AS victim_namespace, CAST(sum(evictions) AS BIGINT) AS evictions,
-       count(*) AS workloads, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
+       count(DISTINCT owner) AS workloads, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
 FROM workloads
 GROUP BY namespace
