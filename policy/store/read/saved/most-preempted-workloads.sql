@@ -57,7 +57,8 @@ days AS (
     CROSS JOIN v_evictions_daily v
     WHERE s.cluster_id = w.cluster_id AND c.id = w.cluster_id AND v.cluster = c.name
           AND v.victim_namespace = w.namespace AND v.victim_owner = w.owner
-          AND ($in_span OR EXISTS (
+          AND $touched
+          AND ($whole OR EXISTS (
               SELECT 1 FROM ends e
               WHERE e.cluster_id = w.cluster_id AND e.namespace = w.namespace
                     AND e.owner = w.owner AND e.day = v.day

@@ -67,7 +67,8 @@ SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace
         WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
               AND v.preemptor_namespace = w.preemptor_namespace
               AND v.cluster = c.name
-              AND ($in_span OR EXISTS (
+              AND $touched
+              AND ($whole OR EXISTS (
                   SELECT 1 FROM ends e
                   WHERE e.cluster_id = w.cluster_id AND e.namespace = w.namespace
                         AND e.owner = w.owner AND e.day = v.day
