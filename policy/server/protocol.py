@@ -15,6 +15,9 @@ _HEAD_SECONDS: Final = 10
 """A client that has not sent the whole head of a request by then is disconnected."""
 _FRAME_BYTES: Final = 16
 """What the framing of a byte may take up: a client may send a body in chunks of one byte."""
+_AT_ONCE_BYTES: Final = 256 << 10
+"""Of a body that are handed on together: as many as asyncio reads at once. Every step of the event
+loop may wait for a thread that decides, and a call is mostly below that."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -26,7 +29,8 @@ class Protocol(HttpToolsProtocol):
     _body = 0
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        together: Any = _HeadWithBody(transport, self.loop)
+        super().connection_made(together)
         self.app = _naming(self.app, _common_name(transport))
         self._await_head()
 
@@ -60,7 +64,14 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._around -= len(body)
         self._body += len(body)
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        # The base wakes the application for each part, and pauses the reading at 64 kB.
+        cycle.body += body
+        if len(cycle.body) > _AT_ONCE_BYTES:
+            self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -79,6 +90,40 @@ class Protocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self.transport.close()
+
+
+class _HeadWithBody:
+    """A transport that sends the head of an answer together with what follows it at once.
+
+    Every call of the system lets another thread go on, for which the event loop then waits.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 "):
+            self._head = data
+            # A stream may have nothing more to say for now.
+            self._loop.call_soon(self._send)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
 
 
 def _common_name(transport: asyncio.Transport) -> str:

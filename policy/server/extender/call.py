@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -45,6 +46,8 @@ class PreemptCall:
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
+    #: called when `said` is there, once for calls that are answered together
+    wake: Callable[[], None] = lambda: None
     request: PreemptRequest | None = None  #: once it was read
     taken: tuple[str, ...] = ()  #: pods that were taken over from the request when it was held
     _held: float | None = None  #: since when it waits for a newer state
@@ -88,6 +91,7 @@ class PreemptCall:
         with them its body, until the collector comes round.
         """
         self.said.set_exception(reason.with_traceback(None))
+        self.wake()
 
     @property
     def given_up(self) -> bool:

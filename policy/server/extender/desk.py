@@ -256,6 +256,7 @@ class Desk:
             log.exception("a call could not be decided")
             asked.popitem()[1].fail(exc)
             return
+        said: list[PreemptCall] = []
         for result in results:
             call = asked[result.question]
             if isinstance(result, NotDecidable):
@@ -265,6 +266,9 @@ class Desk:
                 self._tried = decider.state.revision
             else:
                 call.said.set_result(_said(result))
+                said.append(call)
+        for call in said:
+            call.wake()
         for question in row:
             if asked.pop(question).given_up:
                 log.warning("a call was given up before its decision was recorded")

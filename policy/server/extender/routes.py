@@ -23,6 +23,7 @@ from policy.server.config import OnFailure
 from policy.server.extender import wire
 from policy.server.extender.call import PreemptCall, Said
 from policy.server.extender.desk import Desk, Overloaded
+from policy.server.extender.mailbox import Mailbox
 from policy.server.extender.spool import SpooledCall, SpoolFull
 from policy.server.http import (
     EXTENDER_BYTES,
@@ -68,6 +69,7 @@ class ExtenderEndpoint:
         self._service = service
         self._access = access
         self._room = Room(EXTENDER_ROOM)
+        self._mailbox = Mailbox()
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
@@ -160,8 +162,8 @@ class ExtenderEndpoint:
 
     async def _waited(self, desk: Desk, call: PreemptCall) -> Said:
         """The answer of the desk. Raises TimeoutError where the deadline passes before."""
+        said = self._mailbox.expect(call)
         desk.submit(call)
-        said = asyncio.wrap_future(call.said)
         try:
             try:
                 async with asyncio.timeout(call.seconds):
