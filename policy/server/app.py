@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -21,8 +20,6 @@ from policy.server.later import Later
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
 from policy.store import NotFound, StoreError
-
-log = logging.getLogger("policy.server")
 
 
 def build(service: PolicyService, access: Access) -> Starlette:
@@ -46,7 +43,6 @@ def build(service: PolicyService, access: Access) -> Starlette:
             StoreError: _store_failed,
             HTTPException: _refused,
             ClientDisconnect: _gone,
-            Exception: _broken,
         },
         lifespan=lifespan,
     )
@@ -91,8 +87,3 @@ def _refused(request: Request, exc: Exception) -> Response:
 def _gone(_: Request, __: Exception) -> Response:
     """The client went away while its body was read: the status is for the figures only."""
     return Response(status_code=CLIENT_GONE)
-
-
-def _broken(_: Request, exc: Exception) -> Response:
-    log.error("a request failed", exc_info=exc)
-    return problem(Failure(500, "internal", "the service failed; its log says how"))

@@ -220,14 +220,14 @@ class Surroundings:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
         """The status of the answer."""
-        status = 500
+        status, begun = 500, False
         part = scope["path"].split("/", 2)[1]
         part = part if part in _PARTS else "pages"
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 self._metrics.requests.labels(part, str(message["status"])).inc()
                 known = {name for name, _ in message["headers"]}
                 added = [*_HEADERS, *([_TLS] if scope["scheme"] == "https" else [])]
@@ -251,7 +251,14 @@ class Surroundings:
             )
             await problem(refused)(scope, receive, sending)
             return status
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        except Exception:
+            if begun:  # an answer that is cut off ends with its connection
+                raise
+            log.exception("a request failed")
+            failed = Failure(500, "internal", "the service failed; its log says how")
+            await problem(failed)(scope, receive, sending)
         return status
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any
@@ -570,6 +572,30 @@ def test_every_answer_protects(service: Serving) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
+
+
+def test_an_error_that_was_not_foreseen_is_a_problem_as_well(tmp_path: Path) -> None:
+    """A time that no calendar has: the log says once what failed, and the connection stays."""
+    db = serving.filled(str(tmp_path / "policy.db"))
+    started = serving.serve(db, tmp_path)
+    started.ready()
+    assert started.post("/extender/preempt", serving.preempts("b")[0]["request"]).status_code == 200
+    with closing(sqlite3.connect(db)) as tampered, tampered:
+        tampered.execute("UPDATE cycles SET at_ms = 9000000000000000000")
+    for path in ("/decisions/1", "/api/v1/decisions/1"):
+        answer = started.get(path)
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json() == {
+            "type": "/api/v1/problems/internal",
+            "title": "The service failed",
+            "status": 500,
+            "detail": "the service failed; its log says how",
+        }
+        assert "connection" not in answer.headers
+    assert 'policy_http_requests_total{part="api",status="500"} 1.0' in started.get("/metrics").text
+    assert started.stop() == 0
+    assert started.log.read_text().count("Traceback") == 2
 
 
 @pytest.mark.parametrize(
