@@ -1,0 +1,55 @@
+"""`policy serve` on SQLite copies the database's log into its file while others write."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+from policy.server.config import Config
+from policy.server.service import PolicyService
+from policy.store import Store
+from tests.support import serving
+
+_MIB = 1 << 20
+_BATCHES = 8  # together half of what a commit would copy by itself
+_ENOUGH = 60  # seconds
+
+
+def test_the_log_stays_short_while_others_write(tmp_path: Path) -> None:
+    """A part of it is used again as soon as all of it is copied, so that its file does not grow."""
+    db = Path(serving.filled(str(tmp_path / "policy.db")))
+    log = Path(f"{db}-wal")
+    started = serving.serve(str(db), tmp_path)
+    started.ready()
+    with closing(sqlite3.connect(db, isolation_level=None)) as writer:
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        writer.execute("CREATE TABLE others (content BLOB)")
+        for _ in range(_BATCHES):
+            before = db.stat().st_size
+            for _ in range(16):
+                writer.execute("INSERT INTO others VALUES (randomblob(65536))")
+            end = time.monotonic() + _ENOUGH
+            while db.stat().st_size < before + _MIB:
+                assert time.monotonic() < end, "the log was not copied"
+                time.sleep(0.05)
+        assert log.stat().st_size < _BATCHES * _MIB / 2
+    assert started.stop() == 0
+    # SQLite removes it with the last connection: none was left open.
+    assert not log.exists()
+
+
+def test_the_end_of_the_service_ends_the_copying(tmp_path: Path) -> None:
+    db = str(tmp_path / "policy.db")
+    with Store.open(db):
+        pass
+    service = PolicyService(Config(db=db, spool=tmp_path / "spool"))
+    service.open()
+    service.begin()
+    copying = [thread for thread in threading.enumerate() if thread.name == "log"]
+    assert [thread.is_alive() for thread in copying] == [True]
+    service.close()
+    assert [thread.is_alive() for thread in copying] == [False]
+    assert not Path(f"{db}-wal").exists()
