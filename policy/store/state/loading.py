@@ -154,6 +154,9 @@ def changes_since(
             f"cluster `{cluster}` has no changes between revision {since} and {number}",
             help=f"its newest revision is {head.number}",
         )
+    if since == head.number:
+        # Mostly nothing changed: whoever decides asks after each announcement, its own too.
+        return ChangesSince(changes=[], revision=number, state_digest=head.digest)
     if since > 0:
         _revision(connection, head, since)
     elif number > 0:
