@@ -36,12 +36,6 @@ _BEHIND_DAY: Final = "CAST(:until AS BIGINT) / 86400000"
 _SHARED: Final = {
     "$first_ms": f"{_FIRST_DAY} * 86400000",
     "$behind_ms": f"{_BEHIND_DAY} * 86400000",
-    # Days of `v_evictions_daily v` that the time touches, and whether one is whole in `span s`.
-    "$touched": (
-        "v.day >= CAST(:since AS BIGINT) / 86400000"
-        " AND v.day <= (CAST(:until AS BIGINT) - 1) / 86400000"
-    ),
-    "$whole": "(s.first_day = -1 OR (v.day >= s.first_day AND v.day < s.behind_day))",
     "$unknown": f"CAST({UNKNOWN_PRIORITY} AS BIGINT)",
 }
 

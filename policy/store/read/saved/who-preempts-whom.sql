@@ -67,8 +67,10 @@ SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace
         WHERE v.victim_namespace = w.namespace AND v.victim_owner = w.owner
               AND v.preemptor_namespace = w.preemptor_namespace
               AND v.cluster = c.name
-              AND $touched
-              AND ($whole OR EXISTS (
+              -- Days that the time touches: the whole ones, and others on which they were hit in it.
+              AND v.day >= CAST(:since AS BIGINT) / 86400000
+              AND v.day <= (CAST(:until AS BIGINT) - 1) / 86400000
+              AND (s.first_day = -1 OR (v.day >= s.first_day AND v.day < s.behind_day) OR EXISTS (
                   SELECT 1 FROM ends e
                   WHERE e.cluster_id = w.cluster_id AND e.namespace = w.namespace
                         AND e.owner = w.owner AND e.day = v.day
