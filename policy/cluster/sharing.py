@@ -62,6 +62,14 @@ class Sharing:
         if (containers := spec.containers) is not None:
             known = self._containers.setdefault(_ENCODE(containers), containers)
             share(spec, "containers", known)
+        if (
+            spec.init_containers is None
+            and spec.tolerations is None
+            and spec.affinity is None
+            and spec.topology_spread_constraints is None
+            and spec.node_selector is None
+        ):
+            return  # nearly all
         for name in _RARER:
             part = getattr(spec, name)
             if part is not None:

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
+from policy.cluster.digest import object_digest
 from policy.manifests import read, resolve
 from policy.store import Store
 from policy.store.bulk import _WORTH_SORTING
 from tests.acceptance.importer import import_file
 from tests.support.tried import Kind
 
-FIRST_KILLS = 8
-LATER_KILLS = 12
+FIRST_KILLS = 6
+LATER_KILLS = 10
 #: What the command loads when it runs: most of a process is then the import itself.
 PRELOADED = ["policy.cli.importing", "policy.cli.import_observed", "policy.manifests"]
 PODS = _WORTH_SORTING + 100  # SQLite takes the indexes away meanwhile
@@ -56,19 +57,19 @@ def a_dump(file: Path, *, newer: bool) -> Path:
 
 
 def held(file: Path) -> list[str]:
-    """The objects of a file, as they are kept."""
+    """Digests of the objects of a file, as they are kept."""
     found = read([file])
-    return sorted(map(repr, resolve(found.objects, places=found.places)))
+    return sorted(map(object_digest, resolve(found.objects, places=found.places)))
 
 
 def kept(url: str) -> tuple[int, str, list[str]]:
-    """Revision, digest and objects of the cluster; the whole record verifies."""
+    """Revision, digest, and digests of the objects of the cluster; the whole record verifies."""
     with Store.open(url) as store:
         assert store.ledger.verify().findings == ()
         if not store.state.clusters():
             return 0, "", []
         state = store.state.load("default")
-        return state.revision, state.state_digest, sorted(map(repr, state.objects))
+        return state.revision, state.state_digest, sorted(map(object_digest, state.objects))
 
 
 @pytest.mark.slow
