@@ -34,6 +34,8 @@ _STEP: Final = 1000
 _AT_ONCE: Final = 100
 """Objects that are encoded together: more of them leave the nearest cache."""
 _EXAMPLES: Final = 3
+_MANY: Final = 4
+"""Where more than one version in so many ends, all of them are read instead of those alone."""
 
 
 @dataclass(slots=True)
@@ -123,21 +125,27 @@ def write(
         have = live_digests(connection, head, kind)
         if kind == "Node":
             nodes = have
+        changed: list[Put] = []
         for keys in chunks(list(given), _STEP):
             puts = _different(kind, keys, given, have)
-            changed = [one.key for one in puts if one.key in have]
-            live = live_versions(connection, head, kind, changed) if changed else {}
-            revision.add(kind, puts, [], live)
+            added = [one for one in puts if one.key not in have] if have else puts
+            changed += [one for one in puts if one.key in have] if have else []
+            revision.add(kind, added, [], {})
             tally.imported(kind, "unchanged", keys)
-            tally.imported(kind, "added", (one.key for one in puts))
-            tally.imported(kind, "changed", changed)
+            tally.imported(kind, "added", (one.key for one in added))
             done += len(keys)
             if progress is not None:
                 progress(done)
+        removed: list[str] = []
         if scope is not None:
             removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
-            revision.add(kind, [], removed, live_versions(connection, head, kind, removed))
-            tally.imported(kind, "removed", removed)
+        if changed or removed:
+            ending = [*(one.key for one in changed), *removed]
+            few = len(ending) * _MANY < len(have)
+            live = live_versions(connection, head, kind, ending if few else None)
+            revision.add(kind, changed, removed, live)
+        tally.imported(kind, "changed", (one.key for one in changed))
+        tally.imported(kind, "removed", removed)
     state, number = head.digest, head.number
     if revision.changes:
         written = revision.conclude(source=source, cause=Cause.IMPORT)
