@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from policy.cluster import canonical
@@ -132,6 +133,69 @@ class Deferred(Sequence[_T]):
         return tuple, (tuple(self),)
 
 
-def plain(column: Sequence[_T]) -> Sequence[_T]:
-    """The values of a column, computed where they were not."""
-    return column.values() if isinstance(column, Deferred) else column
+class Runs(Deferred[_T]):
+    """A column of numbers in which equals mostly follow one another.
+
+    Candidates stand in the order of what ranking compares, so most of its values come in few runs:
+    the canonical text is put together run by run, and no value but those that are read is made.
+    """
+
+    __slots__ = ("_labels", "_numbers", "_read")
+
+    def __init__(
+        self,
+        size: int,
+        read: Callable[[], tuple[Any, Any]],
+        *,
+        labels: Sequence[_T] | None = None,
+    ) -> None:
+        """read: gives two arrays, (size,) integers and (size,) booleans, true where there is no
+        number and the value is None; None for the second where there is one everywhere.
+
+        labels: what the numbers stand for; themselves otherwise.
+        """
+        super().__init__(size, lambda: self._some(slice(None)))
+        self._read = read
+        self._labels = labels
+        self._numbers: tuple[Any, Any] | None = None
+
+    def canonical(self) -> canonical.Fragment:
+        numbers, missing = self._columns()
+        ends = numbers[1:] != numbers[:-1]
+        if missing is not None:
+            ends |= missing[1:] != missing[:-1]
+        last = ends.nonzero()[0]  # of each run but the last one
+        if 4 * last.size > self._size:
+            return canonical.fragment(self.values())
+        starts = [0, *(last + 1).tolist()] if last.size else [0]
+        runs = [
+            (text + b",") * (end - start)
+            for text, (start, end) in zip(
+                canonical.encode_each(self._some(starts)),
+                pairwise([*starts, self._size]),
+                strict=True,
+            )
+        ]
+        return canonical.Fragment(b"[" + b"".join(runs)[:-1] + b"]")
+
+    def _columns(self) -> tuple[Any, Any]:
+        if self._numbers is None:
+            self._numbers = self._read()
+        return self._numbers
+
+    def _some(self, at: slice | list[int]) -> list[_T]:
+        numbers, missing = self._columns()
+        found: list[Any] = numbers[at].tolist()
+        if self._labels is not None:
+            found = [self._labels[number] for number in found]
+        if missing is not None:
+            for place in missing[at].nonzero()[0].tolist():
+                found[place] = None
+        return found
+
+    @overload
+    def __getitem__(self, at: int) -> _T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[_T]: ...
+    def __getitem__(self, at: int | slice) -> _T | Sequence[_T]:
+        return self._some(at) if isinstance(at, slice) else self.values()[at]

@@ -2,7 +2,8 @@
 
 A decision is immutable data without behaviour of its own: the engine fills it, the store keeps
 it, the surfaces print it. Per-node and per-candidate parts are columns (one list per field)
-because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` give rows.
+because a decision may span thousands of nodes; `Candidates` and `NodeStatuses` give rows. Parts of
+which every decision has several are structs: these are made and written out several times sooner.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from functools import cache, cached_property
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ from policy.cluster import canonical
 
 # Records are read by the types of their fields.
 from policy.cluster.digest import HistoryFigures
-from policy.decision.columns import Deferred, Texts, plain
+from policy.decision.columns import Deferred, Texts
 
 ENGINE_VERSION: Final = "4"
 """Version of the decision procedure and of the canonical decision.
@@ -75,8 +77,7 @@ class NominationChange(StrEnum):
     LEAVE = "leave"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The status of one node: which filter decided it, and why."""
 
     code: Code
@@ -120,8 +121,7 @@ NO_VALUE: Final = "no-value"
 """Verdict of a rule that is listed because it had no value. Stored, never renamed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleFired:
+class RuleFired(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The rule that decided a question, with the values it looked at.
 
     Also, behind those, a rule or criterion whose condition had no value: verdict `no-value`, the
@@ -136,8 +136,7 @@ class RuleFired:
     inputs: Mapping[str, str | int | bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetCount:
+class BudgetCount(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One disruption of a budget, counted for a potential victim.
 
     Pods of a node are counted from the most important down, whether they leave or not in the end.
@@ -150,8 +149,7 @@ class BudgetCount:
     allowed_after: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodCheck:
+class PodCheck(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of one potential victim of the chosen node, in the order of the reprieve."""
 
     pod: str  #: namespace/name
@@ -168,8 +166,7 @@ class PodCheck:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class Victim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that leaves so that the preemptor fits."""
 
     pod: str  #: namespace/name
@@ -188,16 +185,14 @@ class Victim:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetViolation(BudgetCount):
+class BudgetViolation(BudgetCount, frozen=True, kw_only=True, gc=False):
     """A budget that a victim of a candidate would break."""
 
     node: str
     pod: str  #: namespace/name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node on which the preemptor would fit once the victims have left."""
 
     node: str
@@ -235,19 +230,36 @@ class Candidates(Sequence[Candidate]):
         return self._some(range(i, i + 1))[0]
 
     def _some(self, places: range) -> list[Candidate]:
-        nodes, victims, offsets = plain(self.nodes), plain(self.victims), plain(self.offsets)
-        violations, eliminated = plain(self.pdb_violations), plain(self.eliminated_by)
-        named = tuple(zip(self.criteria, map(plain, self.values), strict=True))
+        if places.step != 1:
+            every = self._some(range(len(self)))
+            return [every[i] for i in places]
+        if not places:
+            return []
+        # Of these alone: of a column of many candidates the others may never be read.
+        here, bounds = slice(places.start, places.stop), slice(places.start, places.stop + 1)
+        ends = self.offsets[bounds]
+        first = ends[0]
+        victims = self.victims[first : ends[-1]]
+        values = [column[here] for column in self.values]
+        columns = zip(
+            self.nodes[here],
+            self.pdb_violations[here],
+            self.eliminated_by[here],
+            zip(*values, strict=True) if values else repeat((), len(places)),
+            strict=True,
+        )
         return [
             Candidate(
-                node=nodes[i],
-                victims=tuple(victims[offsets[i] : offsets[i + 1]]),
-                pdb_violations=violations[i],
-                values={criterion: column[i] for criterion, column in named},
-                eliminated_by=eliminated[i],
+                node=node,
+                victims=tuple(victims[start - first : end - first]),
+                pdb_violations=violations,
+                values=dict(zip(self.criteria, row, strict=True)),
+                eliminated_by=eliminated_by,
                 position=i,
             )
-            for i in places
+            for i, (start, end), (node, violations, eliminated_by, row) in zip(
+                places, pairwise(ends), columns, strict=True
+            )
         ]
 
 
@@ -263,8 +275,7 @@ NO_CANDIDATES: Final = Candidates(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingStep:
+class RankingStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One criterion of the ranking: how many candidates it met and how many it kept."""
 
     criterion: str
@@ -274,8 +285,7 @@ class RankingStep:
     best: int | None  #: the value that won; None for a pick, and where no candidate has one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which potential nodes the dry run looked at."""
 
     potential: int  #: number of potential nodes
@@ -347,18 +357,14 @@ class ExtenderCall:
 
 
 class OfferedNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A candidate that a scheduler offered: a node, and the pods that would leave it.
-
-    A struct: a call has a hundred of them, and they are written out three times.
-    """
+    """A candidate that a scheduler offered: a node, and the pods that would leave it."""
 
     node: str
     victims: tuple[str, ...]  #: uids, in the scheduler's order
     pdb_violations: int  #: by the scheduler's count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusCount(Status):
+class StatusCount(Status, frozen=True, kw_only=True, gc=False):
     """How many nodes have one status."""
 
     nodes: int
@@ -489,10 +495,21 @@ _LEFT_OUT: Final = frozenset({"rule_set", "digest", "history"})
 @cache
 def _names(kind: type) -> tuple[tuple[str, str], ...]:
     """(field, key) of a class of this module: the parts of a decision have keys in camel case."""
-    names = tuple(field.name for field in fields(kind) if not field.name.startswith("_"))
+    names = tuple(name for name in field_names(kind) if not name.startswith("_"))
     if issubclass(kind, DecisionFields | TraceFields | Candidates | KeptCandidates):
         return tuple((n, _KEYS.get(n, camel_case(n))) for n in names if n not in _LEFT_OUT)
     return tuple(zip(names, names, strict=True))
+
+
+def field_names(kind: Any) -> tuple[str, ...]:
+    """The fields of a class of this module: a dataclass, or a struct where decisions have many."""
+    if issubclass(kind, msgspec.Struct):
+        return tuple(kind.__struct_fields__)
+    return tuple(field.name for field in fields(kind))
+
+
+def _is_part(value: Any) -> bool:
+    return is_dataclass(value) or isinstance(value, msgspec.Struct)
 
 
 @cache
@@ -514,7 +531,7 @@ def _written(value: Any) -> Any:
     if kind is NodeStatuses:
         found = _statuses(value)
         return {**found, "nodes": _written(value.nodes), "index": _written(value.index)}
-    if kind is Texts or kind is Deferred:
+    if isinstance(value, Texts | Deferred):
         return value.canonical()
     keys, read = _reader(kind)
     # Most values have no parts: for these the dictionary is made in one go.
@@ -558,11 +575,9 @@ def document_of(value: Any) -> Any:
             statuses = _statuses(value)
             names, index = document_of(value.nodes), document_of(value.index)
             return {**statuses, "nodes": names, "index": index}
-        case tuple() if value and (is_dataclass(value[0]) or isinstance(value[0], Deferred)):
+        case tuple() if value and (_is_part(value[0]) or isinstance(value[0], Deferred)):
             return [document_of(item) for item in value]
-        case tuple() if value and isinstance(value[0], OfferedNode):
-            return [msgspec.structs.asdict(one) for one in value]
-        case _ if is_dataclass(value):
+        case _ if _is_part(value):
             kind: type = type(value)
             return {key: document_of(getattr(value, name)) for name, key in _names(kind)}
     return value

@@ -8,7 +8,7 @@ candidates beyond the kept ones are in the digest only; a replay brings them bac
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
@@ -23,6 +23,7 @@ from policy.decision.model import (
     PodCheck,
     StatusCount,
     TraceFields,
+    field_names,
 )
 
 Keep: TypeAlias = int | Literal["all", "chosen"]
@@ -95,7 +96,7 @@ def line_of(record: DecisionRecord) -> dict[str, Any]:
 
 
 def values_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, not copied."""
+    """The fields of a part of a decision by name, not copied."""
     kind: type = type(value)
     names, read = _reader(kind)
     return dict(zip(names, read(value), strict=True))
@@ -104,7 +105,7 @@ def values_of(value: Any) -> dict[str, Any]:
 @cache
 def _reader(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """The names of the fields, of which there are several, and what reads all of them at once."""
-    names = tuple(field.name for field in fields(kind))
+    names = field_names(kind)
     assert len(names) > 1
     return names, attrgetter(*names)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policy.cluster import times
 from policy.cluster.snapshot import Rows, Snapshot
-from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING
-from policy.decision.columns import Deferred
+from policy.cluster.tables import NOWHERE, PRIORITY, START, TERMINATING, Bools, Ints
+from policy.decision.columns import Deferred, Runs
 from policy.decision.model import (
     NO_CANDIDATES,
     NO_STATUSES,
@@ -382,29 +381,29 @@ def _candidates(context: DecisionContext, found: DryRun, ranked: Ranked) -> Cand
     def listed() -> tuple[Rows, Rows]:
         return gathered(found.offsets, ranked.order)
 
-    def eliminated_by() -> NDArray[Any]:
-        ids = [*(criterion.id for criterion in context.rules.ranking), ""]
-        return np.array(ids, dtype=np.object_)[ranked.eliminated_at[ranked.order]]
-
     def victims() -> list[str]:
         return cast("list[str]", keys[found.victims[listed()[0]]].tolist())
 
     def offsets() -> list[int]:
         return cast("list[int]", listed()[1].tolist())
 
-    def column_of(column: Callable[[], NDArray[Any]]) -> Deferred[Any]:
-        return Deferred(size, lambda: cast("list[Any]", column().tolist()))
+    def nodes() -> list[str]:
+        return cast("list[str]", names[found.nodes[ranked.order]].tolist())
 
     return Candidates(
-        nodes=column_of(lambda: names[found.nodes[ranked.order]]),
+        nodes=Deferred(size, nodes),
         victims=Deferred(found.victims.size, victims),
         offsets=Deferred(size + 1, offsets),
-        pdb_violations=column_of(lambda: found.pdb_violations[ranked.order]),
+        pdb_violations=Runs(size, lambda: (found.pdb_violations[ranked.order], None)),
         criteria=ranked.criteria,
         values=tuple(
-            Deferred(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
+            Runs(size, partial(_told_values, ranked, i)) for i in range(len(ranked.criteria))
         ),
-        eliminated_by=column_of(eliminated_by),
+        eliminated_by=Runs(
+            size,
+            lambda: (ranked.eliminated_at[ranked.order], None),
+            labels=[*(criterion.id for criterion in context.rules.ranking), ""],
+        ),
         violations=_violations(context, found, ranked),
     )
 
@@ -439,14 +438,10 @@ def _violations(
     )
 
 
-def _told_values(ranked: Ranked, criterion: int) -> Sequence[int | None]:
-    """What the criterion says of the candidates, best first; None where it has no value."""
+def _told_values(ranked: Ranked, criterion: int) -> tuple[Ints, Bools | None]:
+    """What the criterion says of the candidates, best first, and which have no value."""
     values, missing = ranked.values(criterion)
-    plain: list[int | None] = values[ranked.order].tolist()
-    if missing is not None:
-        for i in missing[ranked.order].nonzero()[0].tolist():
-            plain[i] = None
-    return plain
+    return values[ranked.order], None if missing is None else missing[ranked.order]
 
 
 _UNTOLD = Attempt(

@@ -341,7 +341,7 @@ class PodClass:
         def judge(nodes: Rows) -> Judged:
             return pipeline.judge(taken(pipeline.base, nodes), nodes)
 
-        every = np.arange(found.status.size)
+        every = context.snapshot.nodes.every
         return self._statuses.ordered(
             found.status, every, judge, nominated=pipeline.with_nominated()
         )

@@ -24,6 +24,7 @@ from policy.decision.model import (
     StatusCount,
     Victim,
     camel_case,
+    field_names,
 )
 from policy.decision.record import DecisionRecord, TraceRecord, line_of, values_of
 from policy.store import rows
@@ -187,7 +188,7 @@ def _fields_in(
     table: Table, kind: type
 ) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...]]:
     """What reads the fields that are columns of the table, and their names."""
-    names = tuple(field.name for field in fields(kind) if field.name in table.c)
+    names = tuple(name for name in field_names(kind) if name in table.c)
     return attrgetter(*names), names
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from policy.batch.rules import BatchRules
@@ -68,7 +69,7 @@ def test_all_that_is_hashed_is_this_json() -> None:
         status=NodeStatus(allocatable={"pods": "1", "cpu": "2"}),
     )
     decided = a_decision()
-    fired = replace(decided.trace.rules[0], inputs=odd)
+    fired = msgspec.structs.replace(decided.trace.rules[0], inputs=odd)
     session = run_session(Snapshot.from_objects([node], now_ms=0), BatchRules.load("kube-batch"))
     texts = [
         encode(node).decode(),

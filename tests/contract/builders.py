@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
+
 from policy.cluster import digest
 from policy.cluster.objects import (
     Container,
@@ -146,7 +148,7 @@ def a_victim(pod: str, **changes: Any) -> Victim:
         filter="resources",
         reasons=("Insufficient cpu",),
     )
-    return replace(victim, **changes)
+    return msgspec.structs.replace(victim, **changes)
 
 
 def a_decision(

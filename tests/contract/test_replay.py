@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from hashlib import sha256
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -153,7 +154,8 @@ def test_the_first_difference_is_named(store, path, change):
 
 
 def _longer(victims):
-    return (replace(victims[0], run_seconds=victims[0].run_seconds + 5), *victims[1:])
+    first = msgspec.structs.replace(victims[0], run_seconds=victims[0].run_seconds + 5)
+    return (first, *victims[1:])
 
 
 def test_a_difference_that_only_the_digest_holds_is_called_that(store):
