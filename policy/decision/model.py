@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum, StrEnum
-from functools import cache, cached_property
+from functools import cache
 from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any, Final
@@ -24,6 +24,7 @@ from policy.cluster import canonical
 # Records are read by the types of their fields.
 from policy.cluster.digest import HistoryFigures
 from policy.decision.columns import Deferred, Texts
+from policy.lazy import once
 
 ENGINE_VERSION: Final = "4"
 """Version of the decision procedure and of the canonical decision.
@@ -479,7 +480,7 @@ class Decision(DecisionFields):
         """
         return canonical.encode(_written(self))
 
-    @cached_property
+    @once
     def digest(self) -> str:
         """`sha256:` and the SHA-256 of `canonical`."""
         return canonical.sha256(self.canonical)

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -25,6 +24,7 @@ from policy.cluster.selectors import Selector
 from policy.cluster.snapshot import Snapshot
 from policy.cluster.tables import LABELS, Bools, Coded, Ints, LabelSet, Pools
 from policy.filters.messages import NEWEST, Messages
+from policy.lazy import once
 
 Nodes = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -90,19 +90,19 @@ class Incoming:
     node_use: Mapping[str, NodeUse] | None = None
     _requests: dict[RequestRules, Requests] = field(default_factory=dict)
 
-    @cached_property
+    @once
     def namespace(self) -> str:
         return self.pod.metadata.namespace or "default"
 
-    @cached_property
+    @once
     def labels(self) -> dict[str, str]:
         return self.pod.metadata.labels or {}
 
-    @cached_property
+    @once
     def priority(self) -> int:
         return self.pod.spec.priority or 0
 
-    @cached_property
+    @once
     def label_set(self) -> LabelSet:
         return LabelSet(namespace=self.namespace, labels=self.labels)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +27,7 @@ from policy.filters.base import (
     TopologyFilter,
     TopologyObstacle,
 )
+from policy.lazy import once
 
 StatusOfNode: TypeAlias = tuple[int, str, tuple[str, ...]]
 """Code, name of the filter that decided ("" where every one passes), reasons."""
@@ -81,17 +81,17 @@ class Pipeline:
         self.width = width
         self._loaded = [(built, columns) for _, built, columns in self._filters if built.width]
 
-    @cached_property
+    @once
     def local(self) -> bool:
         """Is every filter `Filter.local`?"""
         return all(built.local for _, built, _ in self._filters)
 
-    @cached_property
+    @once
     def plain(self) -> bool:
         """Can the pod be judged on one node in plain numbers (`status`)?"""
         return len(self._in_plain_numbers) == len(self._filters)
 
-    @cached_property
+    @once
     def _in_plain_numbers(self) -> list[tuple[str, PlainFilter, slice]]:
         return [(n, built, at) for n, built, at in self._filters if isinstance(built, PlainFilter)]
 
@@ -108,7 +108,7 @@ class Pipeline:
         """The filters that have something to say about the pod."""
         return tuple(name for name, _, _ in self._filters)
 
-    @cached_property
+    @once
     def base(self) -> Ints:
         """Load of every node with all its pods; shape (nodes, width)."""
         if len(self._loaded) == 1:
@@ -142,7 +142,7 @@ class Pipeline:
         """Name, filter and columns of the load, of every filter that was built."""
         return self._filters
 
-    @cached_property
+    @once
     def _nominated_pods(self) -> tuple[Ints, Ints]:
         """`_counting` of all nominated pods."""
         return self._counting(nominated(self.incoming.snapshot))
@@ -181,7 +181,7 @@ class Pipeline:
         there: Bools = self.incoming.snapshot.nominated[rows] == node
         return rows[there]
 
-    @cached_property
+    @once
     def _nominated(self) -> Ints | None:
         """Load that nominated pods add to each node, (nodes, width); None where there are none."""
         rows, unknown = self._nominated_pods

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from policy.decision.model import BudgetCount, Code, NodeStatuses, Status
 from policy.extenders.evaluate import Consultation
 from policy.filters.base import Incoming
 from policy.filters.pipeline import Judged, Pipeline
+from policy.lazy import once
 from policy.preemption.columns import FrozenHistory, pod_variables, uses_of
 from policy.preemption.importance import Importance
 from policy.preemption.segments import segment_sums
@@ -90,22 +91,22 @@ class DecisionContext:
         name = self.incoming.pod.status.nominated_node_name
         return self.snapshot.nodes.index.get(name, NOWHERE) if name else NOWHERE
 
-    @cached_property
+    @once
     def pipeline(self) -> Pipeline:
         """The rule set's filters, built for the pod."""
         return Pipeline(self.incoming, self.uses)
 
-    @cached_property
+    @once
     def shared(self) -> PodClass | None:
         """What the filters found for equal pods; None on the full path."""
         return self._class_of(self)
 
-    @cached_property
+    @once
     def shared_victims(self) -> PodClass | None:
         """What the dry run found for equal pods; None on the full path."""
         return None if self.shared is None else self.shared.with_victims(self)
 
-    @cached_property
+    @once
     def allowed(self) -> Allowed:
         """Which pods of the cluster the rules allow as victims."""
         found = self._allowed_by_rules
@@ -113,28 +114,28 @@ class DecisionContext:
             return found
         return replace(found, pods=found.pods & ~self.kept_together)
 
-    @cached_property
+    @once
     def _allowed_by_rules(self) -> Allowed:
         return allowed_victims(
             self.rules.victims.eligible, self.snapshot, self.variables, self.history
         )
 
-    @cached_property
+    @once
     def kept_together(self) -> Bools:
         """Pods that the rules allow and that stay because of their group; shape (pods,)."""
         return kept_together(self.incoming, self.rules, self._allowed_by_rules)
 
-    @cached_property
+    @once
     def whole_groups(self) -> WholeGroups | None:
         """The groups that leave as one; None where every pod leaves alone."""
         return WholeGroups.of(self)
 
-    @cached_property
+    @once
     def order(self) -> PodsByNode:
         """Pods of each node from the most important down."""
         return self.importance.order()
 
-    @cached_property
+    @once
     def violating(self) -> Bools:
         """Allowed victims that would break a budget; shape (pods,)."""
         budgets = self.rules.victims.budgets

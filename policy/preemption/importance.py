@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from policy.cluster import times
 from policy.cluster.occupancy import PodsByNode
 from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, START
+from policy.lazy import once
 from policy.preemption.columns import Lazy, lasting_columns, starts_or_now, victim_variables
 from policy.rules.expressions import Columns, History, ValueType
 from policy.rules.ruleset import ImportanceKey
@@ -128,7 +129,7 @@ class Importance:
             undecided = equal
         return named
 
-    @cached_property
+    @once
     def lasting(self) -> bool:
         """Does the order hold for as long as the pods stay as they are?
 

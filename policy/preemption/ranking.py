@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from policy.cluster.snapshot import Rows, Snapshot
 from policy.cluster.tables import PRIORITY, START, Bools, Ints
 from policy.decision.model import RankingStep, RuleFired
 from policy.filters.base import Incoming
+from policy.lazy import once
 from policy.preemption.columns import (
     ColumnSource,
     FrozenHistory,
@@ -111,27 +112,27 @@ class _Victims:
     snapshot: Snapshot
     field: Field
 
-    @cached_property
+    @once
     def counts(self) -> Ints:
         return self.field.offsets[1:] - self.field.offsets[:-1]
 
-    @cached_property
+    @once
     def some(self) -> Bools:
         return np.asarray(self.counts > 0)
 
-    @cached_property
+    @once
     def firsts(self) -> Rows:
         return self.field.offsets[:-1][self.some]
 
-    @cached_property
+    @once
     def priorities(self) -> Ints:
         return np.asarray(self.snapshot.column(PRIORITY).take(self.field.victims))
 
-    @cached_property
+    @once
     def top(self) -> Ints:
         return self._of_some(self.priorities.take(self.firsts), _LOWEST)
 
-    @cached_property
+    @once
     def highest(self) -> Ints:
         if not self.firsts.size:
             return np.full(self.counts.size, _LOWEST, dtype=np.int64)
@@ -269,7 +270,7 @@ class Ranked:
         """Of one of `criteria`, in the order of the field, and who has none (the worst then)."""
         return self._measures[criterion].values
 
-    @cached_property
+    @once
     def order(self) -> Rows:
         """Candidates, best first."""
         keys = [m.values[0] if m.lowest else ~m.values[0] for m in reversed(self._measures)]
@@ -278,7 +279,7 @@ class Ranked:
         # A seeded pick may prefer another of the equals than name order does.
         return np.concatenate([[self.best], order[order != self.best]])
 
-    @cached_property
+    @once
     def eliminated_at(self) -> Rows:
         """(candidates,) step that eliminated each; -1 for the best."""
         step = np.zeros(self._size, dtype=np.int64)
@@ -303,7 +304,7 @@ class _Measure:
         """Every candidate has a value; figures of the past may not have been given."""
         return self.expression.total and not self.expression.history_needs
 
-    @cached_property
+    @once
     def values(self) -> tuple[Ints, Bools | None]:
         """Of every candidate, and who has none."""
         return self._over(self.columns) if self.known is None else (self.known, None)
