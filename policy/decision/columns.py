@@ -165,7 +165,7 @@ class Runs(Deferred[_T]):
         if missing is not None:
             ends |= missing[1:] != missing[:-1]
         last = ends.nonzero()[0]  # of each run but the last one
-        if 4 * last.size > self._size:
+        if not self._size or 4 * last.size > self._size:
             return canonical.fragment(self.values())
         starts = [0, *(last + 1).tolist()] if last.size else [0]
         runs = [

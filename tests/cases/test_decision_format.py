@@ -6,12 +6,14 @@ import hashlib
 import json
 import pickle
 from dataclasses import fields
+from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import Table
 
 from policy.cluster import canonical
-from policy.decision.columns import Deferred
+from policy.decision.columns import Deferred, Runs
 from policy.decision.model import (
     Candidate,
     RuleFired,
@@ -122,3 +124,31 @@ def test_a_column_that_waits_is_computed_once_and_equals_its_values() -> None:
         (3, 1, 2),
         ["now"],
     )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing", "labels"),
+    [
+        ([], None, None),
+        ([7], None, None),
+        ([7] * 40, None, None),
+        ([*[-1] * 20, *[2**40] * 19, 3], None, None),
+        ([*range(40)], None, None),
+        ([1] * 40, [*[False] * 20, *[True] * 20], None),
+        ([*[-1], *[0] * 20, *[1] * 20], None, ["a", 'b"', ""]),
+    ],
+)
+def test_a_column_of_runs_is_written_as_its_values(
+    numbers: list[int], missing: list[bool] | None, labels: list[str] | None
+) -> None:
+    values: list[Any] = [labels[n] if labels else n for n in numbers]
+    if missing:
+        values = [None if none else v for v, none in zip(values, missing, strict=True)]
+
+    def read() -> tuple[Any, Any]:
+        return np.array(numbers), None if missing is None else np.array(missing)
+
+    column = Runs[Any](len(numbers), read, labels=labels)
+    assert canonical.encode(column.canonical()) == canonical.encode(values)
+    assert [*column[15:25]] == values[15:25]
+    assert list(column) == values
