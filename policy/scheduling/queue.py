@@ -62,7 +62,8 @@ class _Timed:
             if self._entries.get(entry.pod) is entry:
                 del self._entries[entry.pod]
                 found.append((came, entry))
-        return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+        found.sort()  # the numbers are of one entry each, so that entries are never compared
+        return [entry for _, entry in found]
 
     def drained(self) -> list[_Entry]:
         """All of them, in the order in which they came; none is kept here any longer."""
@@ -73,9 +74,12 @@ class _Timed:
 
     def next(self) -> int | None:
         """The first instant, None without any."""
-        while self._heap and self._entries.get(self._heap[0][2].pod) is not self._heap[0][2]:
+        while self._heap:
+            until_ms, _, entry = self._heap[0]
+            if self._entries.get(entry.pod) is entry:
+                return until_ms
             heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return None
 
     def pods(self) -> Collection[str]:
         """Their keys."""
@@ -294,9 +298,11 @@ class SchedulingQueue:
 
         unschedulable: count the pods that only time moves, beside those in backoff.
         """
-        parts = (self._backoff, self._unschedulable) if unschedulable else (self._backoff,)
-        instants = [at for at in (part.next() for part in parts) if at is not None]
-        return min(instants, default=None)
+        first = self._backoff.next()
+        other = self._unschedulable.next() if unschedulable else None
+        if first is None or other is None:
+            return other if first is None else first
+        return min(first, other)
 
     def unschedulable(self) -> Collection[str]:
         """Pods that wait until something happens, in no order."""
