@@ -15,11 +15,11 @@ from starlette.routing import BaseRoute
 from policy.server import health
 from policy.server.config import LOOPBACK
 from policy.server.extender import routes as extender
-from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, problem
+from policy.server.http import CLIENT_GONE, Failure, Surroundings, in_thread, of_store, problem
 from policy.server.later import Later
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
-from policy.store import NotFound, StoreError
+from policy.store import StoreError
 
 
 def build(service: PolicyService, access: Access) -> Starlette:
@@ -69,9 +69,7 @@ def _failed(_: Request, exc: Exception) -> Response:
 
 def _store_failed(_: Request, exc: Exception) -> Response:
     assert isinstance(exc, StoreError)
-    if isinstance(exc, NotFound):
-        return problem(Failure(404, "not-found", exc.message, help=exc.help))
-    return problem(Failure(503, "unavailable", exc.message, help=exc.help))
+    return problem(of_store(exc))
 
 
 def _refused(request: Request, exc: Exception) -> Response:

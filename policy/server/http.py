@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policy.server.metrics import Metrics
 from policy.server.tracing import TRACE, Tracing
+from policy.store import NotFound, StoreError
 
 log = logging.getLogger("policy.server")
 
@@ -62,6 +63,18 @@ class Failure(Exception):
             **self.more,
         }
         return {**told, **({"help": self.help} if self.help else {})}
+
+
+def of_store(exc: StoreError) -> Failure:
+    """What is answered where the store refused."""
+    if isinstance(exc, NotFound):
+        return Failure(404, "not-found", exc.message, help=exc.help)
+    return Failure(503, "unavailable", exc.message, help=exc.help)
+
+
+def unforeseen() -> Failure:
+    """What is answered where an error was not foreseen; the log has the error."""
+    return Failure(500, "internal", "the service failed; its log says how")
 
 
 TITLES: Final = {
@@ -257,8 +270,7 @@ class Surroundings:
             if begun:  # an answer that is cut off ends with its connection
                 raise
             log.exception("a request failed")
-            failed = Failure(500, "internal", "the service failed; its log says how")
-            await problem(failed)(scope, receive, sending)
+            await problem(unforeseen())(scope, receive, sending)
         return status
 
 

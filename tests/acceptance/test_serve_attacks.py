@@ -574,7 +574,7 @@ def test_every_answer_protects(service: Serving) -> None:
         assert "server" not in headers
 
 
-def test_an_error_that_was_not_foreseen_is_a_problem_as_well(tmp_path: Path) -> None:
+def test_an_error_that_was_not_foreseen_is_an_answer_as_well(tmp_path: Path) -> None:
     """A time that no calendar has: the log says once what failed, and the connection stays."""
     db = serving.filled(str(tmp_path / "policy.db"))
     started = serving.serve(db, tmp_path)
@@ -582,17 +582,20 @@ def test_an_error_that_was_not_foreseen_is_a_problem_as_well(tmp_path: Path) -> 
     assert started.post("/extender/preempt", serving.preempts("b")[0]["request"]).status_code == 200
     with closing(sqlite3.connect(db)) as tampered, tampered:
         tampered.execute("UPDATE cycles SET at_ms = 9000000000000000000")
-    for path in ("/decisions/1", "/api/v1/decisions/1"):
-        answer = started.get(path)
+    failed = [started.get(path) for path in ("/decisions/1", "/api/v1/decisions/1")]
+    for answer in failed:
+        assert answer.status_code == 500
         assert answer.headers["content-security-policy"] == POLICY
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.json() == {
-            "type": "/api/v1/problems/internal",
-            "title": "The service failed",
-            "status": 500,
-            "detail": "the service failed; its log says how",
-        }
         assert "connection" not in answer.headers
+    assert failed[0].headers["content-type"] == "text/html; charset=utf-8"
+    assert 'role="alert">the service failed; its log says how</p>' in failed[0].text
+    assert failed[1].headers["content-type"] == "application/problem+json"
+    assert failed[1].json() == {
+        "type": "/api/v1/problems/internal",
+        "title": "The service failed",
+        "status": 500,
+        "detail": "the service failed; its log says how",
+    }
     assert 'policy_http_requests_total{part="api",status="500"} 1.0' in started.get("/metrics").text
     assert started.stop() == 0
     assert started.log.read_text().count("Traceback") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +18,7 @@ from policy.rules.criteria import instant_criteria
 from policy.server import cycles, views
 from policy.server.api.models import DecisionsQuery
 from policy.server.api.table import wanted_of
-from policy.server.http import NUL, Failure, body_of, in_thread
+from policy.server.http import NUL, Failure, body_of, in_thread, of_store, unforeseen
 from policy.server.own_sql import NEWEST, TABLES, own_sql
 from policy.server.pages.observed import observed
 from policy.server.pages.occupancy import WIDTH, resources
@@ -34,6 +35,8 @@ from policy.store.read.saved_queries import DEFAULTS, saved_queries, saved_query
 
 _PAGE: Final = 50
 _SQL_ROWS: Final = 500
+
+log = logging.getLogger("policy.server")
 
 Show = Callable[[Request, Principal], Awaitable[Response]]
 
@@ -94,20 +97,20 @@ class Pages:
                 allowed(self._access, request, role, unlimited=unlimited)
                 return await show(request, principal)
             except Failure as exc:
-                return self._failed(request, principal, exc.status, exc.message, exc.help)
+                failure = exc
             except StoreError as exc:
-                missing = isinstance(exc, NotFound)
-                return self._failed(
-                    request, principal, 404 if missing else 503, exc.message, exc.help
-                )
+                failure = of_store(exc)
+            except Exception:
+                # People are shown a page whatever happens.
+                log.exception("a page failed")
+                failure = unforeseen()
+            return self._failed(request, principal, failure)
 
         return endpoint
 
-    def _failed(
-        self, request: Request, principal: Principal, status: int, message: str, help: str
-    ) -> Response:
-        values = {"message": message, "help": help, "code": status}
-        return page(request, self._access, principal, "error.html", status=status, **values)
+    def _failed(self, request: Request, principal: Principal, failure: Failure) -> Response:
+        values = {"message": failure.message, "help": failure.help, "code": failure.status}
+        return page(request, self._access, principal, "error.html", status=failure.status, **values)
 
     # --- sessions --------------------------------------------------------------------------------
 
