@@ -28,7 +28,10 @@ made AS (
           AND NOT EXISTS (SELECT 1 FROM session_outcomes x
                           WHERE x.session_id = t.session_id AND x.position = t.position)
           AND p.cluster_id = b.cluster_id AND p.key = t.for_task
-          AND p.valid_from <= b.base_revision
+          -- The last version of then alone: a pod of a controller may have had hundreds.
+          AND p.valid_from = (SELECT max(v.valid_from) FROM pods v
+                              WHERE v.cluster_id = b.cluster_id AND v.key = t.for_task
+                                    AND v.valid_from <= b.base_revision)
           AND (p.valid_to IS NULL OR p.valid_to > b.base_revision)
     GROUP BY b.id, t.for_task, p.priority
     UNION ALL
