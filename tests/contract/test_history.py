@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from policy.cluster import times
 from policy.cluster.digest import snapshot_digest
@@ -73,7 +74,7 @@ def test_the_figures_count_what_was_evicted_in_the_window(store):
     web, api = a_victim("shop/web-1"), a_victim("shop/api-1", owner="ReplicaSet/api")
     preempted(store, web, api, seconds_ago=HOUR, preemptor="old/a")
     preempted(store, web, api, seconds_ago=HOUR - 1)
-    preempted(store, replace(web, pod="shop/web-2"), seconds_ago=30)
+    preempted(store, structs.replace(web, pod="shop/web-2"), seconds_ago=30)
     preempted(store, a_victim("test/web-1"), seconds_ago=0, preemptor="lab/b")
     preempted(store, a_victim("shop/single", owner=""), seconds_ago=60)
     assert store.read.history("default", NEEDS, now_ms=NOW) == {
