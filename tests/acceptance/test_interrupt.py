@@ -97,10 +97,10 @@ def test_an_endless_query_on_a_server(start: Start, make_postgres, postgres_temp
 
 
 def running(store: Store, like: str) -> bool:
-    """Another connection works on a statement like that."""
+    """Another connection to this database, of all on the server, works on a statement like that."""
     query = (
         "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE :like"
-        " AND pid <> pg_backend_pid()"
+        " AND datname = current_database() AND pid <> pg_backend_pid()"
     )
     with store.sql(query, {"like": like}, trust_connection=True) as found:
         [(count,)] = found
