@@ -49,9 +49,8 @@ class Offers:
     nodes: list[str]
     victims: dict[str, list[Pod]]  #: by node, lowest priority first
     gone: set[str] = field(default_factory=set)
-    _encoded: dict[str, tuple[str, bytes]] = field(
-        default_factory=dict
-    )  #: by node, with its victim
+    #: by node, with its victim
+    _encoded: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.nodes:
@@ -115,9 +114,8 @@ class Caller:
 
     port: int
     seconds: list[float] = field(default_factory=list)
-    late: list[float] = field(
-        default_factory=list
-    )  #: seconds after its instant that a call was made
+    #: seconds after its instant that a call was made
+    late: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
     free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(
         default_factory=asyncio.Queue
