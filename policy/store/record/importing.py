@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -30,9 +30,9 @@ Progress = Callable[[int], None]
 """Called with the number of objects compared, and where they differ written, so far."""
 
 _STEP: Final = 1000
-"""Objects that are compared and written together, which a processor's caches hold."""
+"""Objects after which it is told how many there were."""
 _AT_ONCE: Final = 100
-"""Objects that are encoded together: more of them leave the nearest cache."""
+"""Objects that are encoded, compared and written together, which the nearest cache holds."""
 _EXAMPLES: Final = 3
 _MANY: Final = 4
 """Where more than one version in so many ends, all of them are read instead of those alone."""
@@ -119,32 +119,34 @@ def write(
     of_state = at_ms if of_ms is None else of_ms
     revision = SingleRevision(connection, head, at_ms=of_state)
     nodes: Collection[str] | None = None
-    done = 0
+    told = _Told(progress)
     for kind in sorted(incoming.objects.keys() | pruned):
         given = incoming.objects.get(kind, {})
         have = live_digests(connection, head, kind)
         if kind == "Node":
             nodes = have
-        changed: list[Put] = []
-        for keys in chunks(list(given), _STEP):
-            puts = _different(kind, keys, given, have)
-            added = [one for one in puts if one.key not in have] if have else puts
-            changed += [one for one in puts if one.key in have] if have else []
-            revision.add(kind, added, [], {})
-            tally.imported(kind, "unchanged", keys)
-            tally.imported(kind, "added", (one.key for one in added))
-            done += len(keys)
-            if progress is not None:
-                progress(done)
+        if not have:
+            revision.add_first(kind, _ready(kind, sorted(given), given, told), count=len(given))
+            tally.imported(kind, "added", given)
+            continue
+        puts = [
+            one
+            for some in _ready(kind, list(given), given, told)
+            for one in some
+            if have.get(one.key) != one.digest
+        ]
         removed: list[str] = []
         if scope is not None:
             removed = sorted(_to_prune(kind, have, incoming, scope, namespaces))
-        if changed or removed:
-            ending = [*(one.key for one in changed), *removed]
+        changed = [one.key for one in puts if one.key in have]
+        if puts or removed:
+            ending = [*changed, *removed]
             few = len(ending) * _MANY < len(have)
-            live = live_versions(connection, head, kind, ending if few else None)
-            revision.add(kind, changed, removed, live)
-        tally.imported(kind, "changed", (one.key for one in changed))
+            live = live_versions(connection, head, kind, ending if few else None) if ending else {}
+            revision.add(kind, puts, removed, live)
+        tally.imported(kind, "unchanged", given)
+        tally.imported(kind, "added", (one.key for one in puts))
+        tally.imported(kind, "changed", changed)
         tally.imported(kind, "removed", removed)
     state, number = head.digest, head.number
     if revision.changes:
@@ -170,16 +172,27 @@ def write(
     )
 
 
-def _different(
-    kind: str, keys: Sequence[str], given: Mapping[str, ClusterObject], have: Mapping[str, str]
-) -> list[Put]:
-    """Those of the objects that are not there in the same form."""
-    return [
-        one
-        for some in chunks(keys, _AT_ONCE)
-        for one in puts_of([(kind, key, given[key]) for key in some])
-        if have.get(one.key) != one.digest
-    ]
+def _ready(
+    kind: str, keys: Sequence[str], given: Mapping[str, ClusterObject], told: _Told
+) -> Iterator[list[Put]]:
+    """Some objects of a kind after the other, ready to be compared and written."""
+    for step in chunks(keys, _STEP):
+        for some in chunks(step, _AT_ONCE):
+            yield puts_of([(kind, key, given[key]) for key in some])
+        told.more(len(step))
+
+
+class _Told:
+    """How many objects were compared so far."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = 0
+
+    def more(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done)
 
 
 def _stray(

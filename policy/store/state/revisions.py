@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sqlalchemy import Connection, Table
@@ -106,21 +106,12 @@ def _by_kind(
     return found
 
 
-@dataclass(slots=True)
-class _Rows:
-    """What a single revision changes about the objects of one kind."""
-
-    versions: _Versions
-    made: list[bulk.Row] = field(default_factory=list)
-    ended: list[tuple[str, int, int]] = field(default_factory=list)  #: key, from, to
-
-
 class SingleRevision:
     """The revision after a head, where no other one is made before it is written.
 
-    It takes its objects part by part, of which no more than rows and lines are kept: each is gone
-    through once, while it is still in a processor's caches. `Revisions` is for several revisions
-    that are written together.
+    It takes its objects kind by kind. Where none of a kind is there yet, as in a first import,
+    each row is made while the one before it is written: nothing of it is held, and all of it is
+    still in a processor's caches. `Revisions` is for several revisions that are written together.
     """
 
     def __init__(self, connection: Connection, head: Head, *, at_ms: int) -> None:
@@ -131,7 +122,6 @@ class SingleRevision:
         self._moves = _Moves(at_ms=at_ms, decision_id=None, taken_away=())
         self._pending = bulk.PendingRows()
         self._nominations = _Nominations(connection, head.cluster_id, self._pending)
-        self._kinds: dict[str, _Rows] = {}
         self._changed: list[tuple[str, str, str | None]] = []
         self._deletes = 0
         self._lines: list[bytes] = []
@@ -146,44 +136,60 @@ class SingleRevision:
     ) -> None:
         """New versions of objects of a kind, and the end of those that were true.
 
-        Keys are unique over all that is added. live: versions that are true now, at least of these
-        keys. Raises StoreError for an object that cannot be removed, or whose quantities or times
-        are none.
+        Each kind is added once, and each key of it comes once. live: versions that are true now, at
+        least of these keys. Raises StoreError for an object that cannot be removed, or whose
+        quantities or times are none.
         """
         _require(self._head, kind, removed, live)
-        number, table = self.number, VERSIONS[kind]
-        of_kind = self._kinds.get(kind)
-        if of_kind is None:
-            of_kind = self._kinds[kind] = _Rows(_Versions(self._head.cluster_id, kind))
+        table = VERSIONS[kind]
         if kind == "Pod":
-            self._lines += self._nominations.follow(puts, removed, live, number, self._moves)
+            self._lines += self._nominations.follow(puts, removed, live, self.number, self._moves)
         if live:
             keys = [*(one.key for one in puts), *removed]
-            ended = [(key, live[key].valid_from, number) for key in keys if key in live]
+            ended = [(key, live[key].valid_from, self.number) for key in keys if key in live]
             self._lines += rows.closed_lines(table.name, ended)
-            of_kind.ended += ended
-        for some in chunks(puts, _AT_ONCE):
-            begun = of_kind.versions.begun(some, number)
-            self._lines += rows.lines_of(table, begun)
-            of_kind.made += [
-                (*values, one.manifest.decode()) for values, one in zip(begun, some, strict=True)
-            ]
-        self._changed += [(kind, one.key, one.digest) for one in puts]
+            # First they end: one version of an object is true at a time.
+            _end(self._connection, self._head.cluster_id, table, ended)
         self._changed += [(kind, key, None) for key in removed]
         self._deletes += len(removed)
+        ordered = sorted(puts, key=_KEY)
+        self._insert(kind, self._begun(kind, chunks(ordered, _AT_ONCE)), count=len(ordered))
+
+    def add_first(self, kind: str, puts: Iterable[Sequence[Put]], *, count: int) -> None:
+        """Versions of `count` objects of a kind of which none is true now, in the order of keys.
+
+        puts: some at a time, which are asked for while they are written. Raises StoreError for an
+        object whose quantities or times are none.
+        """
+        self._insert(kind, self._begun(kind, self._nominated(kind, puts)), count=count)
+
+    def _nominated(self, kind: str, puts: Iterable[Sequence[Put]]) -> Iterator[Sequence[Put]]:
+        for some in puts:
+            if kind == "Pod":
+                follow = self._nominations.follow
+                self._lines += follow(some, (), {}, self.number, self._moves)
+            yield some
+
+    def _begun(self, kind: str, puts: Iterable[Sequence[Put]]) -> Iterator[bulk.Row]:
+        """The rows of new versions."""
+        table, versions = VERSIONS[kind], _Versions(self._head.cluster_id, kind)
+        for some in puts:
+            begun = versions.begun(some, self.number)
+            self._lines += rows.lines_of(table, begun)
+            self._changed += [(kind, one.key, one.digest) for one in some]
+            for values, one in zip(begun, some, strict=True):
+                yield (*values, one.manifest.decode())
+
+    def _insert(self, kind: str, made: Iterable[bulk.Row], *, count: int) -> None:
+        """Rows in the order of their keys: an index takes them sooner, and so they are read."""
+        table = VERSIONS[kind]
+        names = (*covered(table, LEDGER_FORMAT), "manifest")
+        with bulk.indexed_afterwards(self._connection, table, count=count):
+            bulk.insert_rows(self._connection, table, names, made, count=count)
+        bulk.keep_statistics(self._connection, table, added=count)
 
     def conclude(self, *, source: str, cause: Cause) -> WrittenRevision:
         """Write it."""
-        for kind, of_kind in self._kinds.items():
-            table, made = VERSIONS[kind], of_kind.made
-            # First they end: one version of an object is true at a time.
-            _end(self._connection, self._head.cluster_id, table, of_kind.ended)
-            made.sort(key=_KEY)  # an index takes keys in their order sooner, and so it is read
-            names = (*covered(table, LEDGER_FORMAT), "manifest")
-            with bulk.indexed_afterwards(self._connection, table, count=len(made)):
-                bulk.insert_rows(self._connection, table, names, made, count=len(made))
-            bulk.keep_statistics(self._connection, table, added=len(made))
-            made.clear()
         state = digest.chain_state(self._head.digest, self._changed)
         puts, deletes = len(self._changed) - self._deletes, self._deletes
         revision = (
@@ -196,8 +202,7 @@ class SingleRevision:
         return WrittenRevision(number=self.number, digest=state, lines=self._lines)
 
 
-_KEY: Final = itemgetter(1)
-"""Of a row of a version."""
+_KEY: Final = attrgetter("key")
 
 _NewVersion: TypeAlias = list[Any]
 """A version that is to be inserted: values that the ledger covers, `valid_to`, and manifest."""
