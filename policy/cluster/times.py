@@ -33,6 +33,13 @@ _USUAL: Final = re.compile(
 ).fullmatch
 """What an API server writes: `2024-06-01T00:00:00Z`."""
 
+_DAYS: Final[dict[str, int]] = {}
+_MINUTES: Final[dict[str, int]] = {}
+_SECONDS: Final[dict[str, int]] = {}
+"""Milliseconds of the parts of usual texts that were read: `2024-06-01T`, `12:30:` and `59Z`. Times
+differ from pod to pod, of the days that they fall on there are few."""
+_MOST_DAYS: Final = 10_000
+
 _RFC_3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
@@ -49,9 +56,12 @@ def parse(text: str) -> int:
     A leap second (`23:59:60Z` at the end of a month) is the second after it. Raises TimeError,
     also for a time whose UTC form is outside of the years 0001 to 9999.
     """
+    day, minute, second = _DAYS.get(text[:11]), _MINUTES.get(text[11:17]), _SECONDS.get(text[17:])
+    if day is not None and minute is not None and second is not None:
+        return day + minute + second
     if _USUAL(text):
         try:
-            return int(datetime.fromisoformat(text).timestamp()) * 1000
+            return _remembered(text, int(datetime.fromisoformat(text).timestamp()) * 1000)
         except ValueError:
             pass  # a year or a day that there is not: below is said which
     found = _RFC_3339.fullmatch(text)
@@ -77,6 +87,17 @@ def parse(text: str) -> int:
         millis += int(fraction[1:4].ljust(3, "0"))
     if not year or not EARLIEST <= millis <= LATEST:
         raise TimeError(f"`{text[:80]}` is outside of the years 0001 to 9999")
+    return millis
+
+
+def _remembered(text: str, millis: int) -> int:
+    """The time of a usual text, whose parts will be known from now on."""
+    minute, second = (int(text[11:13]) * 60 + int(text[14:16])) * 60_000, int(text[17:19]) * 1000
+    if len(_DAYS) >= _MOST_DAYS:
+        _DAYS.clear()
+    _DAYS[text[:11]] = millis - minute - second
+    _MINUTES[text[11:17]] = minute
+    _SECONDS[text[17:]] = second
     return millis
 
 

@@ -111,8 +111,11 @@ class Parts:
         """Forget what was used up, and read on."""
         used = self._data[: self._at]
         newline = used.rfind(b"\n")
-        self._lines += used.count(b"\n")
-        self._column = len(used) - newline - 1 if newline >= 0 else self._column + len(used)
+        if newline >= 0:
+            self._lines += used.count(b"\n")
+            self._column = len(used) - newline - 1
+        else:
+            self._column += len(used)
         chunk = self._text.read(CHUNK)
         self._ended = not chunk
         self._data = self._data[self._at :] + chunk

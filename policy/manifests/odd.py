@@ -92,10 +92,11 @@ def maybe(text: bytes, value: Any) -> bool:
     API servers send it, is found again as it was.
     """
     encoded = _ENCODE(value)
+    escapes = b"\\" in text  # one byte is found sooner than several
     if encoded == text:
-        return _NUL in encoded
+        return escapes and _NUL in encoded
     return encoded.count(b":") != text.count(b":") or (
-        b"\\" in text and (_NUL in encoded or _ESCAPED_COLON.search(text) is not None)
+        escapes and (_NUL in encoded or _ESCAPED_COLON.search(text) is not None)
     )
 
 

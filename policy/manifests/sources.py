@@ -261,9 +261,12 @@ class Text:
             raise self._error("not UTF-8 text", line=line, column=column, help=advice) from exc
         if self._utf16:
             return text.encode() if text or self._ended else self._next(None, size)
-        self._lines += data.count(b"\n")
         newline = data.rfind(b"\n")
-        self._column = len(data) - newline - 1 if newline >= 0 else self._column + len(data)
+        if newline >= 0:
+            self._lines += data.count(b"\n")
+            self._column = len(data) - newline - 1
+        else:
+            self._column += len(data)
         return data
 
 

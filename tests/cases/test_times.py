@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -90,3 +90,16 @@ def test_every_readable_time_has_a_datetime() -> None:
     assert times.to_datetime(times.EARLIEST) == datetime(1, 1, 1, tzinfo=UTC)
     last = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
     assert times.to_datetime(times.LATEST) == last
+
+
+@pytest.mark.parametrize("day", ["2024-02-29", "1969-12-31", "0001-01-01"])
+def test_parts_that_were_read_before_make_the_same_time(day: str) -> None:
+    """A time is the same whether its day, minute and second were read in others or never."""
+    for text in (f"{day}T00:00:59Z", f"{day}T23:59:00Z", "2026-11-21T12:30:07Z"):
+        times.parse(text)
+    for clock in ("00:00:00", "23:59:59", "12:30:59", "12:31:07"):
+        since = datetime.fromisoformat(f"{day}T{clock}Z") - datetime(1970, 1, 1, tzinfo=UTC)
+        assert times.parse(f"{day}T{clock}Z") == since // timedelta(milliseconds=1)
+    for text in ("2024-02-30T12:30:07Z", f"{day}T12:30:60Z", f"{day}T24:00:07Z", f"{day}T12:3007Z"):
+        with pytest.raises(times.TimeError, match=text):
+            times.parse(text)
