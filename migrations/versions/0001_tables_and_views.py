@@ -530,11 +530,18 @@ def totals(name: str, *columns: Column[Any], keys: int, also: tuple[Index, ...] 
 
 
 def create_totals() -> None:
+    table(
+        "evicted_workloads",
+        identity(),
+        int64("cluster_id", ForeignKey("clusters.id")),
+        text("namespace"),
+        text("owner"),
+        UniqueConstraint("namespace", "owner", "cluster_id"),
+    )
     totals(
         "eviction_totals",
         int64("day"),
-        text("namespace"),
-        text("owner"),
+        int64("workload_id"),
         text("preemptor_namespace"),
         int64("preemptor_priority"),
         int64("priority"),
@@ -542,9 +549,9 @@ def create_totals() -> None:
         int64("evictions"),
         int64("run_seconds"),
         int64("pdb_violations"),
-        keys=7,
+        keys=6,
         # The days on which a workload was hit.
-        also=(Index(None, "cluster_id", "namespace", "owner", "day"),),
+        also=(Index(None, "workload_id", "day"),),
     )
     totals(
         "decision_totals",
@@ -940,6 +947,7 @@ TABLES = (
     "victims",
     "decision_outcomes",
     "session_outcomes",
+    "evicted_workloads",
     "eviction_totals",
     "decision_totals",
     "rule_totals",
@@ -1200,11 +1208,12 @@ def v_who_preempts_whom(words: Words) -> str:
 def v_evictions_daily(words: Words) -> str:
     return f"""
         SELECT c.name AS cluster, t.day, {words.instant("(t.day * 86400000)")} AS day_at,
-               t.namespace AS victim_namespace, t.owner AS victim_owner,
+               t.workload_id, w.namespace AS victim_namespace, w.owner AS victim_owner,
                nullif(t.priority, {UNKNOWN}) AS victim_priority, t.preemptor_namespace,
                nullif(t.preemptor_priority, {UNKNOWN}) AS preemptor_priority, t.origin,
                t.evictions, t.run_seconds AS run_seconds_lost, t.pdb_violations
         FROM eviction_totals t
+        JOIN evicted_workloads w ON w.id = t.workload_id
         JOIN clusters c ON c.id = t.cluster_id
         WHERE t.day >= 0
     """

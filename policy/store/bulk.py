@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, Table
+from sqlalchemy import Column, Connection, Dialect, Table
 from sqlalchemy.exc import DBAPIError
 
 from policy.cluster import canonical
@@ -132,14 +134,19 @@ def add_to_rows(
     table: Table,
     keys: tuple[str, ...],
     sums: tuple[str, ...],
-    rows: Iterable[Values],
+    rows: Sequence[Values],
+    *,
+    numbered: Numbered | None = None,
 ) -> None:
     """Add to the sums of rows with these keys, none of which comes twice; insert what is new.
 
-    Raises SQLAlchemy's errors, like a statement.
+    numbered: one of the keys, in place of which rows have names. Raises SQLAlchemy's errors, like a
+    statement.
     """
+    if numbered is not None:
+        _number(connection, table, (*keys, *sums), numbered, rows)
     added = tuple(f"{name} = {table.name}.{name} + excluded.{name}" for name in sums)
-    _insert_or_set(connection, table, keys, sums, added, rows)
+    _insert_or_set(connection, table, keys, sums, added, rows, numbered)
 
 
 def widen_rows(
@@ -169,8 +176,9 @@ def _insert_or_set(
     others: tuple[str, ...],
     changes: tuple[str, ...],
     rows: Iterable[Values],
+    numbered: Numbered | None = None,
 ) -> None:
-    statement = _inserting_or_setting(table, keys, others, changes, connection.dialect)
+    statement = _inserting_or_setting(table, keys, others, changes, numbered, connection.dialect)
     if connection.dialect.name != "postgresql":
         execute_many(connection, statement, rows)
     else:
@@ -183,14 +191,92 @@ def _inserting_or_setting(
     keys: tuple[str, ...],
     others: tuple[str, ...],
     changes: tuple[str, ...],
+    numbered: Numbered | None,
     dialect: Dialect,
 ) -> str:
     names = (*keys, *others)
-    if dialect.name == "postgresql":
+    if numbered is not None:
+        inserting = _inserting_numbered(table, names, numbered, dialect)
+    elif dialect.name == "postgresql":
         inserting = _unnesting(table, names, dialect)
     else:
         inserting = _inserting(table, names)
     return f"{inserting} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {', '.join(changes)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """A column that holds the number of what has names."""
+
+    column: str
+    table: Table  #: has `id`, and a number for each of the names
+    names: tuple[str, ...]  #: its other columns; those that the rows' own table has not stand for
+    #: the column in a row
+
+
+def _number(
+    connection: Connection,
+    table: Table,
+    names: tuple[str, ...],
+    numbered: Numbered,
+    rows: Iterable[Values],
+) -> None:
+    """Give a number to what has none yet of that which rows name."""
+    given = _given(table, names, numbered)
+    pick = itemgetter(*(given.index(name) for name in numbered.names))
+    found = dict.fromkeys(map(pick, rows))
+    statement = _numbering(numbered, connection.dialect)
+    if connection.dialect.name != "postgresql":
+        execute_many(connection, statement, found)
+    else:
+        _insert_columns(connection, statement, found)
+
+
+def _given(table: Table, names: tuple[str, ...], numbered: Numbered) -> list[str]:
+    """The names of what is in a row."""
+    given: list[str] = []
+    for name in names:
+        others = (other for other in numbered.names if other not in table.c)
+        given += others if name == numbered.column else (name,)
+    return given
+
+
+@cache
+def _numbering(numbered: Numbered, dialect: Dialect) -> str:
+    names = ", ".join(numbered.names)
+    kinds = {name: numbered.table.c[name] for name in numbered.names}
+    # Found before it is tried: a number would be used up by each attempt.
+    return (
+        f"INSERT INTO {numbered.table.name} ({names}) SELECT {names} FROM {_rows(kinds, dialect)}"
+        f" WHERE NOT EXISTS (SELECT 1 FROM {numbered.table.name} n WHERE {_same(numbered)})"
+        " ON CONFLICT DO NOTHING"
+    )
+
+
+def _inserting_numbered(
+    table: Table, names: tuple[str, ...], numbered: Numbered, dialect: Dialect
+) -> str:
+    kinds = {
+        name: (table if name in table.c else numbered.table).c[name]
+        for name in _given(table, names, numbered)
+    }
+    number = f"(SELECT n.id FROM {numbered.table.name} n WHERE {_same(numbered)})"
+    values = ", ".join(number if name == numbered.column else name for name in names)
+    return (
+        f"INSERT INTO {table.name} ({', '.join(names)}) SELECT {values}"
+        f" FROM {_rows(kinds, dialect)} WHERE TRUE"  # else SQLite takes ON CONFLICT for a join's
+    )
+
+
+def _same(numbered: Numbered) -> str:
+    return " AND ".join(f"n.{name} = given.{name}" for name in numbered.names)
+
+
+def _rows(kinds: Mapping[str, Column[Any]], dialect: Dialect) -> str:
+    """What rows have, as a table `given`."""
+    if dialect.name != "postgresql":
+        return f"(SELECT {', '.join(f'? AS {name}' for name in kinds)}) AS given"
+    return f"{_unnested(kinds.values(), dialect)} AS given ({', '.join(kinds)})"
 
 
 def execute_many(connection: Connection, statement: str, rows: Iterable[Values]) -> None:
@@ -342,10 +428,14 @@ def _inserting(table: Table, names: tuple[str, ...]) -> str:
 
 @cache
 def _unnesting(table: Table, names: tuple[str, ...], dialect: Dialect) -> str:
+    rows = _unnested([table.c[name] for name in names], dialect)
+    return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {rows}"
+
+
+def _unnested(columns: Iterable[Column[Any]], dialect: Dialect) -> str:
     # Without the collation, which an array does not have.
-    kinds = [table.c[name].type.compile(dialect).partition(" ")[0] for name in names]
-    columns = ", ".join(f"%s::{kind}[]" for kind in kinds)
-    return f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM unnest({columns})"
+    kinds = (column.type.compile(dialect).partition(" ")[0] for column in columns)
+    return f"unnest({', '.join(f'%s::{kind}[]' for kind in kinds)})"
 
 
 def _insert_columns(connection: Connection, statement: str, rows: Iterable[Values]) -> None:

@@ -27,6 +27,7 @@ from policy.store.tables import (
     DECISION_SPANS,
     DECISION_TOTALS,
     DECISIONS,
+    EVICTED_WORKLOADS,
     EVICTION_TOTALS,
     FILTER_TOTALS,
     HOUR_TOTALS,
@@ -153,24 +154,42 @@ def _queries(of: Table, ids: Sequence[int] | None = None) -> Iterator[tuple[Owne
             if owner is Owner.DECISION:
                 column = "v.decision_id" if of is EVICTION_TOTALS else "d.id"
             query += f" AND {column} IN ({', '.join(map(str, ids))})"
-        numbers = ", ".join(str(n + 1) for n in range(len(of.primary_key)))
+        numbers = ", ".join(str(n + 1) for n in range(len(_names(of).keys)))
         yield owner, f"{query} GROUP BY {numbers}"
+
+
+_WORKLOAD: Final = "workload_id"
+"""Column of a table of totals in place of the names of a workload, by which everything is counted
+here: only what is kept has numbers."""
+_WORKLOAD_NAMES: Final = ("namespace", "owner")
+_OF_NAMES: Final = bulk.Numbered(
+    column=_WORKLOAD, table=EVICTED_WORKLOADS, names=("cluster_id", *_WORKLOAD_NAMES)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
-    keys: tuple[str, ...]
+    kept: tuple[str, ...]  #: columns of the primary key
+    keys: tuple[str, ...]  #: the same, with names for a number
     sums: tuple[str, ...]
 
     @property
     def every(self) -> tuple[str, ...]:
         return (*self.keys, *self.sums)
 
+    @property
+    def numbered(self) -> bulk.Numbered | None:
+        return _OF_NAMES if _WORKLOAD in self.kept else None
+
 
 @cache
 def _names(of: Table) -> _Names:
-    keys = tuple(of.primary_key.columns.keys())
-    return _Names(keys=keys, sums=tuple(c.name for c in of.columns if c.name not in keys))
+    kept = tuple(of.primary_key.columns.keys())
+    keys: list[str] = []
+    for name in kept:
+        keys += _WORKLOAD_NAMES if name == _WORKLOAD else (name,)
+    sums = tuple(c.name for c in of.columns if c.name not in kept)
+    return _Names(kept=kept, keys=tuple(keys), sums=sums)
 
 
 def _computed(of: Table) -> str:
@@ -188,20 +207,57 @@ def rebuild(connection: Connection) -> None:
     """Compute all totals again from the rows."""
     if connection.dialect.name == "postgresql":
         # Who is writing now waits, and adds to what was computed without it.
-        tables = ", ".join(of.name for of in (*TOTALS, DECISION_SPANS))
+        # In the order in which they are written.
+        tables = ", ".join(of.name for of in (DECISION_SPANS, EVICTED_WORKLOADS, *TOTALS))
         connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))
     spans.rebuild(connection)
     for of in TOTALS:
         names = _names(of)
         keys = ", ".join(names.keys)
-        sums = ", ".join(f"CAST(sum({name}) AS BIGINT)" for name in names.sums)
+        sums = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in names.sums)
+        found = f"SELECT {keys}, {sums} FROM counted GROUP BY {keys}"
+        kept = (*names.kept, *names.sums)
         connection.execute(text(f"DELETE FROM {of.name}"))
+        if names.numbered is not None:
+            connection.execute(text(_ADD_WORKLOADS))
+            columns = ", ".join("w.id" if name == _WORKLOAD else f"f.{name}" for name in kept)
+            found = f"SELECT {columns} FROM ({found}) f LEFT JOIN evicted_workloads w ON {_SAME}"
         connection.execute(
-            text(
-                f"INSERT INTO {of.name} ({', '.join(names.every)}) {_computed(of)}"
-                f" SELECT {keys}, {sums} FROM counted GROUP BY {keys}"
-            )
+            text(f"INSERT INTO {of.name} ({', '.join(kept)}) {_computed(of)} {found}")
         )
+    connection.execute(text(_DROP_WORKLOADS))
+
+
+_SAME: Final = " AND ".join(f"w.{name} = f.{name}" for name in _OF_NAMES.names)
+_ADD_WORKLOADS: Final = f"""
+    INSERT INTO evicted_workloads (cluster_id, namespace, owner)
+    SELECT f.cluster_id, f.namespace, f.owner
+    FROM (
+        SELECT v.cluster_id, v.namespace, v.owner FROM victims v WHERE v.evicted
+        UNION
+        SELECT c.id, v.victim_namespace, v.victim_owner
+        FROM v_victims v
+        JOIN clusters c ON c.name = v.cluster
+        WHERE v.evicted AND v.decision_id IS NULL
+    ) f
+    WHERE NOT EXISTS (SELECT 1 FROM evicted_workloads w WHERE {_SAME})
+    ORDER BY f.cluster_id, f.namespace, f.owner
+"""
+"""Those of all rows that may count; who has a number keeps it."""
+_DROP_WORKLOADS: Final = """
+    DELETE FROM evicted_workloads
+    WHERE NOT EXISTS (SELECT 1 FROM eviction_totals t WHERE t.workload_id = evicted_workloads.id)
+"""
+
+
+def _kept(of: Table) -> str:
+    """The rows of a table, as they are counted: with names."""
+    names = _names(of)
+    if names.numbered is None:
+        return of.name
+    columns = ", ".join(f"{'w' if name in _WORKLOAD_NAMES else 't'}.{name}" for name in names.every)
+    join = f"w.id = t.{_WORKLOAD} AND w.cluster_id = t.cluster_id"
+    return f"(SELECT {columns} FROM {of.name} t LEFT JOIN evicted_workloads w ON {join})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +279,7 @@ def wrong(connection: Connection) -> Iterator[WrongTotal]:
         differs = " OR ".join(f"sum({name}) <> 0" for name in names.sums)
         query = (
             f"{_computed(of)} SELECT {keys} FROM"
-            f" (SELECT * FROM counted UNION ALL SELECT {kept} FROM {of.name}) b"
+            f" (SELECT * FROM counted UNION ALL SELECT {kept} FROM {_kept(of)} k) b"
             f" GROUP BY {keys} HAVING {differs} ORDER BY {keys}"
         )
         for cluster, *others in connection.execute(text(query)):
@@ -335,14 +391,24 @@ class Totals:
                 _add_all_days(sums)
             changed = [(*key, *values) for key, values in sums.items() if any(values)]
             if changed:
-                bulk.add_to_rows(connection, of, names.keys, names.sums, changed)
+                bulk.add_to_rows(
+                    connection, of, names.kept, names.sums, changed, numbered=names.numbered
+                )
                 count = len(names.keys)
                 gone = [row[:count] for row in changed if row[count] < 0]
                 if gone:
-                    keys = " AND ".join(f"{name} = ?" for name in names.keys)
+                    keys = " AND ".join(
+                        _IS_WORKLOAD if name == _WORKLOAD else f"{name} = ?" for name in names.kept
+                    )
                     statement = f"DELETE FROM {of.name} WHERE {keys} AND {names.sums[0]} = 0"
                     bulk.execute_many(connection, statement, gone)
             sums.clear()
+
+
+_IS_WORKLOAD: Final = (
+    f"{_WORKLOAD} IN (SELECT w.id FROM evicted_workloads w WHERE w.namespace = ? AND w.owner = ?)"
+)
+"""Of any cluster: the row's own is a key of its own."""
 
 
 def _add_to(sums: dict[Row, list[int]], key: Row, values: Sequence[int]) -> None:

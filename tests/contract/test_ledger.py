@@ -19,6 +19,7 @@ from policy.store.tables import (
     DECISION_CHILDREN,
     DECISION_SPANS,
     DECISIONS,
+    EVICTED_WORKLOADS,
     LEDGER,
     METADATA,
     REVISIONS,
@@ -39,7 +40,7 @@ from tests.support.tried import Kind
 # Where followers go on, of which cluster, and which writes were sent is no part of the record:
 # docs/sql.md says so. Totals follow from it: tests/property/test_totals.py.
 _BESIDE = {"follow_positions", "cluster_identities", "idempotency_keys"}
-_BESIDE |= {one.name for one in (*TOTALS, DECISION_SPANS)}
+_BESIDE |= {one.name for one in (*TOTALS, DECISION_SPANS, EVICTED_WORKLOADS)}
 RECORD = [one for one in METADATA.sorted_tables if one.name not in _BESIDE]
 DECISION_TABLES = [table.name for table in (CYCLES, DECISIONS, *DECISION_CHILDREN)]
 

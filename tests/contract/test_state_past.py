@@ -125,6 +125,7 @@ def test_a_decision_writes_as_many_rows_in_a_large_cluster_as_in_a_small_one(sto
         "decision_totals": 2,  # of the day and of all days, as other totals are
         "decision_traces": 1,
         "decisions": 1,
+        "evicted_workloads": 1,
         "eviction_totals": 2,
         "hour_totals": 1,
         "ledger": 1,

@@ -215,3 +215,24 @@ def test_a_total_that_differs_is_found_and_put_right(store: Store, database_url:
     assert "`policy db recount`" in finding.detail
     store.ledger.recount()
     assert store.ledger.verify().findings == ()
+
+
+def test_a_workload_with_another_name_is_found_and_put_right(
+    store: Store, database_url: str
+) -> None:
+    """Its evictions were another's: the right one gets a number, the wrong one goes."""
+    World(store, "default").happen("decide", 1)
+    named = "SELECT cluster_id, namespace, owner FROM evicted_workloads"
+    before = answered(store, named, {})
+    with tampering(database_url) as connection:
+        connection.exec_driver_sql("UPDATE evicted_workloads SET owner = 'Job/other'")
+        connection.commit()
+    found = [finding.detail for finding in store.ledger.verify().findings]
+    for day in (-1, 20778):
+        for owner in ("Job/other", "ReplicaSet/web-0"):
+            key = f"eviction_totals at day {day}, namespace low-0, owner {owner},"
+            assert len([detail for detail in found if key in detail]) == 1
+    assert len(found) == 4
+    store.ledger.recount()
+    assert store.ledger.verify().findings == ()
+    assert answered(store, named, {}) == before

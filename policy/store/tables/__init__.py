@@ -48,6 +48,7 @@ from policy.store.tables.state import (
 from policy.store.tables.totals import (
     DECISION_SPANS,
     DECISION_TOTALS,
+    EVICTED_WORKLOADS,
     EVICTION_TOTALS,
     FILTER_TOTALS,
     HOUR_TOTALS,
@@ -72,6 +73,7 @@ __all__ = [
     "DECISION_TOTALS",
     "DECISION_TRACES",
     "ENVIRONMENTS",
+    "EVICTED_WORKLOADS",
     "EVICTION_TOTALS",
     "EXTENDER_CALLS",
     "FILTER_TOTALS",

@@ -1,11 +1,25 @@
 -- What each namespace lost by preemption: pods, of how many workloads, run time, violated budgets.
 WITH span AS MATERIALIZED ($span(eviction_totals)),
-lost AS (
-    SELECT t.namespace, t.owner, t.evictions, t.run_seconds, t.pdb_violations
+whole AS (
+    SELECT t.workload_id, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
+           sum(t.pdb_violations) AS pdb_violations
+    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
+    CROSS JOIN eviction_totals t
+    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
+          AND t.cluster_id = c.id AND t.day = -1
+    GROUP BY c.id, t.workload_id
+    UNION ALL
+    SELECT t.workload_id, sum(t.evictions), sum(t.run_seconds), sum(t.pdb_violations)
     FROM span s
     CROSS JOIN eviction_totals t
     WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
           AND t.day < s.behind_day
+    GROUP BY t.workload_id
+),
+lost AS (
+    SELECT n.namespace, n.owner, h.evictions, h.run_seconds, h.pdb_violations
+    FROM whole h
+    JOIN evicted_workloads n ON n.id = h.workload_id
     UNION ALL
     SELECT victim_namespace, victim_owner, 1, run_seconds,
            CASE WHEN pdb_violating AND decision_id IS NOT NULL THEN 1 ELSE 0 END
@@ -18,24 +32,11 @@ lost AS (
     FROM v_victims
     WHERE evicted AND (:cluster = '' OR cluster = :cluster)
           AND now_ms >= $behind_ms AND now_ms >= $first_ms AND now_ms < :until
-),
-workloads AS (
-    SELECT t.namespace, t.owner, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
-           sum(t.pdb_violations) AS pdb_violations
-    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
-    CROSS JOIN eviction_totals t
-    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
-          AND t.cluster_id = c.id AND t.day = -1
-    GROUP BY c.id, t.namespace, t.owner
-    UNION ALL
-    SELECT namespace, owner, sum(evictions), sum(run_seconds), sum(pdb_violations)
-    FROM lost
-    GROUP BY namespace, owner
 )
 SELECT namespace AS victim_namespace, CAST(sum(evictions) AS BIGINT) AS evictions,
        count(DISTINCT owner) AS workloads, CAST(sum(run_seconds) AS BIGINT) AS run_seconds_lost,
        CAST(sum(pdb_violations) AS BIGINT) AS pdb_violations
-FROM workloads
+FROM lost
 GROUP BY namespace
 ORDER BY evictions DESC, victim_namespace
 LIMIT :limit

@@ -6,7 +6,9 @@ lost AS (
     FROM span s
     CROSS JOIN eviction_totals t
     WHERE t.cluster_id = s.cluster_id AND t.day >= s.first_day AND t.day < s.behind_day
-          AND (:namespace = '' OR t.namespace = :namespace)
+          AND (:namespace = '' OR t.workload_id IN (
+              SELECT n.id FROM evicted_workloads n WHERE n.namespace = :namespace
+          ))
     UNION ALL
     SELECT preemptor_priority, victim_priority, 1, run_seconds
     FROM v_victims
