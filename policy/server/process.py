@@ -1,12 +1,10 @@
-"""One process of the service: sockets, TLS, time limits, and a graceful end."""
+"""The process that schedulers and people reach: sockets, TLS, time limits, and a graceful end."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from policy.server import interpreter
 from policy.server.app import build
 from policy.server.config import Config
 from policy.server.protocol import Protocol
@@ -23,20 +22,30 @@ from policy.server.service import PolicyService
 
 _CONNECTIONS: Final = 500
 _GRACE_SECONDS: Final = 9
-_GIVE_WAY_SECONDS: Final = 0.001
-"""A call of 150 kB is some ten steps of the event loop: Python's 5 ms for each would be 50 ms."""
 
 
 class _Server(uvicorn.Server):
-    """Ends by a signal as something that was wanted: with status 0; streams end at once."""
+    """Ends by a signal as something that was wanted, with status 0; streams end at once.
+
+    It ends, too, when the process that decides has ended, as something that was not.
+    """
 
     service: PolicyService
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        # Not before: the threads that load the state would take turns with what starts to listen.
         if self.started:
-            self.service.begin()
+            await self.service.begin()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.service.desks.lost:
+            self.service.stopping.set()
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.service.desks.end_soon()
+        await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.service.stopping.set()
@@ -52,7 +61,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def server_of(config: Config) -> uvicorn.Server:
+def server_of(config: Config) -> _Server:
     """A server that ends by SIGTERM or SIGINT: it answers what it holds, then closes.
 
     Raises StoreError where the database cannot be opened, TokenError for a bad file of tokens.
@@ -94,12 +103,8 @@ def server_of(config: Config) -> uvicorn.Server:
 
 
 def run(config: Config) -> bool:
-    """Serve until a signal ends it; False where it could not start."""
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    # What the follower fetches is in its own figures; a line for each request says nothing more.
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    # A thread that decides gives way only so often, and each step of the event loop waits for that.
-    sys.setswitchinterval(_GIVE_WAY_SECONDS)
+    """Serve until a signal ends it; False where it could not start, or where others ended it."""
+    interpreter.prepare()
     server = server_of(config)
     server.run()
-    return server.started
+    return server.started and not server.service.desks.lost

@@ -1,16 +1,17 @@
-"""What the parts of one process share: the store, the desks, the figures, who may do what."""
+"""What the parts of the service share: the store, the desks, the figures, who may do what."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from policy.server.config import Config
-from policy.server.extender.desk import Desk
+from policy.server.extender.desks import Desks
 from policy.server.extender.spool import Spool
+from policy.server.http import in_thread
+from policy.server.interpreter import clock_ms
 from policy.server.metrics import Metrics
 from policy.server.tracing import tracing
 from policy.store import Store, StoreError
@@ -28,13 +29,11 @@ _CHECKPOINT_SECONDS: Final = 0.25
 would copy, and little enough that a commit does not wait for the disk meanwhile."""
 
 
-def clock_ms() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
-
-
 class PolicyService:
-    """One process of the service: `open` before it is used, `begin`, and `close` afterwards."""
+    """The service: `open` before it is used, `begin`, and `close` afterwards.
+
+    Those who decide are in a process of their own, see `desks`.
+    """
 
     def __init__(self, config: Config, *, clock: Callable[[], int] = clock_ms) -> None:
         self.config = config
@@ -45,8 +44,7 @@ class PolicyService:
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None
-        self._desks: dict[str, Desk] = {}
-        self._lock = threading.Lock()
+        self.desks = Desks(db=config.db, spool=str(config.spool), poll_seconds=config.poll_seconds)
         self.stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_log_short, name="log", daemon=True)
 
@@ -66,12 +64,14 @@ class PolicyService:
                 clock=self.clock,
                 registry=self.metrics.registry,
             )
+        if self.config.environment:
+            self.desks.start(self.config.environment)
 
-    def begin(self) -> None:
-        """Load the state, and follow, in the background: once the process listens."""
+    async def begin(self) -> None:
+        """Listen to the desks, and follow, in the background: once the process listens."""
         self._keeper.start()
         if self.config.environment:
-            self.desk(self.config.environment)
+            await self.desks.connect()
         if self.follower is not None:
             self.follower.start()
 
@@ -89,14 +89,15 @@ class PolicyService:
                     log.warning("the database's log could not be copied: %s", exc.message)
                 problem = exc.message
 
-    def close(self) -> None:
-        """End the desks, each after the call that it holds."""
+    async def close(self) -> None:
+        """End the desks, each after the calls that it holds."""
         self.stopping.set()
+        await self.desks.close(seconds=_CLOSING_SECONDS)
+        await in_thread(self._close)
+
+    def _close(self) -> None:
         if self.follower is not None:
             self.follower.close()
-        end = time.monotonic() + _CLOSING_SECONDS
-        for desk in self._desks.values():
-            desk.close(seconds=max(0.1, end - time.monotonic()))
         if self._keeper.ident is not None:
             self._keeper.join()
         for store in (self._reader, self._store):
@@ -114,25 +115,9 @@ class PolicyService:
         """For SQL of users."""
         return self._reader or self.store
 
-    def desk(self, environment: str) -> Desk:
-        """The desk of an environment that exists."""
-        with self._lock:
-            desk = self._desks.get(environment)
-            if desk is None:
-                desk = self._desks[environment] = Desk(
-                    self.store,
-                    environment,
-                    clock=self.clock,
-                    spool=self.spool,
-                    poll_seconds=self.config.poll_seconds,
-                    ending=self.stopping,
-                )
-                desk.open()
-            return desk
-
     def has_environment(self, name: str) -> bool:
         """Is there such an environment? One that has a desk is not looked up again."""
-        if name in self._desks:
+        if self.desks.has(name):
             return True
         return any(row.name == name for row in self.store.read.environments())
 
@@ -142,7 +127,7 @@ class PolicyService:
             self.store.read.environments()
         except StoreError as exc:
             return exc.message
-        problems = [f"{name}: {desk.problem}" for name, desk in self._desks.items() if desk.problem]
+        problems = [f"{s.environment}: {s.problem}" for s in self.desks.statuses if s.problem]
         return "; ".join(problems)
 
     def measure(self) -> None:
@@ -151,9 +136,9 @@ class PolicyService:
         for head in self.store.ledger.heads():
             self.metrics.ledger.labels(head.cluster).set(head.sequence)
         now_ms = self.clock()
-        for name, desk in self._desks.items():
-            if desk.state is not None:
-                self.metrics.revision.labels(name).set(desk.state.revision)
+        for status in self.desks.statuses:
+            if status.revision is not None:
+                self.metrics.revision.labels(status.environment).set(status.revision)
         for row in self.store.read.environments():
             newest = self.store.state.revisions(row.cluster, limit=1)
             if newest:

@@ -81,6 +81,14 @@ class Store(Rooms):
             raise
         return cls(database)
 
+    @classmethod
+    def opened_elsewhere(cls, url: str) -> Self:
+        """A database that another process has opened, and with it checked: not connected yet.
+
+        Raises StoreError for a name that is none, or a file that is gone.
+        """
+        return cls(Database(parse_url(url), create=False))
+
     def close(self) -> None:
         """Release every connection and file."""
         self._database.close()

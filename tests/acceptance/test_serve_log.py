@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -47,9 +48,9 @@ def test_the_end_of_the_service_ends_the_copying(tmp_path: Path) -> None:
         pass
     service = PolicyService(Config(db=db, spool=tmp_path / "spool"))
     service.open()
-    service.begin()
+    asyncio.run(service.begin())
     copying = [thread for thread in threading.enumerate() if thread.name == "log"]
     assert [thread.is_alive() for thread in copying] == [True]
-    service.close()
+    asyncio.run(service.close())
     assert [thread.is_alive() for thread in copying] == [False]
     assert not Path(f"{db}-wal").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -46,8 +45,6 @@ class PreemptCall:
     patience: float = 0.0  #: seconds after `started` up to which it may wait for a newer state
     started: float = field(default_factory=time.monotonic)
     said: Future[Said] = field(default_factory=Future)
-    #: called when `said` is there, once for calls that are answered together
-    wake: Callable[[], None] = lambda: None
     request: PreemptRequest | None = None  #: once it was read
     taken: tuple[str, ...] = ()  #: pods that were taken over from the request when it was held
     _held: float | None = None  #: since when it waits for a newer state
@@ -91,7 +88,6 @@ class PreemptCall:
         with them its body, until the collector comes round.
         """
         self.said.set_exception(reason.with_traceback(None))
-        self.wake()
 
     @property
     def given_up(self) -> bool:
@@ -100,9 +96,12 @@ class PreemptCall:
     def claim(self) -> None:
         """The last step before the commit: from here on the decision is the answer.
 
-        Raises GivenUp where another answer was given by then.
+        Raises GivenUp where another answer was given by then, or will be: who waits for it gives
+        up at the deadline, and may wait no longer by the time that is heard here.
         """
         with self._lock:
+            if self.left < 0:
+                self._stage = _Stage.GIVEN_UP
             if self._stage is _Stage.GIVEN_UP:
                 raise GivenUp
             self._stage = _Stage.COMMITTING

@@ -76,14 +76,20 @@ class Desk:
         spool: Spool,
         poll_seconds: float,
         ending: threading.Event,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """clock: milliseconds since 1970 UTC. ending: set when the process is to end."""
+        """clock: milliseconds since 1970 UTC. ending: set when the process is to end.
+
+        changed: called by the desk's thread when calls have their answers, once for those of a
+        row, and whenever `problem` or the revision of `state` may be another one.
+        """
         self._store = store
         self._environment = environment
         self._clock = clock
         self._spool = spool
         self._poll = poll_seconds
         self._ending = ending
+        self._changed = changed
         self._calls: queue.Queue[PreemptCall | _Signal] = queue.Queue(_WAITING)
         self._stopping = threading.Event()
         self._moved = threading.Event()
@@ -138,6 +144,7 @@ class Desk:
 
     def _work(self) -> None:
         self._ready()
+        self._changed()
         while True:
             try:
                 taken = [self._calls.get(timeout=self._pause)]
@@ -192,6 +199,7 @@ class Desk:
         self._looked = time.monotonic()
         decider = self._ready()
         if decider is None:
+            self._changed()
             return
         try:
             if self._moved.is_set() or self._held:
@@ -205,6 +213,7 @@ class Desk:
             self.problem = ""
         except (StoreError, Contended) as exc:
             self.problem = str(exc)
+        self._changed()
 
     def _serve(self, calls: Sequence[PreemptCall]) -> None:
         """Answer the calls in the order in which they came."""
@@ -221,6 +230,8 @@ class Desk:
                 asked[_question(call)] = call
             except (BadRequest, Overloaded) as exc:
                 call.fail(exc)
+        if len(asked) < len(calls):
+            self._changed()
         if not asked:
             return
         self._shared = len(asked) > 1
@@ -245,6 +256,7 @@ class Desk:
             for call in asked.values():
                 call.fail(exc)
             asked.clear()
+            self._changed()
             return
         except Exception as exc:
             # The outermost frame of this thread: one call must not end the desk, nor the calls
@@ -255,8 +267,8 @@ class Desk:
                 return
             log.exception("a call could not be decided")
             asked.popitem()[1].fail(exc)
+            self._changed()
             return
-        said: list[PreemptCall] = []
         for result in results:
             call = asked[result.question]
             if isinstance(result, NotDecidable):
@@ -266,9 +278,7 @@ class Desk:
                 self._tried = decider.state.revision
             else:
                 call.said.set_result(_said(result))
-                said.append(call)
-        for call in said:
-            call.wake()
+        self._changed()
         for question in row:
             if asked.pop(question).given_up:
                 log.warning("a call was given up before its decision was recorded")

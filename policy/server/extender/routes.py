@@ -11,19 +11,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from policy.preemption.decide import DecisionError
 from policy.server.config import OnFailure
 from policy.server.extender import wire
-from policy.server.extender.call import PreemptCall, Said
-from policy.server.extender.desk import Desk, Overloaded
-from policy.server.extender.mailbox import Mailbox
+from policy.server.extender.channel import Call
+from policy.server.extender.desks import NoDecision
 from policy.server.extender.spool import SpooledCall, SpoolFull
 from policy.server.http import (
     EXTENDER_BYTES,
@@ -36,8 +33,7 @@ from policy.server.http import (
 from policy.server.security.access import Access, Principal
 from policy.server.security.tokens import Role
 from policy.server.service import PolicyService
-from policy.server.tracing import TRACE, Trace
-from policy.store import StoreError
+from policy.server.tracing import TRACE, UNTRACED, Trace
 from policy.store.model.decisions import CallAnswer, CallMode
 
 log = logging.getLogger("policy.server")
@@ -69,7 +65,6 @@ class ExtenderEndpoint:
         self._service = service
         self._access = access
         self._room = Room(EXTENDER_ROOM)
-        self._mailbox = Mailbox()
 
     async def serve(self, request: Request) -> Response:
         """One call of one of the verbs."""
@@ -140,65 +135,40 @@ class ExtenderEndpoint:
     ) -> tuple[bytes, str]:
         config = self._service.config
         enforce = config.mode is CallMode.ENFORCE
-        call = PreemptCall(
-            body=body,
-            mode=config.mode,
-            seconds=config.deadline_ms / 1000,
-            # What is offered in shadow mode needs no state.
-            patience=_PATIENCE * config.deadline_ms / 1000 if enforce else 0.0,
+        seconds = config.deadline_ms / 1000
+        call = Call(
+            environment=environment,
+            mode=config.mode.value,
             caller="" if self._access.open_to_all else caller.name,
             arrived_ms=self._service.clock(),
-            trace=trace,
+            started=time.monotonic(),
+            seconds=seconds,
+            # What is offered in shadow mode needs no state.
+            patience=_PATIENCE * seconds if enforce else 0.0,
+            traced=trace is not UNTRACED,
         )
-        desk = self._service.desk(environment)
         try:
-            said = await self._waited(desk, call)
-            return said.body, said.outcome
-        except DecisionError as exc:
-            raise wire.BadRequest(str(exc)) from exc
-        except (StoreError, Overloaded, TimeoutError, OSError) as exc:
-            reason, text = _reason(exc, self._service.config.deadline_ms)
-        return await self._way_out(environment, call, reason, text)
+            return await self._service.desks.ask(call, body, trace)
+        except NoDecision as exc:
+            reason, text = exc.reason, exc.text
+        return await self._way_out(call, body, reason, text)
 
-    async def _waited(self, desk: Desk, call: PreemptCall) -> Said:
-        """The answer of the desk. Raises TimeoutError where the deadline passes before."""
-        said = self._mailbox.expect(call)
-        desk.submit(call)
-        try:
-            try:
-                async with asyncio.timeout(call.seconds):
-                    return await asyncio.shield(said)
-            except TimeoutError:
-                if call.give_up():
-                    raise
-            # All is written and being committed; what was decided is the answer, if that succeeds.
-            async with asyncio.timeout(call.seconds):
-                return await asyncio.shield(said)
-        finally:
-            # An exception holds this frame: it is not to be held by it, see `PreemptCall.fail`.
-            call.said = Future()
-            del said
-
-    async def _way_out(
-        self, environment: str, call: PreemptCall, reason: str, text: str
-    ) -> tuple[bytes, str]:
+    async def _way_out(self, call: Call, body: bytes, reason: str, text: str) -> tuple[bytes, str]:
         """The answer of `--on-failure`, once the call is on the disk."""
         way_out = self._service.config.way_out
         offered = way_out is OnFailure.PASS_THROUGH
-        request = call.request
-        if request is None:
-            request = await _read(wire.read_preempt, call.body)
+        request = await _read(wire.read_preempt, body)
         self._service.metrics.failures.labels(reason).inc()
         log.warning("a call was answered by --on-failure %s: %s", way_out, text)
         spooled = SpooledCall(
-            environment=environment,
-            mode=call.mode.value,
+            environment=call.environment,
+            mode=call.mode,
             caller=call.caller,
             answer=(CallAnswer.OFFERED if offered else CallAnswer.NONE).value,
             failure=text,
             arrived_ms=call.arrived_ms,
-            duration_us=call.duration_us,
-            body=call.body,
+            duration_us=int((time.monotonic() - call.started) * 1_000_000),
+            body=body,
         )
         try:
             await asyncio.wrap_future(self._service.spool.add(spooled))
@@ -228,18 +198,6 @@ async def _read(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return read
     finally:
         del read  # the exception holds this frame, which is not to hold it
-
-
-def _reason(exc: Exception, deadline_ms: int) -> tuple[str, str]:
-    """A word for the figures, and a sentence for the record."""
-    match exc:
-        case TimeoutError():
-            return "deadline", f"no decision was recorded within {deadline_ms} ms"
-        case Overloaded():
-            return "overload", str(exc)
-        case StoreError():
-            return "store", exc.message
-    return "internal", f"internal error ({type(exc).__name__})"
 
 
 def _about_nodes(verb: str, body: bytes) -> bytes:

@@ -3,7 +3,7 @@
 On the disk before a call is answered: calls that come together share a file, and so the time that
 the disk takes. A file goes when all of its calls are in the record. Calls that were recorded while
 their file was not removed (the process was killed in between) are found in the record by digest and
-arrival, and not recorded twice.
+arrival, and not recorded twice. The name of a file says how many of its calls, the last ones, wait.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FILE_BYTES: Final = 1 << 20
 """A file that has so many gets no further call: it is read whole."""
 
 _SUFFIX: Final = ".calls"
-_COUNT: Final = re.compile(r"\d+-(\d+)-")
-"""Of the calls in a file, by its name."""
+_NAME: Final = re.compile(r"(\d+)-(\d+)-(.+)")
+"""Of a file: when its first call arrived, how many calls still wait, and what makes it unique."""
 
 
 class SpoolFull(Exception):  # told to the log in the words of its message
@@ -55,9 +55,7 @@ class SpooledCall(msgspec.Struct, frozen=True, kw_only=True):
 class Waiting:
     """A spooled call and where it is."""
 
-    path: Path
-    place: int  #: among the calls of the file
-    last: bool  #: is it the last one of the file?
+    path: Path  #: as long as this call is the first one of the file that waits
     call: SpooledCall
 
 
@@ -68,7 +66,6 @@ class Spool:
         self._folder = folder
         self._coming: SimpleQueue[tuple[SpooledCall, Future[None]]] = SimpleQueue()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
-        self._recorded: dict[Path, int] = {}  #: how many calls of a file this process is done with
 
     def add(self, call: SpooledCall) -> Future[None]:
         """Keep a call; the future is done when it is on the disk, or has OSError or SpoolFull."""
@@ -79,32 +76,29 @@ class Spool:
 
     def depth(self) -> int:
         """How many calls wait."""
-        return sum(self._left(path) for path in self._files())
+        return sum(_left(path) for path in self._files())
 
     def waiting(self, environment: str) -> Iterator[Waiting]:
         """The calls of an environment, oldest first. Files that are no calls stay."""
         for path in self._files():
             with suppress(OSError, msgspec.MsgspecError):
                 calls = msgspec.msgpack.decode(path.read_bytes(), type=prepared(list[SpooledCall]))
-                for place, call in enumerate(calls):
-                    if call.environment == environment and place >= self._recorded.get(path, 0):
-                        last = place == len(calls) - 1
-                        yield Waiting(path=path, place=place, last=last, call=call)
+                for left in range(min(_left(path), len(calls)), 0, -1):
+                    call = calls[len(calls) - left]
+                    if call.environment == environment:
+                        yield Waiting(path=_named(path, left), call=call)
 
     def done(self, waiting: Waiting) -> None:
         """The call, and every one before it in its file, is in the record."""
-        if waiting.last:
-            waiting.path.unlink(missing_ok=True)
-            self._recorded.pop(waiting.path, None)
-        else:
-            self._recorded[waiting.path] = waiting.place + 1
+        left = _left(waiting.path) - 1
+        with suppress(FileNotFoundError):  # another process was faster
+            if left:
+                waiting.path.rename(_named(waiting.path, left))
+            else:
+                waiting.path.unlink()
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
-
-    def _left(self, path: Path) -> int:
-        count = _COUNT.match(path.name)
-        return (int(count[1]) if count else 1) - self._recorded.get(path, 0)
 
     # --- the thread ----------------------------------------------------------------------------
 
@@ -148,3 +142,15 @@ class Spool:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _left(path: Path) -> int:
+    """How many calls of a file wait."""
+    name = _NAME.match(path.name)
+    return int(name[2]) if name else 1
+
+
+def _named(path: Path, left: int) -> Path:
+    """The file when so many of its calls wait."""
+    name = _NAME.match(path.name)
+    return path.with_name(f"{name[1]}-{left}-{name[3]}") if name else path

@@ -1,0 +1,137 @@
+"""What the service and the process of its desks say to one another, over one socket.
+
+A frame is a head of sixteen bytes (the number of the call that it is about, 0 for none; the length
+of the message; the length of the body), the message in MessagePack, and the body as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from policy.typed import prepared
+
+_HEAD: Final = struct.Struct("!QII")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a call, for its trace. Times in nanoseconds since 1970 UTC."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, str | int | bool]
+
+
+# --- to the desks ---------------------------------------------------------------------------------
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first message: what the desks work with. It has what no command line may show."""
+
+    db: str
+    spool: str
+    poll_seconds: float
+    environment: str  #: whose desk is opened at once; "" for none
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A preempt call; its body follows."""
+
+    environment: str
+    mode: str
+    caller: str
+    arrived_ms: int  #: since 1970 UTC
+    started: float  #: `time.monotonic`, which all processes of a machine share
+    seconds: float  #: after `started` up to which a decision is of use
+    patience: float  #: seconds after `started` up to which it may wait for a newer state
+    traced: bool  #: are its steps wanted?
+
+
+class GiveUp(msgspec.Struct, frozen=True, tag=True):
+    """Take the answer away from the call's decision, where that is not being committed."""
+
+
+class Ending(msgspec.Struct, frozen=True, tag=True):
+    """The service is about to end: no call may wait for a newer state any longer."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End after the calls that were sent."""
+
+
+# --- from the desks -------------------------------------------------------------------------------
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The decision is in the record; what is answered follows as body."""
+
+    outcome: str
+    steps: list[Step]
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """There is no decision."""
+
+    kind: str
+    text: str
+    steps: list[Step]
+
+
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """No decision will be recorded as the answer of this call."""
+
+    steps: list[Step] = []
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """How an environment's desk is, sent when that changes."""
+
+    environment: str
+    problem: str  #: why no call can be decided; "" where it can
+    revision: int | None  #: newest one that is known there; None before the state is loaded
+
+
+BAD_REQUEST: Final = "bad-request"
+OVERLOAD: Final = "overload"
+STORE: Final = "store"
+INTERNAL: Final = "internal"
+UNFORESEEN: Final = "unforeseen"
+"""Kinds of failures: the call is wrong; too many calls; the database; an error of the system; one
+that was not foreseen, which the log has."""
+
+ToDesks = Begin | Call | GiveUp | Ending | Stop
+FromDesks = Answered | Failed | GivenUp | Status
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_TO_DESKS: Final = msgspec.msgpack.Decoder(prepared(ToDesks))
+_FROM_DESKS: Final = msgspec.msgpack.Decoder(prepared(FromDesks))
+
+
+def frame(message: ToDesks | FromDesks, *, call: int = 0, body: bytes = b"") -> bytes:
+    """The bytes of a message. call: the number of the call that it is about."""
+    said = _ENCODE(message)
+    return b"".join((_HEAD.pack(call, len(said), len(body)), said, body))
+
+
+def read(file: BinaryIO) -> tuple[ToDesks, int, bytes] | None:
+    """The next message to the desks, the number of its call, and its body; None at the end."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    call, size, more = _HEAD.unpack(head)
+    said, body = file.read(size), file.read(more)
+    if len(said) + len(body) < size + more:
+        return None
+    message: ToDesks = _TO_DESKS.decode(said)
+    return message, call, body
+
+
+async def arrived(reader: asyncio.StreamReader) -> tuple[FromDesks, int, bytes]:
+    """The next message from the desks. Raises IncompleteReadError at the end, and OSError."""
+    call, size, more = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    message: Any = _FROM_DESKS.decode(await reader.readexactly(size))
+    return message, call, await reader.readexactly(more) if more else b""

@@ -1,0 +1,246 @@
+"""The desks, as the process that schedulers call sees them: in a process of their own.
+
+To decide and record is work of a millisecond or two, in which Python lets no other thread of its
+process go on. The process that reads requests and sends answers does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from asyncio import StreamWriter
+from typing import Final
+
+from policy.server.extender import channel
+from policy.server.extender.channel import Answered, Call, Failed, GivenUp, Status
+from policy.server.extender.wire import BadRequest
+from policy.server.http import Failure, in_thread, unforeseen
+from policy.server.tracing import Trace
+
+log = logging.getLogger("policy.server")
+
+_MODULE: Final = "policy.server.extender.worker"
+_LOADING: Final = "the state is being loaded"
+_LARGEST_PART: Final = 1 << 20
+"""Of answers that are read before those before them are taken."""
+_EXIT_SECONDS: Final = 1.0
+_Reply = tuple[Answered | Failed | GivenUp | None, bytes]
+"""What is said of a call, and what is answered; None where the process has ended."""
+_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+
+
+class NoDecision(Exception):  # for the record in the words of its text
+    """No decision was recorded as the answer of a call."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        """reason: a word for the figures. text: a sentence for the record."""
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Desks:
+    """The process is started by `start`, or by the first call; `close` ends it.
+
+    Used on the event loop, but for `start` and what is only read.
+    """
+
+    def __init__(self, *, db: str, spool: str, poll_seconds: float) -> None:
+        self._db, self._spool, self._poll_seconds = db, spool, poll_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None  #: to the process, until it is connected
+        self._writer: StreamWriter | None = None
+        self._connecting = asyncio.Lock()
+        self._listening: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[_Reply]] = {}  #: by number of the call
+        self._number = 0
+        self._closing = False
+        self._statuses: dict[str, Status] = {}
+        self.lost = False  #: has the process ended by itself?
+
+    def start(self, environment: str = "") -> None:
+        """Start the process. environment: whose state it loads at once."""
+        ours, theirs = socket.socketpair()
+        if environment:
+            self._expect(environment)
+        # Everything but the names of modules goes through the socket: any user of the machine may
+        # read a command line, and a URL may hold a password.
+        command = [sys.executable, "-P", "-m", _MODULE]
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+        # What is blocked here is blocked there from its first instruction on.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={**os.environ, **path},
+                )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        begin = channel.Begin(
+            db=self._db, spool=self._spool, poll_seconds=self._poll_seconds, environment=environment
+        )
+        ours.sendall(channel.frame(begin))
+        self._socket = ours
+
+    async def connect(self) -> None:
+        """Listen to the process, which is started where it was not."""
+        async with self._connecting:
+            if self._writer is not None:
+                return
+            if self._socket is None:
+                self.start()
+            reader, self._writer = await asyncio.open_unix_connection(
+                sock=self._socket, limit=_LARGEST_PART
+            )
+            self._listening = asyncio.create_task(self._listen(reader))
+
+    async def ask(self, call: Call, body: bytes, trace: Trace) -> tuple[bytes, str]:
+        """The answer to a call, and the outcome of its decision.
+
+        Raises NoDecision: nothing will be recorded as the call's answer, or nothing was heard for
+        twice as long as the call may take. Raises BadRequest, and Failure where it is not known
+        what became of the call.
+        """
+        try:
+            if self._writer is None:
+                await self.connect()
+        except OSError as exc:
+            raise NoDecision(channel.INTERNAL, f"internal error ({type(exc).__name__})") from exc
+        if self.lost:
+            raise _ended()
+        self._expect(call.environment)
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        number = self._number
+        waiting = self._waiting[number] = loop.create_future()
+        left = call.started + call.seconds - time.monotonic()
+        alarm = loop.call_later(left, self._give_up, number, call.seconds)
+        self._send(call, number=number, body=body)
+        try:
+            reply, answer = await waiting
+        finally:
+            alarm.cancel()
+            del self._waiting[number]
+        if reply is None:
+            raise _ended()
+        for step in reply.steps:
+            trace.add(step.name, step.start_ns, step.end_ns, step.attributes)
+        match reply:
+            case Answered():
+                return answer, reply.outcome
+            case GivenUp():
+                within = f"within {call.seconds * 1000:.0f} ms"
+                raise NoDecision("deadline", f"no decision was recorded {within}")
+            case Failed(kind=channel.BAD_REQUEST):
+                raise BadRequest(reply.text)
+            case Failed(kind=channel.UNFORESEEN):
+                raise unforeseen()
+        raise NoDecision(reply.kind, reply.text)
+
+    def end_soon(self) -> None:
+        """No call may wait for a newer state any longer."""
+        if self._writer is not None:
+            self._send(channel.Ending())
+
+    async def close(self, *, seconds: float) -> None:
+        """End the process after the calls that it holds, without them where that takes longer."""
+        self._closing = True
+        if self._process is None:
+            return
+        if self._writer is not None:
+            self._send(channel.Stop())
+        elif self._socket is not None:
+            self._socket.close()
+        try:
+            await in_thread(self._process.wait, seconds)
+        except subprocess.TimeoutExpired:
+            log.warning("the process that decides did not end within %.0f seconds", seconds)
+            self._process.kill()
+            self._process.wait()
+        if self._listening is not None and self._writer is not None:
+            await self._listening
+            self._writer.close()
+
+    # --- what is only read, from any thread -------------------------------------------------------
+
+    def has(self, environment: str) -> bool:
+        """Is there a desk for it?"""
+        return environment in self._statuses
+
+    @property
+    def statuses(self) -> list[Status]:
+        """How each desk is."""
+        return list(self._statuses.values())
+
+    # --- on the event loop ------------------------------------------------------------------------
+
+    def _expect(self, environment: str) -> None:
+        if environment not in self._statuses:
+            self._statuses[environment] = Status(
+                environment=environment, problem=_LOADING, revision=None
+            )
+
+    def _send(self, message: channel.ToDesks, *, number: int = 0, body: bytes = b"") -> None:
+        assert self._writer is not None
+        self._writer.write(channel.frame(message, call=number, body=body))
+
+    def _give_up(self, number: int, seconds: float) -> None:
+        """The deadline has passed: unless it is being committed, another answer is given.
+
+        What is being committed is the answer, if it can be known within as long again.
+        """
+        self._send(channel.GiveUp(), number=number)
+        asyncio.get_running_loop().call_later(seconds, self._settle, number, GivenUp(), b"")
+
+    def _settle(self, number: int, reply: Answered | Failed | GivenUp | None, body: bytes) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result((reply, body))
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                message, number, body = await channel.arrived(reader)
+                if isinstance(message, Status):
+                    self._statuses[message.environment] = message
+                else:
+                    self._settle(number, message, body)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # it has ended, as below
+        finally:
+            if not self._closing:
+                self._lose()
+
+    def _lose(self) -> None:
+        """Nobody knows what it had committed: no call is answered with a guess."""
+        self.lost = True
+        assert self._process is not None
+        try:
+            status = self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        log.error("the process that decides has ended by itself, with status %d", status)
+        for number in tuple(self._waiting):
+            self._settle(number, None, b"")
+
+
+def _ended() -> Failure:
+    return Failure(
+        503,
+        "unavailable",
+        "the process that decides has ended, and this one ends, too; whether the call was decided"
+        " is in the record",
+    )

@@ -1,0 +1,221 @@
+"""The process of the desks: `python -m policy.server.extender.worker`, started by `desks`.
+
+Its standard input is the socket to the service. It ends by a message, or with the service: at the
+end of the socket. Signals that end the service are blocked here, because Ctrl-C goes to both.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from policy.preemption.decide import DecisionError
+from policy.scheduling.state import Contended
+from policy.server import interpreter
+from policy.server.extender import channel
+from policy.server.extender.call import PreemptCall, Said
+from policy.server.extender.channel import Step
+from policy.server.extender.desk import Desk, Overloaded
+from policy.server.extender.spool import Spool
+from policy.server.extender.wire import BadRequest
+from policy.server.interpreter import clock_ms
+from policy.server.tracing import UNTRACED, Attributes, Trace
+from policy.store import Store, StoreError
+from policy.store.model.decisions import CallMode
+
+log = logging.getLogger("policy.server")
+
+_AT_ONCE_BYTES: Final = 256 << 10
+"""Read together. To read is a call of the system, after which the thread that decides is waited
+for: what came during a row is some ten calls in the meta form."""
+_CLOSING_SECONDS: Final = 7.5
+"""The service is given ten seconds, and has to end after this process."""
+
+
+def main() -> int:
+    """Work until the service says so or ends."""
+    interpreter.prepare()
+    with socket.socket(fileno=sys.stdin.fileno()) as to_service:
+        file = os.fdopen(to_service.fileno(), "rb", buffering=_AT_ONCE_BYTES, closefd=False)
+        first = channel.read(file)
+        if first is None:
+            return 0
+        begin = first[0]
+        assert isinstance(begin, channel.Begin)
+        worker = _Worker(to_service, begin)
+        while (received := channel.read(file)) is not None:
+            message, number, body = received
+            match message:
+                case channel.Call():
+                    worker.submit(message, number, body)
+                case channel.GiveUp():
+                    worker.give_up(number)
+                case channel.Ending():
+                    worker.ending.set()
+                case channel.Stop():
+                    break
+            del received, message, body  # the last one is not kept until the next one comes
+        else:
+            # The service is gone, and with it everybody who waits.
+            worker.abandon()
+        worker.close()
+    return 0
+
+
+class _Worker:
+    """The desks, and what is said about their calls."""
+
+    def __init__(self, to_service: socket.socket, begin: channel.Begin) -> None:
+        self._to_service = to_service
+        self._poll_seconds = begin.poll_seconds
+        self._store = Store.opened_elsewhere(begin.db)
+        self._spool = Spool(Path(begin.spool))
+        self._desks: dict[str, Desk] = {}
+        self._calls: dict[int, PreemptCall] = {}  #: that have no answer yet, by number
+        self._answers: deque[tuple[int, Trace, Future[Said]]] = deque()
+        self._statuses: dict[str, channel.Status] = {}  #: as they were sent
+        self._lock = threading.Lock()
+        self.ending = threading.Event()
+        if begin.environment:
+            self._desk(begin.environment)
+
+    def submit(self, given: channel.Call, number: int, body: bytes) -> None:
+        """Have a call decided."""
+        call = PreemptCall(
+            body=body,
+            mode=CallMode(given.mode),
+            caller=given.caller,
+            arrived_ms=given.arrived_ms,
+            seconds=given.seconds,
+            patience=given.patience,
+            started=given.started,
+            trace=_Steps() if given.traced else UNTRACED,
+        )
+        self._calls[number] = call
+        # The call is none of it: it and its future would hold one another, and with them its body.
+        call.said.add_done_callback(partial(self._keep, number, call.trace))
+        try:
+            self._desk(given.environment).submit(call)
+        except Overloaded as exc:
+            call.fail(exc)
+            self._send()
+
+    def give_up(self, number: int) -> None:
+        """The deadline of a call has passed."""
+        call = self._calls.get(number)
+        if call is not None and call.give_up() and self._calls.pop(number, None) is not None:
+            self._send(channel.frame(channel.GivenUp(steps=_taken(call.trace)), call=number))
+
+    def abandon(self) -> None:
+        """Record no decision any more but what is being committed."""
+        for call in tuple(self._calls.values()):
+            call.give_up()
+
+    def close(self) -> None:
+        """End the desks, each after the calls that it holds."""
+        self.ending.set()
+        end = time.monotonic() + _CLOSING_SECONDS
+        for desk in self._desks.values():
+            desk.close(seconds=max(0.1, end - time.monotonic()))
+        self._store.close()
+
+    def _desk(self, environment: str) -> Desk:
+        desk = self._desks.get(environment)
+        if desk is None:
+            desk = self._desks[environment] = Desk(
+                self._store,
+                environment,
+                clock=clock_ms,
+                spool=self._spool,
+                poll_seconds=self._poll_seconds,
+                ending=self.ending,
+                changed=self._send,
+            )
+            desk.open()
+        return desk
+
+    # --- what is said, from any thread -----------------------------------------------------------
+
+    def _keep(self, number: int, trace: Trace, said: Future[Said]) -> None:
+        if self._calls.pop(number, None) is not None:
+            self._answers.append((number, trace, said))
+
+    def _send(self, *frames: bytes) -> None:
+        """Send these, the answers that there are, and how the desks are, in one call."""
+        with self._lock:
+            sent = [*frames]
+            while self._answers:
+                sent.append(_frame(*self._answers.popleft()))
+            for environment, desk in tuple(self._desks.items()):
+                state = desk.state
+                status = channel.Status(
+                    environment=environment,
+                    problem=desk.problem,
+                    revision=None if state is None else state.revision,
+                )
+                if self._statuses.get(environment) != status:
+                    self._statuses[environment] = status
+                    sent.append(channel.frame(status))
+            # Where the service is gone, who reads the socket ends this process.
+            with suppress(OSError):
+                self._to_service.sendall(b"".join(sent))
+
+
+class _Steps:
+    """A trace that the service adds to its own."""
+
+    def __init__(self) -> None:
+        self.taken: list[Step] = []
+
+    def add(self, name: str, start_ns: int, end_ns: int, attributes: Attributes) -> None:
+        self.taken.append(
+            Step(name=name, start_ns=start_ns, end_ns=end_ns, attributes=dict(attributes))
+        )
+
+    def end(self, status: int) -> None:
+        """That is seen by the service."""
+
+
+def _taken(trace: Trace) -> list[Step]:
+    return trace.taken if isinstance(trace, _Steps) else []
+
+
+def _frame(number: int, trace: Trace, said: Future[Said]) -> bytes:
+    """What the service hears of a call that is done."""
+    steps, reason = _taken(trace), said.exception()
+    if reason is None:
+        found = said.result()
+        answered = channel.Answered(outcome=found.outcome, steps=steps)
+        return channel.frame(answered, call=number, body=found.body)
+    kind, text = _failure(reason)
+    return channel.frame(channel.Failed(kind=kind, text=text, steps=steps), call=number)
+
+
+def _failure(reason: BaseException) -> tuple[str, str]:
+    """Its kind, and a sentence for the scheduler or the record."""
+    match reason:
+        case BadRequest() | DecisionError():
+            return channel.BAD_REQUEST, str(reason)
+        case Overloaded():
+            return channel.OVERLOAD, str(reason)
+        case StoreError():
+            return channel.STORE, reason.message
+        case Contended():
+            return channel.STORE, str(reason)
+        case OSError():
+            return channel.INTERNAL, f"internal error ({type(reason).__name__})"
+    return channel.UNFORESEEN, type(reason).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""How Python runs in the processes of the service."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Final
+
+from policy.garbage import collect_seldom
+
+_GIVE_WAY_SECONDS: Final = 0.001
+"""After which a thread gives way to one that waits. A call of 150 kB is some ten steps of the event
+loop, and a few of the thread that reads for the desks: Python's 5 ms for each would be 50 ms."""
+
+
+def clock_ms() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def prepare() -> None:
+    """At the start of a process."""
+    collect_seldom()
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    # What the follower fetches is in its own figures; a line for each request says nothing more.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    sys.setswitchinterval(_GIVE_WAY_SECONDS)
