@@ -171,20 +171,28 @@ async def load(
 
 @dataclass(slots=True)
 class Watched:
-    """The process of the service, seen from outside."""
+    """The processes of the service together, seen from outside: the one that is called, and the
+    one that decides."""
 
     pid: int
     first_mib: float = 0.0
 
     def resident_mib(self) -> float:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+        lines = [line for pid in self._pids() for line in _proc(pid, "status").splitlines()]
+        return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
     def cpu_seconds(self) -> float:
-        parts = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(parts[11]) + int(parts[12])) / _TICKS
+        stats = [_proc(pid, "stat").rpartition(")")[2].split() for pid in self._pids()]
+        return sum(int(parts[11]) + int(parts[12]) for parts in stats) / _TICKS
+
+    def _pids(self) -> list[int]:
+        from tests.support.serving import children
+
+        return [self.pid, *children(self.pid)]
+
+
+def _proc(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text()
 
 
 def fill(url: str, objects: list[ClusterObject]) -> None:
