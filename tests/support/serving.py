@@ -119,8 +119,17 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def serve(db: str, folder: Path, *options: object, environment: str = "prod") -> Serving:
-    """Start `policy serve` on a free port, and wait until it listens."""
+def serve(
+    db: str,
+    folder: Path,
+    *options: object,
+    environment: str = "prod",
+    process_group: int | None = None,
+) -> Serving:
+    """Start `policy serve` on a free port, and wait until it listens.
+
+    process_group: 0 for one of its own, as a shell makes for a command.
+    """
     log = folder / f"serve-{time.monotonic_ns()}.log"
     command = [sys.executable, "-m", "policy", "serve", "--db", db, "--port", "0"]
     if environment:
@@ -133,6 +142,7 @@ def serve(db: str, folder: Path, *options: object, environment: str = "prod") ->
             stdout=stderr,
             stderr=stderr,
             text=True,
+            process_group=process_group,
         )
     for _ in range(600):
         found = re.search(r"running on (https?)://[^ ]+:(\d+)", log.read_text())

@@ -1,0 +1,263 @@
+"""The process that decides, and the one that schedulers call: how each ends, and what stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from policy.manifests import from_dicts
+from policy.store import Store
+from tests.support import serving
+from tests.support.serving import Serving, children
+from tests.support.tried import Kind, Tried
+
+_ENOUGH = 120.0
+
+
+def a_pod(name: str, *, priority: int, node: str = "") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}"},
+        "spec": {
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": 2}}}],
+            **({"nodeName": node} if node else {}),
+        },
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+def a_call(name: str) -> dict[str, Any]:
+    return {
+        "Pod": a_pod(name, priority=9),
+        "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "uid-low"}], "NumPDBViolations": 0}},
+    }
+
+
+def a_cluster(url: str) -> str:
+    """Node n0 with pod `low`; environment `prod`."""
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n0"},
+        "status": {"allocatable": {"cpu": "2", "pods": "10"}},
+    }
+    made = from_dicts([node, {"kind": "Pod", **a_pod("low", priority=1, node="n0")}])
+    with Store.open(url) as store:
+        store.record.import_objects("default", made, at_ms=serving.NOW_MS, source="test")
+        store.record.create_environment("prod", "default", at_ms=serving.NOW_MS, actor="test")
+        serving.activate(store, "kube-1.35")
+    return url
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
+    file = tmp_path / "policy.db"
+    file.write_bytes(sqlite_template.read_bytes())
+    return a_cluster(str(file))
+
+
+@contextmanager
+def served(url: str, folder: Path, *options: object, **more: Any) -> Iterator[Serving]:
+    service = serving.serve(url, folder, *options, **more)
+    try:
+        yield service
+    finally:
+        for pid in children(service.process.pid):
+            os.kill(pid, signal.SIGCONT)
+        service.stop()
+
+
+def decider(service: Serving) -> int:
+    """The process that decides."""
+    (pid,) = children(service.process.pid)
+    return pid
+
+
+def until(fact: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _ENOUGH
+    while not fact():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def under_load(service: Serving, end: Callable[[], None]) -> tuple[set[str], set[int]]:
+    """Pods whose calls were answered, and the statuses of those that were not, after `end`."""
+    answered: list[str] = []
+    refused: set[int] = set()
+
+    def calls(worker: int) -> None:
+        for i in range(1000):
+            name = f"high-{worker}-{i}"
+            try:
+                answer = service.post("/extender/preempt", a_call(name))
+            except (httpx.HTTPError, RuntimeError):
+                return
+            if answer.status_code == 200:
+                answered.append(f"shop/{name}")
+            else:
+                refused.add(answer.status_code)
+
+    threads = [threading.Thread(target=calls, args=[n]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(answered) >= 20, "no calls are answered")
+    end()
+    for thread in threads:
+        thread.join()
+    return set(answered), refused
+
+
+def test_the_service_ends_with_the_process_that_decides(
+    database_url: str, tmp_path: Path, tried: Tried
+) -> None:
+    """SIGKILL of it under load: no answered call is missing, and none is answered by a guess."""
+    tried(Kind.KILL)
+    options = ("--extender-mode", "enforce", "--deadline", 30)
+    with served(a_cluster(database_url), tmp_path, *options) as service:
+        service.ready()
+        pid = decider(service)
+        answered, refused = under_load(service, lambda: os.kill(pid, signal.SIGKILL))
+        assert service.process.wait(_ENOUGH) == 1
+        assert refused <= {503}
+        assert "the process that decides has ended by itself, with status -9" in (
+            service.log.read_text()
+        )
+    assert list(tmp_path.glob("policy-spool/*")) == []
+    with Store.open(database_url) as store:
+        recorded = {row.preemptor for row in store.read.decisions("default")}
+        assert answered - recorded == set()
+        assert store.ledger.verify().ok
+
+
+def test_the_process_that_decides_ends_with_the_service(
+    sqlite_url: str, tmp_path: Path, tried: Tried
+) -> None:
+    """SIGKILL of the service under load: nothing is left behind that still writes."""
+    tried(Kind.KILL)
+    options = ("--extender-mode", "enforce", "--deadline", 30)
+    with served(sqlite_url, tmp_path, *options) as service:
+        service.ready()
+        pid = decider(service)
+        answered, _ = under_load(service, service.kill)
+        until(lambda: not runs(pid), "it still runs")
+    with Store.open(sqlite_url) as store:
+        recorded = {row.preemptor for row in store.read.decisions("default")}
+        assert answered - recorded == set()
+        assert store.ledger.verify().ok
+
+
+def test_what_is_spooled_outlives_the_process_that_decides(sqlite_url: str, tmp_path: Path) -> None:
+    """Killed while the database is locked; the next service records the call, once."""
+    spool = tmp_path / "policy-spool"
+    with served(sqlite_url, tmp_path, "--deadline", 0.5) as service:
+        service.ready()
+        lock = sqlite3.connect(sqlite_url, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        assert service.preempt(a_call("high")) == {"n0": ["uid-low"]}
+        os.kill(decider(service), signal.SIGKILL)
+        assert service.process.wait(_ENOUGH) == 1
+        lock.close()
+    assert len(list(spool.iterdir())) == 1
+    with served(sqlite_url, tmp_path):
+        until(lambda: list(spool.iterdir()) == [], "it stays in the spool")
+    with Store.open(sqlite_url) as store:
+        (row,) = store.read.decisions("default")
+        served_call = store.read.decision(row.id).served
+        assert served_call is not None
+        assert (row.preemptor, served_call.failure) == (
+            "shop/high",
+            "no decision was recorded within 500 ms",
+        )
+
+
+def test_a_process_that_stands_still_decides_nothing_that_was_answered_otherwise(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """Nothing is heard of it, so `--on-failure` answers; awake again it records that answer."""
+    spool = tmp_path / "policy-spool"
+    options = ("--extender-mode", "enforce", "--deadline", 0.5)
+    with served(sqlite_url, tmp_path, *options) as service:
+        service.ready()
+        pid = decider(service)
+        os.kill(pid, signal.SIGSTOP)
+        assert service.preempt(a_call("high")) == {}
+        assert len(list(spool.iterdir())) == 1
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: list(spool.iterdir()) == [], "it stays in the spool")
+        assert service.stop() == 0
+    with Store.open(sqlite_url) as store:
+        (row,) = store.read.decisions("default")
+        call = store.read.decision(row.id).served
+        assert call is not None
+        assert (call.answer.value, call.failure, row.revision) == (
+            "none",
+            "no decision was recorded within 500 ms",
+            None,
+        )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_ends_it_after_what_it_holds(
+    sqlite_url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C reaches both processes, and so do those signals that a supervisor sends to all."""
+    with served(sqlite_url, tmp_path, "--deadline", 30, process_group=0) as service:
+        service.ready()
+        pid = decider(service)
+        answered: list[dict[str, list[str]]] = []
+        call = threading.Thread(target=lambda: answered.append(service.preempt(a_call("high"))))
+        lock = sqlite3.connect(sqlite_url, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        call.start()
+        time.sleep(0.5)
+        os.killpg(service.process.pid, number)
+        time.sleep(0.5)
+        assert (answered, runs(pid)) == ([], True)
+        lock.execute("ROLLBACK")
+        lock.close()
+        call.join()
+        assert answered == [{"n0": ["uid-low"]}]
+        assert service.process.wait(_ENOUGH) == 0
+        assert not runs(pid)
+        assert "Traceback" not in service.log.read_text()
+    with Store.open(sqlite_url) as store:
+        assert [row.preemptor for row in store.read.decisions("default")] == ["shop/high"]
+
+
+def test_a_command_line_shows_no_database(sqlite_url: str, tmp_path: Path) -> None:
+    """Any user of the machine may read it, and a URL may hold a password."""
+    with served(sqlite_url, tmp_path) as service:
+        shown = Path(f"/proc/{decider(service)}/cmdline").read_bytes().decode().split("\0")
+    assert shown == [sys.executable, "-P", "-m", "policy.server.extender.worker", ""]
+
+
+def test_a_service_that_no_scheduler_calls_has_one_process(sqlite_url: str, tmp_path: Path) -> None:
+    """Without `--environment` the other one is started by the first call."""
+    with served(sqlite_url, tmp_path, "--deadline", 60, environment="") as service:
+        service.ready()
+        assert service.get("/decisions").status_code == 200
+        assert children(service.process.pid) == []
+        answer = service.post("/extender/prod/preempt", a_call("high"))
+        assert (answer.status_code, len(children(service.process.pid))) == (200, 1)
+        assert service.stop() == 0
+    with Store.open(sqlite_url) as store:
+        (row,) = store.read.decisions("default")
+        call = store.read.decision(row.id).served
+        assert call is not None
+        assert (row.preemptor, call.failure) == ("shop/high", "")
