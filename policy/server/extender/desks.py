@@ -161,8 +161,8 @@ class Desks:
             return
         if self._writer is not None:
             self._send(channel.Stop())
-        elif self._socket is not None:
-            self._socket.close()
+        else:
+            self._process.kill()  # the service never listened: no call is held
         try:
             await in_thread(self._process.wait, seconds)
         except subprocess.TimeoutExpired:
