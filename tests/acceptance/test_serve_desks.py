@@ -156,6 +156,7 @@ def test_the_process_that_decides_ends_with_the_service(
         pid = decider(service)
         answered, _ = under_load(service, service.kill)
         until(lambda: not runs(pid), "it still runs")
+        assert "Traceback" not in service.log.read_text()
     with Store.open(sqlite_url) as store:
         recorded = {row.preemptor for row in store.read.decisions("default")}
         assert answered - recorded == set()

@@ -119,11 +119,14 @@ def frame(message: ToDesks | FromDesks, *, call: int = 0, body: bytes = b"") -> 
 
 def read(file: BinaryIO) -> tuple[ToDesks, int, bytes] | None:
     """The next message to the desks, the number of its call, and its body; None at the end."""
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+    try:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        call, size, more = _HEAD.unpack(head)
+        said, body = file.read(size), file.read(more)
+    except ConnectionResetError:  # the service was killed before it had read all answers
         return None
-    call, size, more = _HEAD.unpack(head)
-    said, body = file.read(size), file.read(more)
     if len(said) + len(body) < size + more:
         return None
     message: ToDesks = _TO_DESKS.decode(said)
