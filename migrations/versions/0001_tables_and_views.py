@@ -1006,10 +1006,15 @@ POSTGRES = Words(postgres_instant, "BOOLEAN", "JSON", "FALSE")
 
 
 def at_base(name: str, key: str) -> str:
-    """The pod as it was when the session `s` began."""
+    """The pod as it was when the session `s` began.
+
+    Its last version of then alone is looked up: a pod of a controller may have had hundreds.
+    """
     return (
         f"{name}.cluster_id = s.cluster_id AND {name}.key = {key}"
-        f" AND {name}.valid_from <= s.base_revision"
+        f" AND {name}.valid_from = (SELECT max(b.valid_from) FROM pods b"
+        f" WHERE b.cluster_id = s.cluster_id AND b.key = {key}"
+        " AND b.valid_from <= s.base_revision)"
         f" AND ({name}.valid_to IS NULL OR {name}.valid_to > s.base_revision)"
     )
 
