@@ -551,7 +551,7 @@ def create_totals() -> None:
         int64("pdb_violations"),
         keys=6,
         # The days on which a workload was hit.
-        also=(Index(None, "workload_id", "day"),),
+        also=(Index(None, "workload_id", "preemptor_namespace", "day"),),
     )
     totals(
         "decision_totals",

@@ -54,7 +54,7 @@ EVICTION_TOTALS: Final = _totals(
     int64("pdb_violations"),
     keys=6,
     # The days on which a workload was hit.
-    also=(Index(None, "workload_id", "day"),),
+    also=(Index(None, "workload_id", "preemptor_namespace", "day"),),
 )
 """Pods that left for others: by decisions, batch sessions and real schedulers."""
 

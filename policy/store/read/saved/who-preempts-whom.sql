@@ -78,7 +78,7 @@ SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace
        w.owner AS victim_owner,
        CAST(w.evictions AS BIGINT) AS evictions,
        CAST(w.run_seconds AS BIGINT) AS run_seconds_lost,
-       (SELECT substr(max(v.day_at), 1, 10) FROM v_evictions_daily v
+       (SELECT substr(v.day_at, 1, 10) FROM v_evictions_daily v
         WHERE v.workload_id = w.workload_id AND v.preemptor_namespace = w.preemptor_namespace
               -- Days that the time touches: the whole ones, and others on which they were hit in it.
               AND v.day >= CAST(:since AS BIGINT) / 86400000
@@ -87,7 +87,9 @@ SELECT c.name AS cluster, w.preemptor_namespace, w.namespace AS victim_namespace
                   SELECT 1 FROM ends e
                   WHERE e.workload_id = w.workload_id AND e.day = v.day
                         AND e.preemptor_namespace = w.preemptor_namespace
-              ))) AS last_day
+              ))
+        ORDER BY v.day DESC
+        LIMIT 1) AS last_day
 FROM worst w
 JOIN clusters c ON c.id = w.cluster_id
 JOIN span s ON s.cluster_id = w.cluster_id
