@@ -142,9 +142,6 @@ def command(
     from policy.store.model.decisions import CallMode
 
     require()
-    from policy.server import process
-    from policy.server.security.tokens import TokenError
-
     options.need("--tls-cert", tls_cert is not None, "tls_key", "client_ca")
     options.need("--follow", follow, "kubeconfig", "context", "in_cluster", "cluster")
     if tokens is None and host not in LOOPBACK:
@@ -152,6 +149,13 @@ def command(
             f"without `--tokens` the service listens on the loopback address only, not on `{host}`",
             help="make a token with `policy token create`, and name the file with --tokens",
         )
+    from policy.server.extender import child
+
+    # It loads what it needs while this process does, on another core.
+    desks = child.start() if environment else None
+    from policy.server import process
+    from policy.server.security.tokens import TokenError
+
     followed = None
     if follow:
         followed = Follow(
@@ -178,7 +182,7 @@ def command(
         follow=followed,
     )
     try:
-        started = process.run(config)
+        started = process.run(config, desks)
     except TokenError as exc:
         output.say(exc.message, help=exc.help)
         return Exit.ERROR

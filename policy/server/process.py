@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from policy.server import interpreter
 from policy.server.app import build
 from policy.server.config import Config
+from policy.server.extender.child import Child
 from policy.server.protocol import Protocol
 from policy.server.security.access import Access
 from policy.server.service import PolicyService
@@ -61,12 +62,13 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def server_of(config: Config) -> _Server:
+def server_of(config: Config, child: Child | None = None) -> _Server:
     """A server that ends by SIGTERM or SIGINT: it answers what it holds, then closes.
 
-    Raises StoreError where the database cannot be opened, TokenError for a bad file of tokens.
+    child: the process of the desks, where it was started by now. Raises StoreError where the
+    database cannot be opened, TokenError for a bad file of tokens.
     """
-    service = PolicyService(config)
+    service = PolicyService(config, child=child)
     access = Access(config, clock=service.clock)
     service.open()
     app: ASGIApp = build(service, access)
@@ -102,9 +104,9 @@ def server_of(config: Config) -> _Server:
     return server
 
 
-def run(config: Config) -> bool:
+def run(config: Config, child: Child | None = None) -> bool:
     """Serve until a signal ends it; False where it could not start, or where others ended it."""
     interpreter.prepare()
-    server = server_of(config)
+    server = server_of(config, child)
     server.run()
     return server.started and not server.service.desks.lost

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from policy.server.config import Config
+from policy.server.extender.child import Child
 from policy.server.extender.desks import Desks
 from policy.server.extender.spool import Spool
 from policy.server.http import in_thread
@@ -35,7 +36,10 @@ class PolicyService:
     Those who decide are in a process of their own, see `desks`.
     """
 
-    def __init__(self, config: Config, *, clock: Callable[[], int] = clock_ms) -> None:
+    def __init__(
+        self, config: Config, *, clock: Callable[[], int] = clock_ms, child: Child | None = None
+    ) -> None:
+        """child: the process of the desks, where it was started by now."""
         self.config = config
         self.clock = clock
         self.metrics = Metrics()
@@ -44,7 +48,9 @@ class PolicyService:
         self._store: Store | None = None
         self._reader: Store | None = None
         self.follower: ClusterFollower | None = None
-        self.desks = Desks(db=config.db, spool=str(config.spool), poll_seconds=config.poll_seconds)
+        self.desks = Desks(
+            db=config.db, spool=str(config.spool), poll_seconds=config.poll_seconds, child=child
+        )
         self.stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep_log_short, name="log", daemon=True)
 

@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import socket
 import subprocess
-import sys
 import time
 from asyncio import StreamWriter
 from typing import Final
 
 from policy.server.extender import channel
 from policy.server.extender.channel import Answered, Call, Failed, GivenUp, Status
+from policy.server.extender.child import Child, start
 from policy.server.extender.wire import BadRequest
 from policy.server.http import Failure, in_thread, unforeseen
 from policy.server.tracing import Trace
 
 log = logging.getLogger("policy.server")
 
-_MODULE: Final = "policy.server.extender.worker"
 _LOADING: Final = "the state is being loaded"
 _LARGEST_PART: Final = 1 << 20
 """Of answers that are read before those before them are taken."""
 _EXIT_SECONDS: Final = 1.0
 _Reply = tuple[Answered | Failed | GivenUp | None, bytes]
 """What is said of a call, and what is answered; None where the process has ended."""
-_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class NoDecision(Exception):  # for the record in the words of its text
@@ -46,15 +41,18 @@ class NoDecision(Exception):  # for the record in the words of its text
 
 
 class Desks:
-    """The process is started by `start`, or by the first call; `close` ends it.
+    """The process begins with `start`, or with the first call; `close` ends it.
 
     Used on the event loop, but for `start` and what is only read.
     """
 
-    def __init__(self, *, db: str, spool: str, poll_seconds: float) -> None:
+    def __init__(
+        self, *, db: str, spool: str, poll_seconds: float, child: Child | None = None
+    ) -> None:
+        """child: the process, where it was started by now."""
         self._db, self._spool, self._poll_seconds = db, spool, poll_seconds
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None  #: to the process, until it is connected
+        self._child = child
+        self._begun = False
         self._writer: StreamWriter | None = None
         self._connecting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
@@ -65,44 +63,26 @@ class Desks:
         self.lost = False  #: has the process ended by itself?
 
     def start(self, environment: str = "") -> None:
-        """Start the process. environment: whose state it loads at once."""
-        ours, theirs = socket.socketpair()
+        """Let the process begin. environment: whose state it loads at once. Raises OSError."""
+        child = self._child = self._child or start()
         if environment:
             self._expect(environment)
-        # Everything but the names of modules goes through the socket: any user of the machine may
-        # read a command line, and a URL may hold a password.
-        command = [sys.executable, "-P", "-m", _MODULE]
-        path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-        # What is blocked here is blocked there from its first instruction on.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    env={**os.environ, **path},
-                )
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         begin = channel.Begin(
             db=self._db, spool=self._spool, poll_seconds=self._poll_seconds, environment=environment
         )
-        ours.sendall(channel.frame(begin))
-        self._socket = ours
+        child.socket.sendall(channel.frame(begin))
+        self._begun = True
 
     async def connect(self) -> None:
         """Listen to the process, which is started where it was not."""
         async with self._connecting:
             if self._writer is not None:
                 return
-            if self._socket is None:
+            if not self._begun:
                 self.start()
+            assert self._child is not None
             reader, self._writer = await asyncio.open_unix_connection(
-                sock=self._socket, limit=_LARGEST_PART
+                sock=self._child.socket, limit=_LARGEST_PART
             )
             self._listening = asyncio.create_task(self._listen(reader))
 
@@ -157,18 +137,20 @@ class Desks:
     async def close(self, *, seconds: float) -> None:
         """End the process after the calls that it holds, without them where that takes longer."""
         self._closing = True
-        if self._process is None:
+        if self._child is None:
             return
+        process = self._child.process
         if self._writer is not None:
             self._send(channel.Stop())
         else:
-            self._process.kill()  # the service never listened: no call is held
+            process.kill()  # the service never listened: no call is held
+            self._child.socket.close()
         try:
-            await in_thread(self._process.wait, seconds)
+            await in_thread(process.wait, seconds)
         except subprocess.TimeoutExpired:
             log.warning("the process that decides did not end within %.0f seconds", seconds)
-            self._process.kill()
-            self._process.wait()
+            process.kill()
+            process.wait()
         if self._listening is not None and self._writer is not None:
             await self._listening
             self._writer.close()
@@ -226,12 +208,12 @@ class Desks:
     def _lose(self) -> None:
         """Nobody knows what it had committed: no call is answered with a guess."""
         self.lost = True
-        assert self._process is not None
+        assert self._child is not None
         try:
-            status = self._process.wait(_EXIT_SECONDS)
+            status = self._child.process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
+            self._child.process.kill()
+            status = self._child.process.wait()
         log.error("the process that decides has ended by itself, with status %d", status)
         for number in tuple(self._waiting):
             self._settle(number, None, b"")
