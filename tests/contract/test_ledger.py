@@ -218,13 +218,16 @@ def test_every_deleted_row_is_found(filled_url, tried):
 
 
 def test_every_inserted_row_is_found(filled_url, tried):
-    """A copy of a row under another key, in every table: verification fails."""
+    """A copy of a row under another key, in every table: verification fails.
+
+    But for `evicted_workloads`: a workload of which no eviction is left has a row there.
+    """
     missed, count = [], 0
     with Store.open(filled_url) as store, tampering(filled_url) as connection:
         for table in METADATA.sorted_tables:
             row = connection.execute(select(table)).mappings().first()
             connection.commit()
-            if row is None:
+            if row is None or table is EVICTED_WORKLOADS:
                 continue
             for column in table.primary_key.columns:
                 value = row[column.name]
