@@ -222,8 +222,13 @@ def rebuild(connection: Connection) -> None:
             connection.execute(text(_ADD_WORKLOADS))
             columns = ", ".join("w.id" if name == _WORKLOAD else f"f.{name}" for name in kept)
             found = f"SELECT {columns} FROM ({found}) f LEFT JOIN evicted_workloads w ON {_SAME}"
+        # Postgres leaves them where they are put: the rows of a day are read together.
+        order = ", ".join(str(n + 1) for n in range(len(names.kept)))
         connection.execute(
-            text(f"INSERT INTO {of.name} ({', '.join(kept)}) {_computed(of)} {found}")
+            text(
+                f"INSERT INTO {of.name} ({', '.join(kept)}) {_computed(of)} {found}"
+                f" ORDER BY {order}"
+            )
         )
     connection.execute(text(_DROP_WORKLOADS))
 
