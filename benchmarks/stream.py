@@ -5,8 +5,7 @@
 `async` is the shape of kube-scheduler's PreemptionAsync benchmark: 5,000 nodes of 4 CPUs with four
 small pods each, and preemptors of 3 CPUs that each evict three of them. `kinds`: 1,000 full nodes
 with 30 pods each, 40 budgets, 18 kinds of preemptors. Every decision is recorded, with the default
-sample of candidates. `--one-by-one` commits each decision on its own; as in any run the next one is
-decided while it is committed, which a service that is sent one pod after the other cannot do.
+sample of candidates. `--one-by-one` commits each decision on its own, as a service must.
 """
 
 from __future__ import annotations

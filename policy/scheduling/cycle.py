@@ -8,7 +8,6 @@ taken. The cycle then reads what changed and decides again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -27,22 +26,16 @@ from policy.scheduling.group import DecisionGroups
 from policy.scheduling.group_effects import changes_of_group
 from policy.scheduling.order import DEFAULT_SCHEDULER, heads, pending, waiting
 from policy.scheduling.second_look import look_again
-from policy.scheduling.state import (
-    Commit,
-    Position,
-    Proposal,
-    State,
-    StateJournal,
-    StateTracker,
-    Transition,
-)
+from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
 
 
-class Recording(Position, Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
     """Where a decision was kept, and the state that it led to."""
 
-    @property
-    def decision_id(self) -> int: ...
+    decision_id: int
+    revision: int
+    state_digest: str
 
 
 class Journal(StateJournal, Protocol):
@@ -64,18 +57,6 @@ class Journal(StateJournal, Protocol):
         """Keep decisions that follow one another and make their changes, all or none of them.
 
         expected_revision: that the first one was made on. Raises StateMoved.
-        """
-
-    def record_ahead(
-        self,
-        decided: Sequence[tuple[Decision, Sequence[Change]]],
-        *,
-        expected_revision: int,
-        rules: RuleSet,
-    ) -> Commit[Sequence[Recording]]:
-        """Like `record`, but for the commit, which another thread waits for.
-
-        Until it has its result nothing else may be recorded.
         """
 
     def record_group(
@@ -194,11 +175,7 @@ class Scheduler:
         """
         done = self._tracker.commit(
             lambda state: self._propose(pod, state, self.rules()),
-            lambda proposal: self._journal.record(
-                [(proposal.result, proposal.changes)],
-                expected_revision=proposal.state.revision,
-                rules=self._rules,
-            )[0],
+            lambda proposal: self._record([proposal])[0],
             subject=f"the decision of `{pod}`",
             wanted=wanted,
         )
@@ -278,6 +255,13 @@ class Scheduler:
             look_again(base.snapshot, rules, decision)
         return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
 
+    def _record(self, made: Sequence[Proposal[Decision]]) -> Sequence[Recording]:
+        return self._journal.record(
+            [(one.result, one.changes) for one in made],
+            expected_revision=made[0].state.revision,
+            rules=self._rules,
+        )
+
     def rules(self) -> RuleSet:
         """The rule set that decides now."""
         self._rules = self._journal.active_rules() or self._rules
@@ -295,25 +279,15 @@ class Scheduler:
             return
         keys = pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order)
         groups = DecisionGroups(keys, self._propose, rules=self.rules, scheduler=scheduler)
-
-        def record(made: Sequence[Proposal[Decision]]) -> Commit[Sequence[Recording]]:
-            return self._journal.record_ahead(
-                [(one.result, one.changes) for one in made],
-                expected_revision=made[0].state.revision,
-                rules=groups.rules,
+        while not groups.done:
+            decided = self._tracker.commit_in_row(
+                groups.propose,
+                self._record,
+                more=groups.more,
+                subject="a run over the pods that wait",
             )
-
-        decided = self._tracker.commit_rows(
-            groups.propose,
-            record,
-            more=groups.more,
-            taken=groups.recorded,
-            ahead=groups.ahead,
-            subject="a run over the pods that wait",
-        )
-        with closing(decided):
-            for one in decided:
-                yield self._step(*one)
+            yield from [self._step(*one) for one in decided]
+            groups.recorded()
 
     def _run_heads(self, scheduler: str) -> Iterator[Step | GroupStep]:
         """Decide pods and pod groups one after the other."""

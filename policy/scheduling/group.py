@@ -3,7 +3,7 @@
 A commit costs as much as several decisions. Who goes through the pods that wait makes up to 64
 decisions before it records them, each on the state that the one before leads to, in one
 transaction: all of them are kept or none. None is given to anybody before that, so what was seen
-is recorded. While a group is committed, which waits for the disk, the next one is begun.
+is recorded.
 
 A group holds one decision where the next one reads what only the record tells (figures of the
 past), or where making it again would query extenders again. After others were faster the groups
@@ -47,21 +47,22 @@ class DecisionGroups:
         self._next = 0
         self._room = 1
         self._group: _Group | None = None
-        self._failure: Exception | None = None  # of the pod behind the last one that is recorded
+
+    @property
+    def done(self) -> bool:
+        """Is every pod decided?"""
+        return self._next == len(self._keys)
 
     def propose(self, state: State) -> Proposal[Decision] | None:
         """The decision of the next pod that waits in the state, None behind the last one.
 
-        After the end of a group that was not recorded, its first one again. Raises what went wrong
-        with the pod behind the last one that is recorded.
+        After the end of a group that was not recorded, its first one again.
         """
-        if self._failure is not None:
-            raise self._failure
         group = self._group
         if group is None or group.ended:
             if group is not None:
                 self._next, self._room = self._first, 1
-            group = self._group = self._begun()
+            group = self._group = _Group(rules=self._rules_now(), begun=time.monotonic())
         while self._next < len(self._keys):
             key = self._keys[self._next]
             pod = state.snapshot.pod(key)
@@ -85,32 +86,17 @@ class DecisionGroups:
         """May the group grow?"""
         group = self._group
         assert group is not None
+        single = bool(group.rules.history_needs or group.rules.extenders)
         late = time.monotonic() - group.begun > LONGEST_SECONDS
-        group.ended = group.single or late or len(made) >= self._room
+        group.ended = single or late or len(made) >= self._room
         return not group.ended
 
-    @property
-    def rules(self) -> RuleSet:
-        """What decided the group."""
-        assert self._group is not None
-        return self._group.rules
-
     def recorded(self) -> None:
-        """The group is recorded, and nothing but its commit is left to be done."""
+        """The group is recorded. Raises what went wrong with the pod behind its last one."""
         group, self._group = self._group, None
-        assert group is not None
         self._first, self._room = self._next, min(2 * self._room, LARGEST)
-        self._failure = group.failure
-
-    def ahead(self) -> bool:
-        """May the next group be decided while the one before is committed?"""
-        if self._failure is not None:
-            return False
-        self._group = self._begun()
-        return not self._group.single
-
-    def _begun(self) -> _Group:
-        return _Group(rules=self._rules_now(), begun=time.monotonic())
+        if group is not None and group.failure is not None:
+            raise group.failure
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,8 +108,3 @@ class _Group:
     size: int = 0
     ended: bool = False
     failure: Exception | None = None
-
-    @property
-    def single(self) -> bool:
-        """Does it hold one decision?"""
-        return bool(self.rules.history_needs or self.rules.extenders)

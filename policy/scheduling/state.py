@@ -7,7 +7,7 @@ advances the state; what was recorded here is committed to it. Nothing else chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -92,7 +92,6 @@ class Transition:
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Position)
-R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +116,6 @@ class StateJournal(Protocol):
         self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int
     ) -> Position:
         """Make changes that no decision made. Raises StateMoved."""
-
-
-class Commit(Protocol[R_co]):
-    """The commit of what is recorded, under way: as a rule a `concurrent.futures.Future`."""
-
-    def done(self) -> bool: ...
-    def result(self) -> R_co:
-        """What is recorded, when it is committed. Raises what the commit does."""
-
-    def exception(self) -> BaseException | None:
-        """Wait for it, too."""
 
 
 class StateTracker:
@@ -214,106 +202,23 @@ class StateTracker:
                 try:
                     recorded = record(made)
                 except StateMoved:
-                    self._catch_up(made[0].state)
+                    # What was derived from the state serves the next attempt as well.
+                    self.state = made[0].state
+                    self.refresh()
                     continue
-            return self._follow(made, recorded, supposed)
-        raise _contended(subject)
-
-    def commit_rows(
-        self,
-        propose: Callable[[State], Proposal[T] | None],
-        record: Callable[[Sequence[Proposal[T]]], Commit[Sequence[P]]],
-        *,
-        subject: str,
-        more: Callable[[Sequence[Proposal[T]]], bool],
-        taken: Callable[[], None],
-        ahead: Callable[[], bool],
-    ) -> Generator[tuple[Proposal[T], P | None], None, None]:
-        """Commit one row after the other as `commit_in_row` does, until nothing is proposed.
-
-        A commit waits for the disk: the first ones of the next row are proposed meanwhile, on the
-        state that the row leads to. Each step is given when it is committed.
-
-        record: raises StateMoved at once; what its commit raises ends everything, and nothing that
-        was proposed meanwhile is recorded. taken: called when a row is recorded but for its commit.
-        ahead: may the next row begin before this one is committed?
-        """
-        attempts = 0
-        committing: _Committing[T, P] | None = None
-
-        def committed() -> list[tuple[Proposal[T], P | None]]:
-            """The steps of the row that is being committed, if one is, when it is."""
-            nonlocal committing
-            row, committing = committing, None
-            return self._follow(row.made, row.recorded.result(), row.leads_to) if row else []
-
-        try:
-            while True:
-                if committing is not None and not ahead():
-                    yield from committed()
-                made: list[Proposal[T]] = []
-                state = self.state if committing is None else committing.leads_to
-                supposed: State | None = None
-                while (proposal := propose(state)) is not None:
-                    made.append(proposal)
-                    supposed = None
-                    if committing is not None and committing.recorded.done():
-                        yield from committed()
-                    if self._dry_run or not more(made):
-                        break
-                    state = supposed = proposal.state.supposing(proposal.changes)
-                yield from committed()
-                if not made:
-                    return
-                if self._dry_run:
-                    taken()
-                    yield from self._follow(made, [None] * len(made), supposed)
-                    continue
-                try:
-                    recorded = record(made)
-                except StateMoved:
-                    attempts += 1
-                    if attempts == ATTEMPTS:
-                        raise _contended(subject) from None
-                    self._catch_up(made[0].state)
-                    continue
-                taken()
-                attempts = 0
-                last = made[-1]
-                leads_to = supposed or last.state.supposing(last.changes)
-                committing = _Committing(made=made, leads_to=leads_to, recorded=recorded)
-        except Exception:
-            yield from committed()  # what was recorded comes before what went wrong behind it
-            raise
-        finally:
-            if committing is not None:
-                committing.recorded.exception()  # nothing goes on behind the caller's back
-
-    def _follow(
-        self,
-        made: Sequence[Proposal[T]],
-        recorded: Sequence[P | None],
-        supposed: State | None,
-    ) -> list[tuple[Proposal[T], P | None]]:
-        """Take the steps of a row that is recorded.
-
-        supposed: the state that the last one leads to, where that is known.
-        """
-        done = list(zip(made, recorded, strict=True))
-        after = [*(p.state for p in made[1:]), supposed]
-        for (proposal, position), then in zip(done, after, strict=True):
-            state = (
-                _at(then, position) if then else proposal.state.commit(proposal.changes, position)
-            )
-            self._move(state, proposal.changes)
-        return done
-
-    def _catch_up(self, decided_on: State) -> None:
-        """Others were faster than what was decided on a state: take over what they changed."""
-        if decided_on.revision == self.state.revision:
-            # What was derived from the state serves the next attempt as well.
-            self.state = decided_on
-        self.refresh()
+            done = list(zip(made, recorded, strict=True))
+            after = [*(p.state for p in made[1:]), supposed]
+            for (proposal, position), then in zip(done, after, strict=True):
+                state = (
+                    _at(then, position)
+                    if then
+                    else proposal.state.commit(proposal.changes, position)
+                )
+                self._move(state, proposal.changes)
+            return done
+        raise Contended(
+            f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded"
+        )
 
     def change(self, propose: Callable[[Snapshot], Iterable[Change]], *, source: str) -> bool:
         """Change the cluster without a decision; computed again where others were faster.
@@ -345,19 +250,6 @@ class StateTracker:
             step = Transition(before=before, changes=changes, after=state.snapshot)
             for follower in self._followers:
                 follower(step)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Committing(Generic[T, P]):
-    """A row that is recorded but for its commit, which is under way."""
-
-    made: Sequence[Proposal[T]]
-    leads_to: State
-    recorded: Commit[Sequence[P]]
-
-
-def _contended(subject: str) -> Contended:
-    return Contended(f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded")
 
 
 def _at(state: State, position: Position | None) -> State:

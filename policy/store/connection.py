@@ -11,15 +11,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
@@ -27,11 +25,6 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from policy.store import bulk, identity
 from policy.store.errors import StoreError, translated
 from policy.text.system import explained
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-R = TypeVar("R")
 
 BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
@@ -268,48 +261,6 @@ class Database:
                 raise
             self._keep(connection)
 
-    def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]:
-        """What `write` does, as one transaction whose commit another thread waits for.
-
-        The future has what `write` gave when it is committed. Nothing else than the commit is done
-        there: it waits for the disk, or the server, in one call; whatever makes many small ones
-        would wait for the interpreter before each, and the caller with it.
-        """
-        if self.read_only:
-            raise StoreError("the database is open for reading only")
-        begun = threading.Event()
-        with translated(self.url):
-            connection = self._writer()
-            try:
-                transaction = connection.begin()
-                written = write(connection)
-                future = self._committers.submit(self._commit, transaction, written, begun)
-            except BaseException:
-                connection.close()  # which rolls back
-                raise
-        # The other thread has the interpreter until its call waits; it would get it much later if
-        # the caller went on at once.
-        begun.wait()
-        return future
-
-    def _commit(self, transaction: RootTransaction, written: R, begun: threading.Event) -> R:
-        connection = transaction.connection
-        with translated(self.url):
-            try:
-                with transaction:  # which is rolled back where it cannot be committed
-                    begun.set()
-            except BaseException:
-                connection.close()
-                raise
-        self._keep(connection)
-        return written
-
-    @cached_property
-    def _committers(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor
-
-        return ThreadPoolExecutor(thread_name_prefix="commit")
-
     def checkpoint(self) -> None:
         """Copy what is in SQLite's log into its file, while others read and write.
 
@@ -347,8 +298,6 @@ class Database:
             connection.close()
 
     def close(self) -> None:
-        if "_committers" in vars(self):
-            self._committers.shutdown()
         for connection in self._idle:
             connection.close()
         self._idle.clear()

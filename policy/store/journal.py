@@ -10,10 +10,10 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import SessionRecording
-from policy.scheduling.state import Commit, State, StateDelta, StateMoved
+from policy.scheduling.cycle import Recording, SessionRecording
+from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model.decisions import Origin, Recorded
+from policy.store.model.decisions import Origin
 from policy.store.model.sessions import SessionRecord
 from policy.store.model.state import Cause, ChangedState
 from policy.store.record.decisions import DecidedPod
@@ -30,7 +30,6 @@ _KNOWN = 8
 """Rule sets that stay compiled: an environment goes back and forth between few."""
 
 
-_Done = TypeVar("_Done")
 _Rules = TypeVar("_Rules", "RuleSet", "BatchRules")
 
 
@@ -122,28 +121,9 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> Sequence[Recorded]:
-        return self._record(self._store.record.decision_group, decided, expected_revision, rules)
-
-    def record_ahead(
-        self,
-        decided: Sequence[tuple[Decision, Sequence[Change]]],
-        *,
-        expected_revision: int,
-        rules: RuleSet,
-    ) -> Commit[Sequence[Recorded]]:
-        write = self._store.record.decision_group_ahead
-        return self._record(write, decided, expected_revision, rules)
-
-    def _record(
-        self,
-        write: Callable[..., _Done],
-        decided: Sequence[tuple[Decision, Sequence[Change]]],
-        expected_revision: int,
-        rules: RuleSet,
-    ) -> _Done:
+    ) -> list[Recording]:
         try:
-            return write(
+            recorded = self._store.record.decision_group(
                 self._cluster,
                 [
                     DecidedPod(decision=decision, changes=changes, at_ms=self._clock())
@@ -158,6 +138,12 @@ class StoreJournal:
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
+        return [
+            Recording(
+                decision_id=one.decision_id, revision=one.revision, state_digest=one.state_digest
+            )
+            for one in recorded
+        ]
 
     def record_group(
         self,

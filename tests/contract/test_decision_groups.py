@@ -18,7 +18,6 @@ from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.second_look import DecisionsDiffer
 from policy.store import Cause, Store, bulk
-from policy.store.errors import StoreError
 from policy.store.journal import StoreJournal
 from policy.store.tables import METADATA
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects, selector
@@ -123,10 +122,10 @@ class Meddled(StoreJournal):
     meddle: Callable[[int], None] = staticmethod(lambda number: None)
     records = 0
 
-    def record_ahead(self, decided: Any, **options: Any) -> Any:
+    def record(self, decided: Any, **options: Any) -> Any:
         self.records += 1
         self.meddle(self.records)
-        return super().record_ahead(decided, **options)
+        return super().record(decided, **options)
 
 
 def test_a_group_that_was_overtaken_is_decided_again(database_url: str) -> None:
@@ -182,10 +181,7 @@ def test_a_pod_that_others_placed_meanwhile_is_left_out(database_url: str) -> No
         assert store.ledger.verify().ok
 
 
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_what_was_decided_before_a_failure_is_recorded(
-    journal: StoreJournal, dry_run: bool
-) -> None:
+def test_what_was_decided_before_a_failure_is_recorded(journal: StoreJournal) -> None:
     """The error comes behind the decisions of its group, and nothing is recorded of its pod."""
 
     class Failing(Scheduler):
@@ -195,11 +191,11 @@ def test_what_was_decided_before_a_failure_is_recorded(
             return super()._propose(pod, *arguments)
 
     steps: list[str] = []
-    run = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7, dry_run=dry_run).run()
+    run = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
     with pytest.raises(DecisionsDiffer):
         steps.extend(step.decision.preemptor for step in run)
     kept = [row.preemptor for row in journal._store.read.decisions("default")]
-    assert sorted(kept) == ([] if dry_run else sorted(steps))
+    assert sorted(kept) == sorted(steps)
     assert len(steps) == ORDER.index(FAILS)
 
 
@@ -207,131 +203,3 @@ ORDER = [
     f"default/w{i:02}" for priority in (3, 2, 1, 0) for i in range(WAITING) if i % 4 == priority
 ]
 FAILS = ORDER[17]
-
-
-# --- while a group is committed, the next one is decided ------------------------------------------
-
-DEFERRED = {
-    # Whoever commits the decision of `w20` finds that a row of it points nowhere.
-    "sqlite": (
-        "CREATE TABLE pointing (at INTEGER REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
-        "CREATE TRIGGER points AFTER INSERT ON cycles WHEN NEW.pod = 'default/w20'"
-        " BEGIN INSERT INTO pointing VALUES (-1); END",
-    ),
-    "postgresql": (
-        "CREATE TABLE pointing (at bigint REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
-        "CREATE FUNCTION points() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN INSERT INTO pointing VALUES (-1); RETURN NULL; END'",
-        "CREATE TRIGGER points AFTER INSERT ON cycles FOR EACH ROW"
-        " WHEN (NEW.pod = 'default/w20') EXECUTE FUNCTION points()",
-    ),
-}
-NO_LONGER = {
-    "sqlite": ("DROP TRIGGER points",),
-    "postgresql": ("DROP TRIGGER points ON cycles",),
-}
-
-
-def execute(store: Store, statements: dict[str, tuple[str, ...]]) -> None:
-    with store._database.writing() as connection:
-        for statement in statements[connection.dialect.name]:
-            connection.exec_driver_sql(statement)
-
-
-def test_a_commit_that_fails_takes_back_its_group_alone(journal: StoreJournal) -> None:
-    """What was recorded before is given, nothing behind it is kept, and a new run goes on."""
-    store = journal._store
-    execute(store, DEFERRED)
-    steps: list[str] = []
-    run = scheduler(journal).run()
-    with pytest.raises(StoreError, match=r"(?i)foreign key"):
-        steps.extend(step.decision.preemptor for step in run)
-    kept = [row.preemptor for row in store.read.decisions("default")]
-    assert sorted(kept) == sorted(steps)
-    assert steps == ORDER[: len(steps)]
-    assert 0 < len(steps) <= ORDER.index("default/w20")
-    execute(store, NO_LONGER)
-    rest = [step.decision.preemptor for step in scheduler(journal).run()]
-    assert Counter(steps + rest) >= Counter(ORDER)
-    ids = store.read.decision_ids("default")
-    verdicts = Counter(r.verdict.value for r in replay_all(store, ids))
-    assert verdicts == {"equal": len(steps) + len(rest)}
-    assert store.ledger.verify().ok
-
-
-def test_whoever_stops_early_leaves_whole_groups(journal: StoreJournal) -> None:
-    """What was only decided is not kept, and the database is free for others at once."""
-    store = journal._store
-    for number in range(1, 10):
-        run = scheduler(journal).run()
-        for _ in range(number % 4 + 1):
-            next(run)
-        run.close()
-        pod = ("Pod", f"default/other-{number}", a_pod(f"other-{number}").cpu(1).pod)
-        store.record.change("default", [pod], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
-    list(scheduler(journal).run())
-    ids = store.read.decision_ids("default")
-    assert Counter(r.verdict.value for r in replay_all(store, ids)) == {"equal": len(ids)}
-    assert store.ledger.verify().ok
-
-
-def test_what_happens_between_two_steps_is_decided_on(journal: StoreJournal) -> None:
-    """Whoever takes the steps changes the cluster meanwhile, through the scheduler and past it."""
-    store = journal._store
-    cycle = scheduler(journal)
-    decided = []
-    for number, step in enumerate(cycle.run()):
-        decided.append(step.decision.preemptor)
-        pod = ("Pod", f"default/other-{number}", a_pod(f"other-{number}").cpu(1).pod)
-        if number % 7 == 2:
-            cycle.change(lambda _, pod=pod: [pod], source="watch")
-        elif number % 7 == 5:
-            store.record.change("default", [pod], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
-    assert decided == ORDER
-    ids = store.read.decision_ids("default")
-    assert Counter(r.verdict.value for r in replay_all(store, ids)) == {"equal": WAITING}
-    assert store.ledger.verify().ok
-
-
-def test_two_that_decide_side_by_side_lose_and_double_nothing(journal: StoreJournal) -> None:
-    """Each throws away what it decided while the other recorded."""
-    store = journal._store
-    runs = [scheduler(journal).run() for _ in range(2)]
-    while runs:
-        runs = [run for run in runs if next(run, None) is not None]
-    rows = store.read.decisions("default")
-    assert {row.preemptor for row in rows} == set(ORDER)
-    bound = Counter(row.preemptor for row in rows if row.outcome in {"bind", "preempt"})
-    assert set(bound.values()) == {1}
-    verdicts = Counter(r.verdict.value for r in replay_all(store, [row.id for row in rows]))
-    assert verdicts == {"equal": len(rows)}
-    assert store.ledger.verify().ok
-
-
-def test_the_next_group_is_decided_while_a_server_commits(
-    make_postgres: Callable[[str], str], postgres_template: str
-) -> None:
-    """Of a commit that takes long, the first step comes behind the decision of the second group."""
-    with Store.open(make_postgres(postgres_template)) as store:
-        journal = filled(store)
-        with store._database.writing() as connection:
-            for statement in (
-                "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS"
-                " 'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END'",
-                "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON cycles"
-                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-                f" WHEN (NEW.pod = '{ORDER[0]}') EXECUTE FUNCTION waits()",
-            ):
-                connection.exec_driver_sql(statement)
-        decided: list[str] = []
-
-        class Noting(Scheduler):
-            def _propose(self, pod: str, *arguments: Any) -> Any:
-                decided.append(pod)
-                return super()._propose(pod, *arguments)
-
-        run = Noting(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
-        assert next(run).decision.preemptor == ORDER[0]
-        assert decided == ORDER[:3]  # a group of one, and one of two
-        assert [step.decision.preemptor for step in run] == ORDER[1:]
-        assert decided == ORDER
