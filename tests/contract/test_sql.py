@@ -14,6 +14,7 @@ import pytest
 
 from policy.store import Store, StoreError
 from policy.store.connection import parse_url
+from policy.store.read.stoppable import OutOfTime, Stoppable
 from policy.store.readers import create_reader, drop_reader
 from tests.contract.filled import fill
 from tests.support.tried import Kind
@@ -335,6 +336,27 @@ def test_a_query_is_stopped_in_time(store, database_url, what):
     ):
         list(found)
     assert caught.value.help == "ask for less, or give it more time with --timeout"
+
+
+def test_a_query_is_stopped_between_two_pieces(store, monkeypatch):
+    """The time may end in the instant in which a piece of the rows has just come."""
+    pieces = []
+
+    def call(self, function):
+        pieces.append(function())
+        if len(pieces) < 3:  # the query itself, and the first of its rows
+            return pieces[-1]
+        self._cancel()
+        raise OutOfTime
+
+    monkeypatch.setattr(Stoppable, "call", call)
+    query = ENDLESS["sqlite"].format("i")
+    with (
+        pytest.raises(StoreError, match="the query was stopped after 1 seconds"),
+        store.sql(query, timeout=1) as found,
+    ):
+        list(found)
+    assert len(pieces) == 3
 
 
 def test_only_the_work_of_the_database_takes_time(store):

@@ -111,6 +111,7 @@ class _Reader:
             raise
         self._raw: Any = self._connection.connection.dbapi_connection
         self._calls = Stoppable(seconds=timeout, cancel=self._cancel)
+        self._found: CursorResult[Any] | None = None
 
     def execute(
         self, query: str, parameters: Mapping[str, Any], *, trusted: bool
@@ -125,7 +126,10 @@ class _Reader:
                     self._require_no_powers()
                     _require_no_effects(self._connection, query)
                 self._limit_on_server()
-            return self._calls.call(lambda: _execute(self._connection, statement, parameters))
+            self._found = self._calls.call(
+                lambda: _execute(self._connection, statement, parameters)
+            )
+            return self._found
         except SQLAlchemyError as exc:
             raise self._refused(exc) from exc
         except OutOfTime:
@@ -158,6 +162,9 @@ class _Reader:
             # Closing would wait for that call; its thread ends with the process.
             _ABANDONED.append(self)
             return
+        if self._found is not None:
+            # A cancelled query that is still open would have SQLite refuse the rollback, too.
+            self._found.close()
         if self._database.is_sqlite:
             self._raw.set_authorizer(None)  # it would refuse the end of the transaction, too
         self._connection.close()
