@@ -154,10 +154,17 @@ class Runs(Deferred[_T]):
 
         labels: what the numbers stand for; themselves otherwise.
         """
-        super().__init__(size, lambda: self._some(slice(None)))
+        super().__init__(size, tuple)  # `values` does it
         self._read = read
         self._labels = labels
         self._numbers: tuple[Any, Any] | None = None
+
+    def values(self) -> Sequence[_T]:
+        # Given to `Deferred` as a function it would refer to itself: the snapshot that is read here
+        # would stay until the collector looks for it.
+        if self._compute is not None:
+            self._found, self._compute = self._some(slice(None)), None
+        return self._found
 
     def canonical(self) -> canonical.Fragment:
         numbers, missing = self._columns()

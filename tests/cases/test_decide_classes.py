@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from policy.cluster.objects import (
     Volume,
 )
 from policy.cluster.snapshot import Snapshot
+from policy.decision.record import record_of
 from policy.filters.base import Incoming
 from policy.preemption import classes
 from policy.preemption.classes import class_of
@@ -287,3 +290,18 @@ def test_a_pod_is_not_in_its_own_way_on_the_node_that_it_is_nominated_to() -> No
     assert (high.outcome, high.node) == ("bind", "held")
     assert twin == again == decide(snapshot, RULES, "default/twin")
     assert twin.outcome == "no-candidate"
+
+
+def test_what_a_decision_read_goes_with_it() -> None:
+    """No cycle holds it, so that a stream of decisions need not wait for the collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        snapshot = cluster()
+        decision = decide(snapshot, RULES, "default/high", by_class=True)
+        record = record_of(decision, keep=1)
+        read = weakref.ref(snapshot)
+        del snapshot, decision
+        assert (record.outcome.value, read()) == ("preempt", None)
+    finally:
+        gc.enable()
