@@ -135,11 +135,11 @@ def _zone(name: str) -> tzinfo:
     """The zone of a name such as `UTC`, `+02:00` or `Europe/Berlin`. Raises NoInstant."""
     if name.lower() in ("z", "utc"):
         return UTC
-    if name[0] in "+-":
-        zone = datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
-        assert zone is not None
-        return zone
     try:
+        if name[0] in "+-":
+            zone = datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
+            assert zone is not None
+            return zone
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # what an unknown name raises depends on the system
         raise NoInstant(f"`{name}` is not a time zone such as `Europe/Berlin`") from None

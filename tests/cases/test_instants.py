@@ -76,6 +76,7 @@ def test_the_zone_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
         ("soon", "`soon` is not a time such as"),
         ("yesterday 25:00", "`25:00` is not a time of day"),
         ("2026-02-30 10:00", "`2026-02-30` is not a day"),
+        ("14:05-24:00", "`-24:00` is not a time zone such as"),
         ("14:05 Mars/X", "`Mars/X` is not a time zone such as"),
         ("0001-01-01T00:00:00+10:00", "outside of the years 0001 to 9999"),
     ],
