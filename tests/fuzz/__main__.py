@@ -15,12 +15,13 @@ CORPUS = Path(__file__).parent / "corpus"
 LONGEST_INPUT_SECONDS = 10
 
 
-def run(target: str, seconds: int, findings: Path) -> bool:
+def run(target: str, seconds: int, seed: int, findings: Path) -> bool:
     """Whether a target held; what broke it is kept in `findings`."""
     with tempfile.TemporaryDirectory() as fresh:
         command = [
             *(sys.executable, "-m", "tests.fuzz.one", target, fresh, str(CORPUS / target)),
             f"-max_total_time={seconds}",
+            f"-seed={seed}",
             f"-timeout={LONGEST_INPUT_SECONDS}",
             "-rss_limit_mb=2000",
             "-max_len=4096",
@@ -36,12 +37,13 @@ def run(target: str, seconds: int, findings: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz every target for its share of the time.")
     parser.add_argument("--seconds", type=int, default=120, help="for all targets together")
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"))
     parser.add_argument("targets", nargs="*", default=TARGETS, metavar="TARGET")
     given = parser.parse_args()
     given.findings.mkdir(exist_ok=True)
     share = max(1, given.seconds // len(given.targets))
-    held = [run(target, share, given.findings) for target in given.targets]
+    held = [run(target, share, given.seed, given.findings) for target in given.targets]
     if all(held):
         return 0
     print(
