@@ -554,6 +554,24 @@ def create_totals() -> None:
         also=(Index(None, "workload_id", "preemptor_namespace", "day"),),
     )
     totals(
+        "pair_totals",
+        int64("workload_id"),
+        text("preemptor_namespace"),
+        int64("evictions"),
+        int64("run_seconds"),
+        int64("pdb_violations"),
+        keys=2,
+    )
+    totals(
+        "priority_totals",
+        text("namespace"),
+        int64("preemptor_priority"),
+        int64("priority"),
+        int64("evictions"),
+        int64("run_seconds"),
+        keys=3,
+    )
+    totals(
         "decision_totals",
         int64("day"),
         int64("rule_set_id"),
@@ -949,6 +967,8 @@ TABLES = (
     "session_outcomes",
     "evicted_workloads",
     "eviction_totals",
+    "pair_totals",
+    "priority_totals",
     "decision_totals",
     "rule_totals",
     "filter_totals",
@@ -1220,7 +1240,6 @@ def v_evictions_daily(words: Words) -> str:
         FROM eviction_totals t
         JOIN evicted_workloads w ON w.id = t.workload_id
         JOIN clusters c ON c.id = t.cluster_id
-        WHERE t.day >= 0
     """
 
 

@@ -31,7 +31,9 @@ from policy.store.tables import (
     EVICTION_TOTALS,
     FILTER_TOTALS,
     HOUR_TOTALS,
+    PAIR_TOTALS,
     PREEMPTOR_TOTALS,
+    PRIORITY_TOTALS,
     RULE_TOTALS,
     TOTALS,
     VICTIMS,
@@ -192,14 +194,29 @@ def _names(of: Table) -> _Names:
     return _Names(kept=kept, keys=tuple(keys), sums=sums)
 
 
+_EVER: Final = {PAIR_TOTALS: EVICTION_TOTALS, PRIORITY_TOTALS: EVICTION_TOTALS}
+"""Tables over all days together of what another table has by the day; others have rows of their own
+for that, with the day `ALL_DAYS`."""
+_COUNTED: Final = tuple(of for of in TOTALS if of not in _EVER)
+"""Those that are counted: what is over all days follows from what is by the day."""
+
+
+def _has_all_days(of: Table) -> bool:
+    return "day" in _names(of).keys and of not in _EVER.values()
+
+
 def _computed(of: Table) -> str:
     """A WITH clause whose `counted` has all rows of a table, some of them in several pieces."""
-    names = _names(of)
-    pieces = " UNION ALL ".join(f"SELECT * FROM ({query}) q" for _, query in _queries(of))
-    found = f"WITH daily ({', '.join(names.every)}) AS ({pieces}), counted AS (SELECT * FROM daily"
-    if "day" in names.keys:
-        columns = ", ".join(str(ALL_DAYS) if name == "day" else name for name in names.every)
-        found += f" UNION ALL SELECT {columns} FROM daily"
+    counted = _EVER.get(of, of)
+    pieces = " UNION ALL ".join(f"SELECT * FROM ({query}) q" for _, query in _queries(counted))
+    columns = _names(of).every
+    found = (
+        f"WITH daily ({', '.join(_names(counted).every)}) AS ({pieces}),"
+        f" counted AS (SELECT {', '.join(columns)} FROM daily"
+    )
+    if _has_all_days(of):
+        others = ", ".join(str(ALL_DAYS) if name == "day" else name for name in columns)
+        found += f" UNION ALL SELECT {others} FROM daily"
     return f"{found})"
 
 
@@ -211,6 +228,7 @@ def rebuild(connection: Connection) -> None:
         tables = ", ".join(of.name for of in (DECISION_SPANS, EVICTED_WORKLOADS, *TOTALS))
         connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))
     spans.rebuild(connection)
+    connection.execute(text(_ADD_WORKLOADS))
     for of in TOTALS:
         names = _names(of)
         keys = ", ".join(names.keys)
@@ -219,16 +237,13 @@ def rebuild(connection: Connection) -> None:
         kept = (*names.kept, *names.sums)
         connection.execute(text(f"DELETE FROM {of.name}"))
         if names.numbered is not None:
-            connection.execute(text(_ADD_WORKLOADS))
             columns = ", ".join("w.id" if name == _WORKLOAD else f"f.{name}" for name in kept)
             found = f"SELECT {columns} FROM ({found}) f LEFT JOIN evicted_workloads w ON {_SAME}"
         # Postgres leaves them where they are put: the rows of a day are read together.
         order = ", ".join(str(n + 1) for n in range(len(names.kept)))
+        counted = _computed(of) if of in _COUNTED else _of_daily(of)
         connection.execute(
-            text(
-                f"INSERT INTO {of.name} ({', '.join(kept)}) {_computed(of)} {found}"
-                f" ORDER BY {order}"
-            )
+            text(f"INSERT INTO {of.name} ({', '.join(kept)}) {counted} {found} ORDER BY {order}")
         )
     connection.execute(text(_DROP_WORKLOADS))
 
@@ -263,6 +278,12 @@ def _kept(of: Table) -> str:
     columns = ", ".join(f"{'w' if name in _WORKLOAD_NAMES else 't'}.{name}" for name in names.every)
     join = f"w.id = t.{_WORKLOAD} AND w.cluster_id = t.cluster_id"
     return f"(SELECT {columns} FROM {of.name} t LEFT JOIN evicted_workloads w ON {join})"
+
+
+def _of_daily(of: Table) -> str:
+    """The same clause as of `_computed`, out of the table by the day, which was computed before."""
+    columns = ", ".join(_names(of).every)
+    return f"WITH counted AS (SELECT {columns} FROM {_kept(_EVER[of])} k)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,7 +390,7 @@ class Totals:
     ) -> None:
         """Count what is in the database of some owners; sign: -1 to take it away."""
         for start in range(0, len(ids), _IDS):
-            for of in TOTALS:
+            for of in _COUNTED:
                 for whose, query in _queries(of, ids[start : start + _IDS]):
                     if whose is owner:
                         self._take(connection, of, query, sign)
@@ -388,11 +409,13 @@ class Totals:
     def write(self, connection: Connection) -> None:
         """Add everything to the tables. Raises SQLAlchemy's errors."""
         self._spans.write(connection)
+        for of, counted in _EVER.items():
+            _add_ever(of, self._sums[of], counted, self._sums[counted])
         for of, sums in self._sums.items():
             if not sums:
                 continue
             names = _names(of)
-            if "day" in names.keys:
+            if _has_all_days(of):
                 _add_all_days(sums)
             changed = [(*key, *values) for key, values in sums.items() if any(values)]
             if changed:
@@ -429,3 +452,22 @@ def _add_all_days(sums: dict[Row, list[int]]) -> None:
     """The sums of all days together, of those of each day: once, before they are written."""
     for (cluster, _, *others), values in list(sums.items()):
         _add_to(sums, (cluster, ALL_DAYS, *others), values)
+
+
+def _add_ever(
+    of: Table, sums: dict[Row, list[int]], counted: Table, daily: dict[Row, list[int]]
+) -> None:
+    """The sums of a table over all days, of those of another by the day: likewise."""
+    key, values = _picks(of, counted)
+    for row, known in daily.items():
+        _add_to(sums, key(row), values(known))
+
+
+@cache
+def _picks(of: Table, counted: Table) -> tuple[Any, Any]:
+    """What picks the key of one table out of another's, and its sums out of the other's."""
+    names, others = _names(of), _names(counted)
+    return (
+        itemgetter(*map(others.keys.index, names.keys)),
+        itemgetter(*map(others.sums.index, names.sums)),
+    )

@@ -197,8 +197,8 @@ def evicting_session(store: Store, cluster: str) -> None:
 
 OF_THE_QUERY: Final = {
     # Clusters, the days to add up, and what a query made itself.
-    *("c", "s", "e", "h", "u", "m", "w", "counted", "ends", "ever", "hits", "lost", "made"),
-    *("newest", "oldest", "sums", "then_only", "tries"),
+    *("c", "s", "e", "h", "u", "m", "w", "counted", "dated", "days", "ends", "ever", "hits"),
+    *("lost", "made", "newest", "oldest", "sums", "then_only", "tries", "waiting"),
 }
 
 

@@ -228,9 +228,9 @@ def test_a_workload_with_another_name_is_found_and_put_right(
         connection.exec_driver_sql("UPDATE evicted_workloads SET owner = 'Job/other'")
         connection.commit()
     found = [finding.detail for finding in store.ledger.verify().findings]
-    for day in (-1, 20778):
+    for where in ("eviction_totals at day 20778,", "pair_totals at"):
         for owner in ("Job/other", "ReplicaSet/web-0"):
-            key = f"eviction_totals at day {day}, namespace low-0, owner {owner},"
+            key = f"{where} namespace low-0, owner {owner},"
             assert len([detail for detail in found if key in detail]) == 1
     assert len(found) == 4
     store.ledger.recount()

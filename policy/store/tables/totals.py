@@ -12,7 +12,7 @@ from sqlalchemy import Column, ForeignKey, Index, PrimaryKeyConstraint, Table, U
 from policy.store.tables.base import boolean, identity, int64, millis, table, text
 
 ALL_DAYS: Final = -1
-"""`day` of the rows over all days together."""
+"""`day` of the rows over all days together, in tables that have such rows."""
 
 UNKNOWN_PRIORITY: Final = -(2**63)
 """In place of a priority that is unknown: part of a key may not be null."""
@@ -56,7 +56,33 @@ EVICTION_TOTALS: Final = _totals(
     # The days on which a workload was hit.
     also=(Index(None, "workload_id", "preemptor_namespace", "day"),),
 )
-"""Pods that left for others: by decisions, batch sessions and real schedulers."""
+"""Pods that left for others, by the day: by decisions, batch sessions and real schedulers.
+
+Over all days together they are in the two tables that follow, which name less: each is a fraction
+of what these rows would be, and is read whole.
+"""
+
+PAIR_TOTALS: Final = _totals(
+    "pair_totals",
+    int64("workload_id"),
+    text("preemptor_namespace"),
+    int64("evictions"),
+    int64("run_seconds"),
+    int64("pdb_violations"),
+    keys=2,
+)
+"""Pods that left, over all days: whose, and for the pods of which namespace."""
+
+PRIORITY_TOTALS: Final = _totals(
+    "priority_totals",
+    text("namespace"),
+    int64("preemptor_priority"),
+    int64("priority"),
+    int64("evictions"),
+    int64("run_seconds"),
+    keys=3,
+)
+"""Pods that left, over all days: of which namespace, and for whose priority."""
 
 DECISION_TOTALS: Final = _totals(
     "decision_totals",
@@ -136,6 +162,8 @@ DECISION_SPANS: Final = _totals(
 
 TOTALS: Final[tuple[Table, ...]] = (
     EVICTION_TOTALS,
+    PAIR_TOTALS,
+    PRIORITY_TOTALS,
     DECISION_TOTALS,
     RULE_TOTALS,
     FILTER_TOTALS,

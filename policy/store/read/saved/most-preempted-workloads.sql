@@ -34,14 +34,13 @@ hits AS (
 ),
 sums AS (
     SELECT t.workload_id, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds
-    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
-    CROSS JOIN eviction_totals t
-    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
-          AND t.cluster_id = c.id AND t.day = -1
+    FROM span s
+    CROSS JOIN pair_totals t
+    WHERE t.cluster_id = s.cluster_id AND s.first_day = -1
           AND (:namespace = '' OR t.workload_id IN (
               SELECT n.id FROM evicted_workloads n WHERE n.namespace = :namespace
           ))
-    GROUP BY c.id, t.workload_id
+    GROUP BY t.workload_id
     UNION ALL
     SELECT workload_id, sum(evictions), sum(run_seconds)
     FROM hits
@@ -54,28 +53,32 @@ worst AS (
     ORDER BY s.evictions DESC, n.cluster_id, n.namespace, n.owner
     LIMIT :limit
 ),
-days AS (
-    SELECT w.workload_id, v.preemptor_namespace, v.day_at
+days AS ( -- out of the index by workloads alone
+    SELECT t.workload_id, t.preemptor_namespace, min(t.day) AS first_day, max(t.day) AS last_day
     FROM worst w
     CROSS JOIN span s
-    CROSS JOIN v_evictions_daily v
-    WHERE s.cluster_id = w.cluster_id AND v.workload_id = w.workload_id
+    CROSS JOIN eviction_totals t
+    WHERE s.cluster_id = w.cluster_id AND t.workload_id = w.workload_id
           -- Days that the time touches: the whole ones, and others on which they were hit in it.
-          AND v.day >= CAST(:since AS BIGINT) / 86400000
-          AND v.day <= (CAST(:until AS BIGINT) - 1) / 86400000
-          AND (s.first_day = -1 OR (v.day >= s.first_day AND v.day < s.behind_day) OR EXISTS (
+          AND t.day >= CAST(:since AS BIGINT) / 86400000
+          AND t.day <= (CAST(:until AS BIGINT) - 1) / 86400000
+          AND (s.first_day = -1 OR (t.day >= s.first_day AND t.day < s.behind_day) OR EXISTS (
               SELECT 1 FROM ends e
-              WHERE e.workload_id = w.workload_id AND e.day = v.day
-                    AND e.preemptor_namespace = v.preemptor_namespace
+              WHERE e.workload_id = w.workload_id AND e.day = t.day
+                    AND e.preemptor_namespace = t.preemptor_namespace
           ))
+    GROUP BY t.workload_id, t.preemptor_namespace
 )
 SELECT c.name AS cluster, w.namespace AS victim_namespace, w.owner AS victim_owner, w.evictions,
        d.preemptor_namespaces, CAST(w.run_seconds AS BIGINT) AS run_seconds_lost,
-       d.first_day, d.last_day
+       (SELECT substr(v.day_at, 1, 10) FROM v_evictions_daily v
+        WHERE v.workload_id = w.workload_id AND v.day = d.first_day LIMIT 1) AS first_day,
+       (SELECT substr(v.day_at, 1, 10) FROM v_evictions_daily v
+        WHERE v.workload_id = w.workload_id AND v.day = d.last_day LIMIT 1) AS last_day
 FROM worst w
 JOIN clusters c ON c.id = w.cluster_id
-JOIN (SELECT workload_id, count(DISTINCT preemptor_namespace) AS preemptor_namespaces,
-             substr(min(day_at), 1, 10) AS first_day, substr(max(day_at), 1, 10) AS last_day
+JOIN (SELECT workload_id, count(*) AS preemptor_namespaces,
+             min(first_day) AS first_day, max(last_day) AS last_day
       FROM days
       GROUP BY workload_id) d ON d.workload_id = w.workload_id
 ORDER BY w.evictions DESC, c.name, w.namespace, w.owner

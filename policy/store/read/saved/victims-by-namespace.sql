@@ -3,11 +3,10 @@ WITH span AS MATERIALIZED ($span(eviction_totals)),
 whole AS (
     SELECT t.workload_id, sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds,
            sum(t.pdb_violations) AS pdb_violations
-    FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
-    CROSS JOIN eviction_totals t
-    WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
-          AND t.cluster_id = c.id AND t.day = -1
-    GROUP BY c.id, t.workload_id
+    FROM span s
+    CROSS JOIN pair_totals t
+    WHERE t.cluster_id = s.cluster_id AND s.first_day = -1
+    GROUP BY t.workload_id
     UNION ALL
     SELECT t.workload_id, sum(t.evictions), sum(t.run_seconds), sum(t.pdb_violations)
     FROM span s

@@ -5,10 +5,18 @@ lost AS (
            nullif(t.priority, $unknown) AS priority, t.evictions, t.run_seconds
     FROM span s
     CROSS JOIN eviction_totals t
-    WHERE t.cluster_id = s.cluster_id AND t.day >= s.first_day AND t.day < s.behind_day
+    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
+          AND t.day < s.behind_day
           AND (:namespace = '' OR t.workload_id IN (
               SELECT n.id FROM evicted_workloads n WHERE n.namespace = :namespace
           ))
+    UNION ALL
+    SELECT nullif(t.preemptor_priority, $unknown), nullif(t.priority, $unknown), t.evictions,
+           t.run_seconds
+    FROM span s
+    CROSS JOIN priority_totals t
+    WHERE t.cluster_id = s.cluster_id AND s.first_day = -1
+          AND (:namespace = '' OR t.namespace = :namespace)
     UNION ALL
     SELECT preemptor_priority, victim_priority, 1, run_seconds
     FROM v_victims

@@ -37,23 +37,15 @@ hits AS (
 worst AS (
     -- Each part is cut by itself: put together whole they would be copied once more.
     SELECT * FROM (
-        SELECT n.cluster_id, s.preemptor_namespace, n.namespace, n.owner, s.workload_id,
-               s.evictions, s.run_seconds
-        FROM (
-            SELECT t.workload_id, t.preemptor_namespace,
-                   sum(t.evictions) AS evictions, sum(t.run_seconds) AS run_seconds
-            FROM clusters c -- in whose order, and that of the key, the rows are grouped as they lie
-            CROSS JOIN eviction_totals t
-            WHERE (SELECT s.first_day FROM span s WHERE s.cluster_id = c.id) = -1
-                  AND t.cluster_id = c.id AND t.day = -1
-                  AND (:namespace = '' OR t.preemptor_namespace = :namespace OR t.workload_id IN (
-                      SELECT n.id FROM evicted_workloads n WHERE n.namespace = :namespace
-                  ))
-            GROUP BY c.id, t.workload_id, t.preemptor_namespace
-        ) s
+        SELECT n.cluster_id, t.preemptor_namespace, n.namespace, n.owner, t.workload_id,
+               t.evictions, t.run_seconds
+        FROM span s
+        CROSS JOIN pair_totals t
         CROSS JOIN evicted_workloads n
-        WHERE n.id = s.workload_id
-        ORDER BY evictions DESC, cluster_id, preemptor_namespace, namespace, owner
+        WHERE t.cluster_id = s.cluster_id AND s.first_day = -1 AND n.id = t.workload_id
+              AND (:namespace = '' OR t.preemptor_namespace = :namespace
+                   OR n.namespace = :namespace)
+        ORDER BY t.evictions DESC, n.cluster_id, t.preemptor_namespace, n.namespace, n.owner
         LIMIT :limit
     ) ever
     UNION ALL
