@@ -79,7 +79,7 @@ class Deferred(Sequence[_T]):
     Equal to any sequence of the same values.
     """
 
-    __slots__ = ("_compute", "_encoded", "_found", "_size")
+    __slots__ = ("_compute", "_encoded", "_found", "_size", "_text")
 
     def __init__(
         self,
@@ -90,20 +90,28 @@ class Deferred(Sequence[_T]):
     ) -> None:
         """compute: gives `size` values; it is called once.
 
-        encoded: gives their canonical text, where that is sooner had than by way of the values.
+        encoded: gives their canonical text, where that is sooner had than by way of the values; it
+        is called once.
         """
         self._size = size
         self._compute: Callable[[], Sequence[_T]] | None = compute
         self._encoded = encoded
+        self._text: canonical.Fragment | None = None
         self._found: Sequence[_T] = ()
 
     def canonical(self) -> Sequence[_T] | canonical.Fragment:
         """What has their canonical text."""
-        return self.values() if self._encoded is None else self._encoded()
+        encode = self._encoded
+        if encode is not None:
+            self._text = encode()
+            self._encoded = None
+        return self.values() if self._text is None else self._text
 
     def values(self) -> Sequence[_T]:
-        if self._compute is not None:
-            self._found, self._compute = self._compute(), None
+        compute = self._compute
+        if compute is not None:
+            self._found = compute()
+            self._compute = None
         return self._found
 
     def __len__(self) -> int:
@@ -163,7 +171,8 @@ class Runs(Deferred[_T]):
         # Given to `Deferred` as a function it would refer to itself: the snapshot that is read here
         # would stay until the collector looks for it.
         if self._compute is not None:
-            self._found, self._compute = self._some(slice(None)), None
+            self._found = self._some(slice(None))
+            self._compute = None
         return self._found
 
     def canonical(self) -> canonical.Fragment:

@@ -29,7 +29,7 @@ from policy.decision.model import (
 )
 from policy.decision.record import values_of
 from policy.extenders.evaluate import ExtenderFailed
-from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
+from policy.filters.base import UNRESOLVABLE
 from policy.filters.pipeline import Judged
 from policy.preemption import messages
 from policy.preemption.columns import owner_of
@@ -79,10 +79,9 @@ def search(context: DecisionContext, filtered: Filtered, *, consult: bool) -> Se
     """
     rules = context.rules
     if rules.candidates.nodes is CandidateNodes.UNSCHEDULABLE:
-        potential = (filtered.codes == UNSCHEDULABLE).nonzero()[0]
+        potential = filtered.unschedulable
     else:
-        tried = filtered.codes != UNRESOLVABLE
-        potential = (tried & ~((filtered.codes == SUCCESS) & filtered.filtered)).nonzero()[0]
+        potential = filtered.resolvable
     if not potential.size:
         return SearchResult(potential=potential)
     if potential.size == len(context.names):

@@ -32,7 +32,7 @@ all criteria are evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from typing import Any, Final, TypeAlias
@@ -48,6 +48,7 @@ from policy.cluster.tables import NOWHERE, Bools, Ints, taken
 from policy.filters.pipeline import Judged
 from policy.preemption import one_node
 from policy.preemption.context import DecisionContext
+from policy.preemption.filtering import Filtered
 from policy.preemption.importance import Importance
 from policy.preemption.known_statuses import KnownStatuses
 from policy.preemption.placing import NodeScores, value
@@ -186,6 +187,9 @@ class _Findings:
     shared: set[str] = field(default_factory=set)
     #: the answer for all nodes, the same from the second time on; None until then
     of_every: DryRun | None = None
+    #: what the filters say of all nodes, without and with nominated pods on some of them, until
+    #: the status of a node changes
+    filtered: dict[bool, Filtered] = field(default_factory=dict)
 
     def own(self, *names: str) -> None:
         """Make some fields safe to be written: those who share them keep what they have."""
@@ -196,31 +200,21 @@ class _Findings:
     def copy(self) -> _Findings:
         # What is known before the values: in between another thread may add nodes.
         judged, scored, ran = self.judged.copy(), self.scored.copy(), self.ran.copy()
-        # The largest ones: many a decision finds nothing that goes there.
+        # Many a decision finds nothing that goes there.
         self.shared.update(_SELDOM_WRITTEN)
-        return _Findings(
+        return replace_fields(
+            self,
             judged=judged,
-            status=self.status.copy(),
             scored=scored,
-            scores=self.scores,
-            score=self.score,
             ran=ran,
-            once=self.once.copy(),
-            kind=self.kind.copy(),
-            pdb_violations=self.pdb_violations.copy(),
-            first=self.first.copy(),
-            count=self.count.copy(),
-            failure=self.failure.copy(),
-            values=self.values,
-            lasting=self.lasting,
-            decided=self.decided.copy(),
-            victims=self.victims,
-            violating=self.violating,
             shared=set(_SELDOM_WRITTEN),
+            of_every=None,
+            filtered=self.filtered.copy(),
         )
 
 
-_SELDOM_WRITTEN: Final = ("scores", "score", "values", "lasting")
+_BY_DRY_RUN: Final = ("once", "kind", "pdb_violations", "first", "count", "failure", "decided")
+_SELDOM_WRITTEN: Final = ("status", "scores", "score", *_BY_DRY_RUN, "values", "lasting")
 
 
 @dataclass(slots=True, eq=False)
@@ -333,18 +327,35 @@ class PodClass:
 
     # --- the filters -----------------------------------------------------------------------------
 
+    def filtered(
+        self, context: DecisionContext, of_judged: Callable[[Judged], Filtered]
+    ) -> Filtered:
+        """What the filters say of every node: the same value while no node's status changes.
+
+        of_judged: makes it of what `judge` gives.
+        """
+        found = self._findings
+        self._judge(context, (~found.judged).nonzero()[0])
+        nominated = context.pipeline.with_nominated()
+        known = found.filtered.get(nominated.size > 0)
+        if known is None:
+            of_every = self._judged(context, nominated)
+            known = found.filtered[nominated.size > 0] = of_judged(of_every)
+        return known
+
     def judge(self, context: DecisionContext) -> Judged:
         """`Pipeline.judge` of every node as it is."""
-        found, pipeline = self._findings, context.pipeline
-        self._judge(context, (~found.judged).nonzero()[0])
+        self._judge(context, (~self._findings.judged).nonzero()[0])
+        return self._judged(context, context.pipeline.with_nominated())
+
+    def _judged(self, context: DecisionContext, nominated: Rows) -> Judged:
+        pipeline = context.pipeline
 
         def judge(nodes: Rows) -> Judged:
             return pipeline.judge(taken(pipeline.base, nodes), nodes)
 
         every = context.snapshot.nodes.every
-        return self._statuses.ordered(
-            found.status, every, judge, nominated=pipeline.with_nominated()
-        )
+        return self._statuses.ordered(self._findings.status, every, judge, nominated=nominated)
 
     def _judge(self, context: DecisionContext, nodes: Rows) -> None:
         if nodes.size:
@@ -352,9 +363,13 @@ class PodClass:
             few = one_node.judge(pipeline, nodes)
             if few is None:
                 judged = pipeline.judge(taken(pipeline.base, nodes), nodes)
-                found.status[nodes] = self._statuses.ids_of(judged)
+                status = self._statuses.ids_of(judged)
             else:
-                found.status[nodes] = self._statuses.ids(few)
+                status = self._statuses.ids(few)
+            if not np.array_equal(found.status[nodes], status):
+                found.filtered.clear()
+                found.own("status")
+                found.status[nodes] = status
             found.judged[nodes] = True
 
     # --- the scorers -----------------------------------------------------------------------------
@@ -475,6 +490,7 @@ class PodClass:
     def _run(self, context: DecisionContext, nodes: Rows) -> None:
         found = self._findings
         found.of_every = None
+        found.own(*_BY_DRY_RUN)
         few = one_node.dry_run(context, nodes)
         if few is None:
             new = _dry_run(context, nodes)

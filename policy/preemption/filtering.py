@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,12 @@ from policy.decision.model import Code, NodeStatuses, Status
 from policy.filters.base import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, Narrowing
 from policy.filters.pipeline import Judged, StatusOfNode
 from policy.filters.registry import FILTERS
+from policy.lazy import once
 from policy.preemption import messages
 from policy.preemption.context import DecisionContext
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Filtered:
     """Result of the filters for every node."""
 
@@ -25,15 +27,28 @@ class Filtered:
     statuses: NodeStatuses
     filtered: Bools  #: nodes that the filters looked at
 
-    @property
+    @once
     def passing(self) -> Rows:
         """Indexes of the nodes that pass every filter."""
         passing: Rows = ((self.codes == SUCCESS) & self.filtered).nonzero()[0]
         return passing
 
-    @property
+    @once
     def failed_count(self) -> int:
         return int(np.count_nonzero(self.codes))  # SUCCESS is 0
+
+    @once
+    def unschedulable(self) -> Rows:
+        """Indexes of the nodes on which evicting pods may help."""
+        found: Rows = (self.codes == UNSCHEDULABLE).nonzero()[0]
+        return found
+
+    @once
+    def resolvable(self) -> Rows:
+        """Indexes of the nodes that were not ruled out; those that pass are not among them."""
+        tried = self.codes != UNRESOLVABLE
+        found: Rows = (tried & ~((self.codes == SUCCESS) & self.filtered)).nonzero()[0]
+        return found
 
 
 def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filtered:
@@ -47,21 +62,30 @@ def filter_nodes(context: DecisionContext, narrowed: Narrowing | None) -> Filter
             statuses=NodeStatuses(nodes=context.names, index=(0,) * size, statuses=(status,)),
             filtered=np.zeros(size, dtype=np.bool_),
         )
+    if narrowed is None and context.shared is not None:
+        return context.shared.filtered(context, partial(_of_every_node, context))
     judged = context.judge_every_node()
+    if narrowed is None:
+        return _of_every_node(context, judged)
     inside = np.ones(size, dtype=np.bool_)
-    if narrowed is not None and narrowed.names is not None:
+    if narrowed.names is not None:
         # A nominated node is filtered before the narrowing is looked at.
         names = narrowed.names | {context.incoming.pod.status.nominated_node_name}
         inside = np.array([name in names for name in context.names], dtype=np.bool_)
         judged = _outside(judged, inside, _status_outside(context, judged, narrowed))
-    if narrowed is None or narrowed.outside not in {"skipped", "dry-run"}:
+    if narrowed.outside not in {"skipped", "dry-run"}:
         statuses = context.statuses(every, judged)
     else:
         statuses = context.statuses(every[inside], judged, positions=every[inside])
+    return Filtered(codes=judged.codes, statuses=statuses, filtered=inside)
+
+
+def _of_every_node(context: DecisionContext, judged: Judged) -> Filtered:
+    every = context.snapshot.nodes.every
     return Filtered(
         codes=judged.codes,
-        statuses=statuses,
-        filtered=inside,
+        statuses=context.statuses(every, judged),
+        filtered=np.ones(every.size, dtype=np.bool_),
     )
 
 
