@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from policy.cluster.digest import Change, HistoryFigures
 from policy.cluster.snapshot import Snapshot
@@ -92,6 +92,7 @@ class Transition:
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Position)
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,17 @@ class StateJournal(Protocol):
         """Make changes that no decision made. Raises StateMoved."""
 
 
+class Commit(Protocol[R_co]):
+    """The commit of what is recorded, under way: a `concurrent.futures.Future`."""
+
+    def done(self) -> bool: ...
+    def result(self) -> R_co:
+        """What is recorded, when it is committed. Raises what the commit does."""
+
+    def exception(self) -> BaseException | None:
+        """Wait for it, too."""
+
+
 class StateTracker:
     """The newest known state of one cluster; every change of it goes through here."""
 
@@ -132,6 +144,7 @@ class StateTracker:
         self._clock = clock
         self._dry_run = dry_run
         self._followers: list[Callable[[Transition], None]] = []
+        self._ahead: _Ahead | None = None
         self.state = journal.load(now_ms=clock())
 
     def follow(self, follower: Callable[[Transition], None]) -> None:
@@ -140,6 +153,7 @@ class StateTracker:
 
     def refresh(self) -> None:
         """Take over what others changed."""
+        self.settle()
         if not self._dry_run:
             delta = self._journal.delta(self.state.revision)
             self._move(self.state.advance(delta), delta.changes)
@@ -185,16 +199,9 @@ class StateTracker:
         again, as in `commit`; followers hear of a step when it is recorded. Raises Contended,
         naming the `subject`.
         """
+        self.settle()
         for _ in range(ATTEMPTS):
-            made: list[Proposal[T]] = []
-            state = self.state
-            supposed: State | None = None  #: that the last one leads to, where one more may follow
-            while (proposal := propose(state)) is not None:
-                made.append(proposal)
-                supposed = None
-                if self._dry_run or not more(made):
-                    break
-                state = supposed = proposal.state.supposing(proposal.changes)
+            made, supposed = self._row(self.state, propose, more)
             if not made:
                 return []
             recorded: Sequence[P | None] = [None] * len(made)
@@ -202,23 +209,114 @@ class StateTracker:
                 try:
                     recorded = record(made)
                 except StateMoved:
-                    # What was derived from the state serves the next attempt as well.
-                    self.state = made[0].state
-                    self.refresh()
+                    self._catch_up(made[0].state)
                     continue
-            done = list(zip(made, recorded, strict=True))
-            after = [*(p.state for p in made[1:]), supposed]
-            for (proposal, position), then in zip(done, after, strict=True):
-                state = (
-                    _at(then, position)
-                    if then
-                    else proposal.state.commit(proposal.changes, position)
-                )
-                self._move(state, proposal.changes)
-            return done
-        raise Contended(
-            f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded"
-        )
+            self._follow(made, recorded, supposed)
+            return list(zip(made, recorded, strict=True))
+        raise _contended(subject)
+
+    def commit_row_ahead(
+        self,
+        propose: Callable[[State], Proposal[T] | None],
+        record: Callable[[Sequence[Proposal[T]]], Commit[Sequence[P]]],
+        *,
+        subject: str,
+        more: Callable[[Sequence[Proposal[T]]], bool],
+        again: Callable[[], None],
+    ) -> None:
+        """`commit_in_row`, but for the end of the commit, which waits for the disk.
+
+        What comes next may be proposed meanwhile, on the state that this leads to; it is recorded
+        when the commit has ended, and where that failed it is proposed again. `settle` waits.
+
+        again: called before that. record: raises StateMoved at once.
+        """
+        for _ in range(ATTEMPTS):
+            made, supposed = self._row(self.supposed, propose, more)
+            if not made:
+                return
+            if not self.settle():
+                again()
+                self.refresh()  # nobody knows what became of it
+                continue
+            try:
+                recorded = record(made)
+            except StateMoved:
+                self._catch_up(made[0].state)
+                continue
+            leads_to = supposed or made[-1].state.supposing(made[-1].changes)
+            self._ahead = _Ahead(made=made, leads_to=leads_to, commit=recorded)
+            return
+        raise _contended(subject)
+
+    @property
+    def supposed(self) -> State:
+        """The state that a commit leads to which is under way; the newest one where none is."""
+        return self.state if self._ahead is None else self._ahead.leads_to
+
+    @property
+    def committed(self) -> State:
+        """The newest state that is recorded; may be read by any thread."""
+        ahead = self._ahead
+        if ahead is None or not ahead.commit.done() or ahead.commit.exception() is not None:
+            return self.state
+        return ahead.leads_to
+
+    def settle(self) -> bool:
+        """Wait for the commit that is under way, if one is; False where it failed."""
+        ahead = self._ahead
+        if ahead is None:
+            return True
+        failed = ahead.commit.exception() is not None
+        if not failed:
+            self._follow(ahead.made, ahead.commit.result(), ahead.leads_to)
+        self._ahead = None
+        return not failed
+
+    def settle_if_done(self) -> None:
+        """Keep nothing of a commit that has ended."""
+        if self._ahead is not None and self._ahead.commit.done():
+            self.settle()
+
+    def _row(
+        self,
+        state: State,
+        propose: Callable[[State], Proposal[T] | None],
+        more: Callable[[Sequence[Proposal[T]]], bool],
+    ) -> tuple[list[Proposal[T]], State | None]:
+        """What is proposed, and the state that the last one leads to where one more may follow."""
+        made: list[Proposal[T]] = []
+        supposed: State | None = None
+        while (proposal := propose(state)) is not None:
+            made.append(proposal)
+            supposed = None
+            if self._dry_run or not more(made):
+                break
+            state = supposed = proposal.state.supposing(proposal.changes)
+        return made, supposed
+
+    def _follow(
+        self,
+        made: Sequence[Proposal[T]],
+        recorded: Sequence[P | None],
+        supposed: State | None,
+    ) -> None:
+        """Take the steps of a row that is recorded.
+
+        supposed: the state that the last one leads to, where that is known.
+        """
+        after = [*(p.state for p in made[1:]), supposed]
+        for proposal, position, then in zip(made, recorded, after, strict=True):
+            state = (
+                _at(then, position) if then else proposal.state.commit(proposal.changes, position)
+            )
+            self._move(state, proposal.changes)
+
+    def _catch_up(self, decided_on: State) -> None:
+        """Others were faster than what was decided on a state: take over what they changed."""
+        # What was derived from the state serves the next attempt as well.
+        self.state = decided_on
+        self.refresh()
 
     def change(self, propose: Callable[[Snapshot], Iterable[Change]], *, source: str) -> bool:
         """Change the cluster without a decision; computed again where others were faster.
@@ -250,6 +348,19 @@ class StateTracker:
             step = Transition(before=before, changes=changes, after=state.snapshot)
             for follower in self._followers:
                 follower(step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ahead:
+    """A row that is recorded but for the end of its commit."""
+
+    made: Sequence[Proposal[Any]]
+    leads_to: State
+    commit: Commit[Sequence[Position]]
+
+
+def _contended(subject: str) -> Contended:
+    return Contended(f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded")
 
 
 def _at(state: State, position: Position | None) -> State:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
@@ -25,6 +27,11 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 from policy.store import bulk, identity
 from policy.store.errors import StoreError, translated
 from policy.text.system import explained
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+R = TypeVar("R")
 
 BUSY_SECONDS: Final = 60
 CONNECT_SECONDS: Final = 10
@@ -261,6 +268,54 @@ class Database:
                 raise
             self._keep(connection)
 
+    def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]:
+        """What `write` does, as one transaction whose commit another thread waits for.
+
+        The future has what `write` gave when it is committed. On Postgres what `write` sent last is
+        carried out meanwhile, too. Nothing else is done there: it is one call that waits; whatever
+        makes many small ones would wait for the interpreter before each.
+        """
+        if self.read_only:
+            raise StoreError("the database is open for reading only")
+        begun = threading.Event()
+        with translated(self.url):
+            connection = self._writer()
+            try:
+                with ExitStack() as stack:
+                    transaction = connection.begin()
+                    stack.enter_context(bulk.together(connection))
+                    written = write(connection)
+                    sent = stack.pop_all()
+            except BaseException:
+                connection.close()  # which rolls back
+                raise
+        future = self._committers.submit(self._commit, transaction, sent, written, begun)
+        # The other thread has the interpreter until its call waits; it would get it much later if
+        # the caller went on at once.
+        begun.wait()
+        return future
+
+    def _commit(
+        self, transaction: RootTransaction, sent: ExitStack, written: R, begun: threading.Event
+    ) -> R:
+        connection = transaction.connection
+        with translated(self.url):
+            try:
+                with sent:
+                    begun.set()
+                    transaction.commit()
+            except BaseException:
+                connection.close()
+                raise
+        self._keep(connection)
+        return written
+
+    @cached_property
+    def _committers(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(thread_name_prefix="commit")
+
     def checkpoint(self) -> None:
         """Copy what is in SQLite's log into its file, while others read and write.
 
@@ -298,6 +353,8 @@ class Database:
             connection.close()
 
     def close(self) -> None:
+        if "_committers" in vars(self):
+            self._committers.shutdown()
         for connection in self._idle:
             connection.close()
         self._idle.clear()

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from policy.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +28,7 @@ class Transactions(Protocol):
 
     def reading(self) -> AbstractContextManager[Connection]: ...
     def writing(self) -> AbstractContextManager[Connection]: ...
+    def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]: ...
 
 
 class OneView:
@@ -37,6 +41,9 @@ class OneView:
         return nullcontext(self._connection)
 
     def writing(self) -> AbstractContextManager[Connection]:
+        raise StoreError("what reads the database at one instant cannot write")
+
+    def writing_ahead(self, write: Callable[[Connection], R]) -> Future[R]:
         raise StoreError("what reads the database at one instant cannot write")
 
 
@@ -78,5 +85,19 @@ def writes(change: Callable[Concatenate[Connection, P], R]) -> Callable[Concaten
     def method(face: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with face._transactions.writing() as connection:
             return change(connection, *args, **kwargs)
+
+    return method
+
+
+def writes_ahead(
+    change: Callable[Concatenate[Connection, P], R],
+) -> Callable[Concatenate[Face, P], Future[R]]:
+    """The change as a method that is one transaction, whose commit another thread waits for."""
+
+    @wraps(change)
+    def method(face: Face, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return face._transactions.writing_ahead(
+            lambda connection: change(connection, *args, **kwargs)
+        )
 
     return method

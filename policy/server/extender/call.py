@@ -81,7 +81,7 @@ class PreemptCall:
         self.taken = tuple(dict.fromkeys((*self.taken, *taken)))
         return True
 
-    def fail(self, reason: Exception) -> None:
+    def fail(self, reason: BaseException) -> None:
         """There is no decision.
 
         The reason goes without its frames: they hold the call, and the call would hold them, and

@@ -2,14 +2,17 @@
 
 A commit costs as much as a decision or more. Questions that wait are decided in a row, each on the
 state that the one before leads to, and recorded in one transaction: all of them, or none. No answer
-is given before that.
+is given before that. While a row is committed, which waits for the disk, the next one is decided;
+where the commit fails it is decided again.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from policy.cluster.digest import Change
@@ -64,6 +67,16 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of the first questions; withdrawn ones are in none of the results."""
+
+    questions: Sequence[WaitingRequest]
+    others: Sequence[NotDecidable | Held]
+    #: in the record, when their commit has ended; raises StoreError where it failed
+    answered: Future[list[Answered]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotDecidable:
     """A question that cannot be decided, whatever the state."""
 
@@ -76,6 +89,7 @@ class Held:
     """A question that proves that the state is behind: it waits, and is put again."""
 
     question: WaitingRequest
+    revision: int  #: of that state
 
 
 class Decider:
@@ -101,29 +115,39 @@ class Decider:
 
     @property
     def state(self) -> State:
-        """The newest state that is known here."""
-        return self._tracker.state
+        """The newest state that is known here; may be read by any thread."""
+        return self._tracker.committed
 
     def refresh(self) -> None:
         """Take over what others changed. Raises StoreError."""
         self._tracker.refresh()
 
-    def decide(
-        self, questions: Sequence[WaitingRequest]
-    ) -> tuple[Sequence[WaitingRequest], list[Answered | NotDecidable | Held]]:
-        """Decide and record the first questions, as many as go together: these, and the results.
+    def settle(self) -> None:
+        """Wait for the commit that is under way, if one is."""
+        self._tracker.settle()
 
-        Withdrawn ones have no result. Raises StoreError, Contended: then none is recorded.
+    def settle_if_done(self) -> None:
+        """Keep nothing of a row whose commit has ended."""
+        self._tracker.settle_if_done()
+
+    def decide(self, questions: Sequence[WaitingRequest]) -> Decided:
+        """Decide and record the first questions, as many as go together.
+
+        Raises StoreError, Contended: then none is recorded.
         """
         row = _Row(questions[: _together(questions)])
+        if self._rules is None or self._rules.history_needs:
+            # Figures of the past are read from the record, with the row before in it.
+            self._tracker.settle()
         self._take_over(row)
-        self._tracker.commit_in_row(
+        self._tracker.commit_row_ahead(
             lambda state: self._proposed(row, state),
             lambda made: self._record(row, made),
             subject=f"the decision of `{row.questions[0].request.head.key}`",
             more=lambda made: not row.rules_of(made).history_needs,
+            again=row.restart,
         )
-        return row.questions, row.results()
+        return row.result()
 
     def _take_over(self, row: _Row) -> None:
         """Record the pods that the requests know better than the state does."""
@@ -140,7 +164,9 @@ class Decider:
                 found |= {change[:2]: change for change in pods}
             return list(found.values())
 
-        self._tracker.change(changes, source=ACTOR)
+        # Mostly there is nothing, and no commit is waited for.
+        if changes(self._tracker.supposed.snapshot):
+            self._tracker.change(changes, source=ACTOR)
 
     def _proposed(self, row: _Row, state: State) -> Proposal[Decision] | None:
         """The decision of the next question of the row; None behind the last one."""
@@ -161,7 +187,7 @@ class Decider:
                 row.refused[question] = exc
                 continue
             if _behind(decision) and question.hold(row.taken.get(question, ())):
-                row.held.append(question)
+                row.held.append(Held(question=question, revision=base.revision))
                 continue
             row.decided.append(question)
             question.trace.add(
@@ -178,11 +204,11 @@ class Decider:
             return Proposal(state=base, result=decision, changes=changes)
         return None
 
-    def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> list[Recorded]:
+    def _record(self, row: _Row, made: Sequence[Proposal[Decision]]) -> Future[list[Recorded]]:
         """Record the row as far as it was decided. Raises StateMoved: decide it again."""
         rules, began_ns = row.rules_of(made), time.time_ns()
         try:
-            recorded = self._store.record.decision_group(
+            commit = self._store.record.decision_group_ahead(
                 self._cluster,
                 [
                     DecidedPod(
@@ -209,18 +235,9 @@ class Decider:
         except BaseException:
             row.restart()
             raise
-        for question, one in zip(row.decided, recorded, strict=True):
-            question.trace.add(
-                "record",
-                began_ns,
-                time.time_ns(),
-                {"policy.decision": one.decision_id, "policy.recorded_together": len(made)},
-            )
-        row.answered = [
-            Answered(question=question, decision=proposal.result, recorded=one)
-            for question, proposal, one in zip(row.decided, made, recorded, strict=True)
-        ]
-        return recorded
+        decisions = [proposal.result for proposal in made]
+        commit.add_done_callback(partial(row.committed, decisions, began_ns))
+        return commit
 
 
 class _Row:
@@ -232,8 +249,8 @@ class _Row:
         self.taken: dict[WaitingRequest, tuple[str, ...]] = {}
         self.refused: dict[WaitingRequest, BadRequest | DecisionError] = {}
         self.decided: list[WaitingRequest] = []  #: in this attempt
-        self.held: list[WaitingRequest] = []  #: in this attempt
-        self.answered: list[Answered] = []
+        self.held: list[Held] = []  #: in this attempt
+        self._answered: Future[list[Answered]] = Future()
         self._next = 0
 
     def following(self) -> WaitingRequest | None:
@@ -262,9 +279,37 @@ class _Row:
             question.reopen()
         self.decided, self.held, self._next = [], [], 0
 
-    def results(self) -> list[Answered | NotDecidable | Held]:
+    def committed(
+        self, decisions: Sequence[Decision], began_ns: int, commit: Future[list[Recorded]]
+    ) -> None:
+        """Called by the thread that waited for the commit, when that has ended."""
+        failure = commit.exception()
+        if failure is not None:
+            for question in self.decided:
+                question.reopen()
+            self._answered.set_exception(failure)
+            return
+        answered = []
+        for question, decision, one in zip(self.decided, decisions, commit.result(), strict=True):
+            question.trace.add(
+                "record",
+                began_ns,
+                time.time_ns(),
+                {"policy.decision": one.decision_id, "policy.recorded_together": len(decisions)},
+            )
+            answered.append(Answered(question=question, decision=decision, recorded=one))
+        self._answered.set_result(answered)
+
+    def result(self) -> Decided:
+        """What became of the row; all of it is recorded, but for the end of the commit."""
         refused = [NotDecidable(question=q, reason=reason) for q, reason in self.refused.items()]
-        return [*self.answered, *refused, *(Held(question=q) for q in self.held)]
+        if not self.decided:
+            self._answered.set_result([])
+        return Decided(
+            questions=self.questions,
+            others=[*refused, *self.held],
+            answered=self._answered,
+        )
 
 
 _UNKNOWN: Final = frozenset({messages.UNKNOWN_NODE, messages.UNKNOWN_VICTIM})

@@ -11,9 +11,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from policy.cluster import collector
@@ -25,7 +27,6 @@ from policy.server.extender.deciding import (
     LARGEST,
     Answered,
     Decider,
-    Held,
     NotDecidable,
     WaitingRequest,
 )
@@ -57,7 +58,8 @@ _NEWEST_PART: Final = 0.2
 
 class _Signal(Enum):
     MOVED = 1  # others may have written
-    STOP = 2
+    COMMITTED = 2  # the commit of a row has ended
+    STOP = 3
 
 
 class Overloaded(Exception):
@@ -151,16 +153,23 @@ class Desk:
             except queue.Empty:
                 self._look_around()
                 continue
-            self._let_gather()
-            while (
-                len(taken) < LARGEST and taken[-1] is not _Signal.STOP and not self._calls.empty()
-            ):
-                taken.append(self._calls.get())
+            if isinstance(taken[0], PreemptCall):
+                self._let_gather()
+                while (
+                    len(taken) < LARGEST
+                    and taken[-1] is not _Signal.STOP
+                    and not self._calls.empty()
+                ):
+                    taken.append(self._calls.get())
             self._serve([call for call in taken if isinstance(call, PreemptCall)])
+            if self._decider is not None:
+                self._decider.settle_if_done()
             ends = taken[-1] is _Signal.STOP
             taken.clear()  # bodies are not kept until the next call comes
             if ends:
                 self._put_again()
+                if self._decider is not None:
+                    self._decider.settle()
                 return
             if time.monotonic() - self._looked > self._pause:
                 self._look_around()
@@ -235,28 +244,23 @@ class Desk:
         if not asked:
             return
         self._shared = len(asked) > 1
-        began = time.monotonic()
         while asked:
             before = len(asked)
             self._answer(asked)
             # INVARIANT: whatever happens, a call is done with.
             assert len(asked) < before
-        self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
 
     def _answer(self, asked: dict[WaitingRequest, PreemptCall]) -> None:
-        """Answer the first questions, and take them out."""
+        """Decide the first questions, and take them out; they are answered when it is recorded."""
+        began = time.monotonic()
         try:
             decider = self._ready()
             if decider is None:
                 raise StoreError(self.problem)
-            row, results = decider.decide(list(asked))
-            self.problem = ""
+            decided = decider.decide(list(asked))
         except (StoreError, Contended) as exc:
-            self.problem = str(exc)
-            for call in asked.values():
-                call.fail(exc)
+            self._fail(list(asked.values()), exc)
             asked.clear()
-            self._changed()
             return
         except Exception as exc:
             # The outermost frame of this thread: one call must not end the desk, nor the calls
@@ -269,19 +273,50 @@ class Desk:
             asked.popitem()[1].fail(exc)
             self._changed()
             return
-        for result in results:
-            call = asked[result.question]
+        row = {question: asked.pop(question) for question in decided.questions}
+        for result in decided.others:
+            call = row.pop(result.question)
             if isinstance(result, NotDecidable):
                 call.fail(result.reason)
-            elif isinstance(result, Held):
-                self._held[result.question] = call
-                self._tried = decider.state.revision
             else:
-                call.said.set_result(_said(result))
-        self._changed()
-        for question in row:
-            if asked.pop(question).given_up:
+                self._held[result.question] = call
+                self._tried = result.revision
+        if decided.others:
+            self._changed()
+        decided.answered.add_done_callback(partial(self._recorded, row, began))
+
+    def _recorded(
+        self,
+        row: Mapping[WaitingRequest, PreemptCall],
+        began: float,
+        answered: Future[list[Answered]],
+    ) -> None:
+        """Answer a row, whose commit has ended; called by the thread that waited for it."""
+        self._lasts += _NEWEST_PART * (time.monotonic() - began - self._lasts)
+        failure = answered.exception()
+        if failure is not None:
+            self._fail(list(row.values()), failure)
+        else:
+            for result in answered.result():
+                row[result.question].said.set_result(_said(result))
+            self.problem = ""
+            self._changed()
+        for call in row.values():
+            if call.given_up:
                 log.warning("a call was given up before its decision was recorded")
+        # What is kept of the row, bodies too, is let go of.
+        with suppress(queue.Full):
+            self._calls.put_nowait(_Signal.COMMITTED)
+
+    def _fail(self, calls: Sequence[PreemptCall], reason: BaseException) -> None:
+        """No decision about these calls is recorded, as far as is known."""
+        if isinstance(reason, StoreError | Contended):
+            self.problem = str(reason)
+        else:
+            log.error("decisions could not be committed", exc_info=reason)
+        for call in calls:
+            call.fail(reason)
+        self._changed()
 
     def _put_again(self) -> None:
         """Decide the calls that wait for a newer state: where there is one, or no time is left."""
@@ -308,9 +343,11 @@ class Desk:
                     effective=False,
                     served=lambda _, taken: _late(call, request, taken),
                 )
-                for result in decider.decide([question])[1]:
+                decided = decider.decide([question])
+                for result in decided.others:
                     if isinstance(result, NotDecidable):
                         raise result.reason
+                decided.answered.result()
         except (BadRequest, DecisionError) as exc:
             log.warning("a spooled call is no question that can be decided: %s", exc)
         self._spool.done(waiting)
