@@ -301,9 +301,8 @@ class Database:
         connection = transaction.connection
         with translated(self.url):
             try:
-                with sent:
+                with sent, transaction:  # which is rolled back where it cannot be committed
                     begun.set()
-                    transaction.commit()
             except BaseException:
                 connection.close()
                 raise

@@ -1,0 +1,193 @@
+"""Rows of calls: the next one is decided while the one before is committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from policy.audit.replay import replay_all
+from policy.cluster.objects import Pod
+from policy.rules import RuleSet
+from policy.server.extender.call import PreemptCall
+from policy.server.extender.deciding import Decided, Decider, WaitingRequest
+from policy.server.extender.desk import _question
+from policy.store import Cause, Store
+from policy.store.errors import StoreError
+from policy.store.model.decisions import CallMode
+from tests.support.builders import NOW_MS, a_node, a_pod, objects
+
+SIZE = 8
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield filled(opened)
+
+
+def waiting(number: int) -> Pod:
+    """A pod as API servers have it, with the defaults of what it does not say."""
+    pod = a_pod(f"w{number}").priority(10).cpu(4).scheduled_by("default-scheduler").pod
+    spec = msgspec.structs.replace(pod.spec, preemption_policy="PreemptLowerPriority")
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def filled(store: Store) -> Store:
+    """Full nodes with a pod each, as many pods that wait, and environment `prod`."""
+    nodes = [
+        a_node(f"n{i}").cpu(4).running(a_pod(f"low-{i}").priority(1).cpu(4)) for i in range(SIZE)
+    ]
+    pods = [waiting(i) for i in range(SIZE)]
+    options = {"at_ms": NOW_MS, "actor": "ann"}
+    store.record.import_objects("default", objects(*nodes, *pods), at_ms=NOW_MS, source="test")
+    store.record.create_environment("prod", "default", **options)
+    rules = RuleSet.load("kube-1.36")
+    store.record.activate("prod", rules=rules, reason="test", source="kube-1.36", **options)
+    return store
+
+
+def decider(store: Store) -> Decider:
+    return Decider(store, "prod", clock=lambda: NOW_MS)
+
+
+def calls(*numbers: int) -> list[WaitingRequest]:
+    """Of a scheduler that offers each node with its pod to each of the pods that wait."""
+    offered = {
+        f"n{i}": {"Pods": [{"UID": f"default/low-{i}"}], "NumPDBViolations": 0} for i in range(SIZE)
+    }
+    return [
+        _question(
+            PreemptCall(
+                body=msgspec.json.encode({"Pod": pod, "NodeNameToMetaVictims": offered}),
+                mode=CallMode.ENFORCE,
+                caller="",
+                arrived_ms=NOW_MS,
+                seconds=60,
+            )
+        )
+        for pod in map(waiting, numbers)
+    ]
+
+
+def chosen(decided: Decided) -> dict[str, str | None]:
+    """By pod, the node that it was answered."""
+    answered = decided.answered.result()
+    return {one.decision.preemptor: one.decision.node for one in answered}
+
+
+def in_order(store: Store, *, decisions: int) -> None:
+    """So many decisions are recorded, each on the state that the one before led to."""
+    ids = store.read.decision_ids("default")
+    verdicts = Counter(replayed.verdict.value for replayed in replay_all(store, ids))
+    assert verdicts == {"equal": decisions}
+    assert store.ledger.verify().ok
+
+
+FAILS = {
+    # The commit of `w1` finds that a row of it points nowhere.
+    "sqlite": (
+        "CREATE TABLE pointing (at INTEGER REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TRIGGER points AFTER INSERT ON cycles WHEN NEW.pod = 'default/w1'"
+        " BEGIN INSERT INTO pointing VALUES (-1); END",
+    ),
+    "postgresql": (
+        "CREATE TABLE pointing (at bigint REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE FUNCTION points() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO pointing VALUES (-1); RETURN NULL; END'",
+        "CREATE TRIGGER points AFTER INSERT ON cycles FOR EACH ROW"
+        " WHEN (NEW.pod = 'default/w1') EXECUTE FUNCTION points()",
+    ),
+}
+
+
+def test_a_commit_that_fails_takes_back_its_row_alone(store: Store) -> None:
+    """The next row, which was decided on what that would have led to, is decided again."""
+    with store._database.writing() as connection:
+        for statement in FAILS[connection.dialect.name]:
+            connection.exec_driver_sql(statement)
+    desk = decider(store)
+    rows = [desk.decide(calls(0)), desk.decide(calls(1, 2)), desk.decide(calls(3))]
+    assert chosen(rows[0]) == {"default/w0": "n0"}
+    with pytest.raises(StoreError, match=r"(?i)foreign key"):
+        rows[1].answered.result()
+    assert chosen(rows[2]) == {"default/w3": "n1"}
+    assert chosen(desk.decide(calls(4))) == {"default/w4": "n2"}
+    in_order(store, decisions=3)
+
+
+def test_a_statement_that_fails_at_a_server_takes_back_its_row_alone(
+    make_postgres: Callable[[str], str], postgres_template: str
+) -> None:
+    """Of what was sent last nothing is heard before the commit."""
+    with Store.open(make_postgres(postgres_template)) as opened:
+        store = filled(opened)
+        with store._database.writing() as connection:
+            connection.exec_driver_sql(
+                "ALTER TABLE extender_calls ADD CONSTRAINT first CHECK (decision_id < 2)"
+            )
+        desk = decider(store)
+        rows = [desk.decide(calls(0)), desk.decide(calls(1))]
+        assert chosen(rows[0]) == {"default/w0": "n0"}
+        with pytest.raises(StoreError, match="first"):
+            rows[1].answered.result()
+        with store._database.writing() as connection:
+            connection.exec_driver_sql("ALTER TABLE extender_calls DROP CONSTRAINT first")
+        assert chosen(desk.decide(calls(2))) == {"default/w2": "n1"}
+        in_order(store, decisions=2)
+
+
+def test_the_next_row_is_decided_while_a_server_commits(
+    make_postgres: Callable[[str], str], postgres_template: str
+) -> None:
+    """And recorded behind it, on the state that it leads to."""
+    with Store.open(make_postgres(postgres_template)) as opened:
+        store = filled(opened)
+        with store._database.writing() as connection:
+            for statement in (
+                "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS"
+                " 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+                "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON cycles"
+                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+                " WHEN (NEW.pod = 'default/w0') EXECUTE FUNCTION waits()",
+            ):
+                connection.exec_driver_sql(statement)
+        desk = decider(store)
+        steps: list[str] = []
+        first = desk.decide(calls(0))
+        first.answered.add_done_callback(lambda _: steps.append("committed"))
+        (following,) = calls(1)
+        request = following.request
+        before = desk.state.revision
+        second = desk.decide(
+            [
+                WaitingRequest(
+                    request=request,
+                    caller="",
+                    effective=True,
+                    served=following.served,
+                    withdrawn=lambda: bool(steps.append("decided")),
+                )
+            ]
+        )
+        assert steps == ["decided", "committed"]
+        assert chosen(first) | chosen(second) == {"default/w0": "n0", "default/w1": "n1"}
+        assert desk.state.revision == before + 2
+        in_order(store, decisions=2)
+
+
+def test_two_that_decide_side_by_side_lose_and_double_nothing(store: Store) -> None:
+    """Each throws away what it decided while the other recorded; a third one changes the state."""
+    desks = [decider(store) for _ in range(2)]
+    given: dict[str, str | None] = {}
+    for number in range(0, SIZE, 2):
+        rows = [desk.decide(calls(number + i)) for i, desk in enumerate(desks)]
+        pod = ("Pod", f"default/other-{number}", a_pod(f"other-{number}").cpu(1).pod)
+        for row in rows:
+            given |= chosen(row)
+        store.record.change("default", [pod], at_ms=NOW_MS, source="watch", cause=Cause.LIVE)
+    assert sorted(given) == [f"default/w{i}" for i in range(SIZE)]
+    assert sorted(map(str, given.values())) == [f"n{i}" for i in range(SIZE)]
+    in_order(store, decisions=SIZE)
