@@ -72,6 +72,10 @@ class _Timed:
         self._heap.clear()
         return found
 
+    def quiet_until(self, last_ms: int) -> int:
+        """An instant up to which none is due, `last_ms` at the latest."""
+        return min(self._heap[0][0], last_ms) if self._heap else last_ms
+
     def next(self) -> int | None:
         """The first instant, None without any."""
         while self._heap:
@@ -237,13 +241,7 @@ class SchedulingQueue:
 
     def failed_again(self, pod: str, *, priority: int, now_ms: int) -> None:
         """`failed` where the nomination stays what it was."""
-        entry = _Entry(
-            pod=pod,
-            priority=priority,
-            queued_ms=now_ms,
-            attempts=self._attempts.get(pod, 0),
-            failed_ms=now_ms,
-        )
+        entry = _Entry(pod, priority, now_ms, self._attempts.get(pod, 0), now_ms)
         if self._fifo:
             self._activate(entry)
         elif self._move_requested:
@@ -284,8 +282,10 @@ class SchedulingQueue:
     def move(self, pods: Collection[str], *, now_ms: int) -> None:
         """An assigned pod came or changed: pods whose affinity it matches may now fit."""
         self._move_requested = True
-        if pods:
-            self._move([e for e in self._unschedulable if e.pod in pods], now_ms)
+        found = [e for e in self._unschedulable if e.pod in pods] if pods else []
+        for entry in found:
+            self._unschedulable.discard(entry.pod)
+        self._move(found, now_ms)
 
     def flush(self, *, now_ms: int) -> None:
         """Timers: backoffs that are over, and pods that have been unschedulable for too long."""
@@ -346,9 +346,8 @@ class SchedulingQueue:
 
     def _quiet_until(self, now_ms: int) -> int:
         """Until when at least `flush` moves nothing, pods that fail from now on included."""
-        timer = self.next_timer()
         failing = now_ms + 1000 * self._rules.unschedulable_seconds
-        return failing if timer is None else min(timer, failing)
+        return self._backoff.quiet_until(self._unschedulable.quiet_until(failing))
 
     def _take_out(self, pod: str) -> None:
         self._active.pop(pod, None)
@@ -363,8 +362,8 @@ class SchedulingQueue:
         heapq.heappush(self._heap, (place, entry.queued_ms, next(self._sequence), entry))
 
     def _move(self, entries: list[_Entry], now_ms: int) -> None:
+        """They wait for nothing any longer."""
         for entry in entries:
-            self._unschedulable.discard(entry.pod)
             ends_ms = self._backoff_ends(entry)
             if ends_ms > now_ms:
                 self._backoff.add(entry, ends_ms)
