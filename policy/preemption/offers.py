@@ -130,7 +130,7 @@ def _located(snapshot: Snapshot, offer: Offer) -> tuple[_Offered, dict[str, str]
     if counts.max(initial=0) > 1:
         victims = [tuple(dict.fromkeys(some)) for some in victims]
         counts = np.array(list(map(len, victims)), dtype=np.int64)
-    rows = _rows_of(snapshot, np.repeat(nodes, counts), list(chain.from_iterable(victims)))
+    rows = rows_of(snapshot, np.repeat(nodes, counts), list(chain.from_iterable(victims)))
     unknown = segment_sums(rows == NOWHERE, counts) > 0
     for place in np.flatnonzero(unknown).tolist():
         left_out[offer[place].node] = messages.UNKNOWN_VICTIM
@@ -163,10 +163,10 @@ class _RowsByUid:
         return self
 
 
-def _rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
+def rows_of(snapshot: Snapshot, nodes: Rows, uids: Sequence[str]) -> Rows:
     """The rows of the pods with these uids on the nodes; NOWHERE where there is none.
 
-    nodes: (uids,) node indexes.
+    nodes: (uids,) node indexes; for NOWHERE, the row of a pod that is on no node may be found.
     """
     known, hints = snapshot.column(_UID), snapshot.derived("rows-by-uid", _RowsByUid.of).rows
     hinted = list(map(hints.get, uids))

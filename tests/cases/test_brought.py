@@ -1,0 +1,62 @@
+"""Which pods of a full request are taken over: those that the state does not have as they are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from policy.cluster.objects import Pod
+from policy.cluster.snapshot import Snapshot
+from policy.server.extender.brought import brought
+from policy.server.extender.wire import read_preempt
+from tests.support.builders import NOW_MS, a_node, a_pod, objects
+
+
+def known(name: str, uid: str | None = None) -> Pod:
+    """A pod as API servers have it, with the defaults of what it does not say."""
+    pod = a_pod(name).priority(1).cpu(1).scheduled_by("default-scheduler").pod
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, uid=f"uid-{name}" if uid is None else uid),
+        spec=msgspec.structs.replace(pod.spec, preemption_policy="PreemptLowerPriority"),
+    )
+
+
+def on(pod: Pod, node: str) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def taken(snapshot: Snapshot, **offered: list[Pod]) -> dict[str, Pod]:
+    """By key, the pods of a request that offers these nodes that are taken over."""
+    victims = {node: {"Pods": pods, "NumPDBViolations": 0} for node, pods in offered.items()}
+    body = msgspec.json.encode({"Pod": known("new"), "NodeNameToVictims": victims})
+    return {key: pod for _, key, pod in brought(snapshot, read_preempt(body)) if pod is not None}
+
+
+def test_what_the_state_has_is_not_taken_over() -> None:
+    """Everything else is: another uid, node or name, a pod that waits in the state, a new one."""
+    nodes = objects(a_node("a").cpu(4), a_node("b").cpu(4))
+    there = [
+        on(known("one"), "a"),
+        on(known("two"), "a"),
+        on(known("three"), "b"),
+        on(known("four", uid=""), "b"),
+        known("waits"),
+        known("new"),
+    ]
+    snapshot = Snapshot.from_objects([*nodes, *there], now_ms=NOW_MS)
+    assert taken(snapshot, a=there[:2], b=there[2:4]) == {}
+    others = {
+        "default/one": on(known("one", uid="uid-two"), "a"),  # the uid of another pod there
+        "default/three": on(known("three"), "a"),
+        "default/renamed": on(known("renamed", uid="uid-two"), "a"),
+        "default/waits": on(known("waits"), "b"),
+        "default/fresh": on(known("fresh"), "c"),  # on a node that the state does not have
+    }
+    one, three, renamed, waits, fresh = others.values()
+    found = taken(snapshot, a=[one, there[1], three, renamed], b=[waits, there[2]], c=[fresh])
+    assert found == others
+    gone = snapshot.apply([("Pod", "default/two", None)])
+    assert taken(gone, a=there[:2]) == {"default/two": there[1]}
+    moved = gone.apply([("Pod", "default/two", on(known("two"), "b"))])
+    assert taken(moved, a=there[:2], b=[there[2]]) == {"default/two": there[1]}
+    assert taken(moved, c=[known("waits")]) == {"default/waits": known("waits")}
