@@ -60,3 +60,6 @@ def test_what_the_state_has_is_not_taken_over() -> None:
     moved = gone.apply([("Pod", "default/two", on(known("two"), "b"))])
     assert taken(moved, a=there[:2], b=[there[2]]) == {"default/two": there[1]}
     assert taken(moved, c=[known("waits")]) == {"default/waits": known("waits")}
+    empty = Snapshot.from_objects(nodes, now_ms=NOW_MS)
+    new = {"default/new": known("new")}
+    assert taken(empty, a=there[:1]) == {**new, "default/one": there[0]}

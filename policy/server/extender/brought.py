@@ -50,6 +50,9 @@ def _unsure(snapshot: Snapshot, request: PreemptRequest) -> Iterator[tuple[str, 
     if not request.victims:
         return
     victims = [(n, i, head) for n, heads in request.victims.items() for i, head in enumerate(heads)]
+    if not len(snapshot.pods):
+        yield from victims
+        return
     index = snapshot.nodes.index
     nodes = np.array([index.get(node, NOWHERE) for node, _, _ in victims], dtype=np.int64)
     rows = rows_of(snapshot, nodes, [head.metadata.uid for _, _, head in victims])
