@@ -34,6 +34,10 @@ DEFAULTS: Final[dict[str, Any]] = {
 _FIRST_DAY: Final = "(CAST(:since AS BIGINT) + 86399999) / 86400000"
 _BEHIND_DAY: Final = "CAST(:until AS BIGINT) / 86400000"
 _SHARED: Final = {
+    # The days to add up where they are not all: Postgres counts how many rows these are, which it
+    # cannot do with the columns of `$span`, and would read a whole table for a week of it.
+    "$first_day": f"({_FIRST_DAY})",
+    "$behind_day": f"({_BEHIND_DAY})",
     "$first_ms": f"{_FIRST_DAY} * 86400000",
     "$behind_ms": f"{_BEHIND_DAY} * 86400000",
     "$unknown": f"CAST({UNKNOWN_PRIORITY} AS BIGINT)",

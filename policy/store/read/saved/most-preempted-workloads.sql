@@ -23,8 +23,8 @@ hits AS (
     SELECT t.workload_id, t.evictions, t.run_seconds
     FROM span s
     CROSS JOIN eviction_totals t
-    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
-          AND t.day < s.behind_day
+    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= $first_day
+          AND t.day < $behind_day
           AND (:namespace = '' OR t.workload_id IN (
               SELECT n.id FROM evicted_workloads n WHERE n.namespace = :namespace
           ))

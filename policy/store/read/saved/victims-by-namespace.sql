@@ -11,8 +11,8 @@ whole AS (
     SELECT t.workload_id, sum(t.evictions), sum(t.run_seconds), sum(t.pdb_violations)
     FROM span s
     CROSS JOIN eviction_totals t
-    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= s.first_day
-          AND t.day < s.behind_day
+    WHERE t.cluster_id = s.cluster_id AND s.first_day <> -1 AND t.day >= $first_day
+          AND t.day < $behind_day
     GROUP BY t.workload_id
 ),
 lost AS (
