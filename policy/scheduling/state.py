@@ -237,7 +237,7 @@ class StateTracker:
                 return
             if not self.settle():
                 again()
-                self.refresh()  # nobody knows what became of it
+                self.refresh()  # it may be in the record all the same
                 continue
             try:
                 recorded = record(made)
