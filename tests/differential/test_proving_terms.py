@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import z3
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policy.proving import terms
@@ -207,6 +207,8 @@ def test_random_expressions_have_the_values_of_the_product() -> None:
         database=None,
     )
     @given(source=expressions(), seed=st.integers(0, 2**32))
+    @example(source="history.preemptedCount(string(32 / 0), duration('1h')) > 1", seed=1)
+    @example(source="victim.labels[string(32 % (victim.priority * 0))] == 'a'", seed=1)
     def law(source: str, seed: int) -> None:
         nonlocal rows, understood
         one, columns = compiled(source), make_columns(seed, 60)

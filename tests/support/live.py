@@ -145,7 +145,7 @@ class Following:
             clock=lambda: time.time_ns() // 1_000_000,
             tell=self.occasions.append,
             backoff=lambda: Backoff(first=0.01, most=0.05),
-            **{"window_ms": 100, "settle_ms": 300, "patience_ms": 3_000, **options},
+            **{"window_ms": 500, "settle_ms": 1_000, "patience_ms": 3_000, **options},
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -69,7 +69,7 @@ def by_terms(expression: Expression, columns: Columns) -> list[Any] | None:
 def _at(term: Term, world: Declarations, row: dict[str, Any], history: Any) -> Any:
     pairs = [(constant, literal(row[name])) for name, constant in world.variables.items()]
     for reading in world.readings:
-        key = plain(z3.substitute(reading.term, *pairs))
+        key = _key_read_at(z3.substitute(reading.term, *pairs))
         present, value = _read(reading.function, key, row, history)
         default = 0 if z3.is_int(reading.value) else ""
         pairs += [
@@ -80,6 +80,18 @@ def _at(term: Term, world: Declarations, row: dict[str, Any], history: Any) -> A
     if plain(z3.substitute(term.error, *pairs)):
         return None
     return plain(z3.substitute(term.value, *pairs))
+
+
+def _key_read_at(term: Any) -> str:
+    """The text that a value is looked up by.
+
+    A key that is an error itself, `string(32 / 0)`, has any text: what is read there must not
+    matter to the error and the value of the whole.
+    """
+    solver = z3.Solver()
+    solver.check()
+    key: str = plain(solver.model().eval(term, model_completion=True))
+    return key
 
 
 def _read(function: str, key: str, row: dict[str, Any], history: Any) -> tuple[bool, Any]:
