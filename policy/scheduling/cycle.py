@@ -26,16 +26,23 @@ from policy.scheduling.group import DecisionGroups
 from policy.scheduling.group_effects import changes_of_group
 from policy.scheduling.order import DEFAULT_SCHEDULER, heads, pending, waiting
 from policy.scheduling.second_look import look_again
-from policy.scheduling.state import Proposal, State, StateJournal, StateTracker, Transition
+from policy.scheduling.state import (
+    Commit,
+    Position,
+    Proposal,
+    Row,
+    State,
+    StateJournal,
+    StateTracker,
+    Transition,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(Position, Protocol):
     """Where a decision was kept, and the state that it led to."""
 
-    decision_id: int
-    revision: int
-    state_digest: str
+    @property
+    def decision_id(self) -> int: ...
 
 
 class Journal(StateJournal, Protocol):
@@ -59,6 +66,15 @@ class Journal(StateJournal, Protocol):
         expected_revision: that the first one was made on. Raises StateMoved.
         """
 
+    def record_ahead(
+        self,
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Commit[Sequence[Recording]]:
+        """`record`, but for the end of the commit. Raises StateMoved at once."""
+
     def record_group(
         self,
         decision: GroupDecision,
@@ -81,13 +97,11 @@ class Step:
     recording: Recording | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecording:
+class SessionRecording(Position, Protocol):
     """Where a session, or the cycle of a pod group, was kept, and the state that it led to."""
 
-    session_id: int
-    revision: int
-    state_digest: str
+    @property
+    def session_id(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +189,20 @@ class Scheduler:
         """
         done = self._tracker.commit(
             lambda state: self._propose(pod, state, self.rules()),
-            lambda proposal: self._record([proposal])[0],
+            lambda proposal: self._journal.record(
+                [(proposal.result, proposal.changes)],
+                expected_revision=proposal.state.revision,
+                rules=self._rules,
+            )[0],
             subject=f"the decision of `{pod}`",
             wanted=wanted,
         )
-        return None if done is None else self._step(*done)
+        if done is None:
+            return None
+        proposal, recording = done
+        if self._dry_run:
+            self._unrecorded.note(proposal.result)
+        return Step(decision=proposal.result, recording=recording)
 
     def decide_group(self, group: str) -> GroupStep:
         """Run one cycle of a pod group (namespace/name) and keep it.
@@ -231,11 +254,6 @@ class Scheduler:
         changes = changes_of_group(base.snapshot, decision)
         return Proposal(state=base, result=decision, changes=changes)
 
-    def _step(self, proposal: Proposal[Decision], recording: Recording | None) -> Step:
-        if self._dry_run:
-            self._unrecorded.note(proposal.result)
-        return Step(decision=proposal.result, recording=recording)
-
     def _propose(self, pod: str, state: State, rules: RuleSet) -> Proposal[Decision]:
         now_ms = self._clock()
         history = self._journal.history(rules, now_ms=now_ms)
@@ -255,8 +273,8 @@ class Scheduler:
             look_again(base.snapshot, rules, decision)
         return Proposal(state=base, result=decision, changes=changes_of(base.snapshot, decision))
 
-    def _record(self, made: Sequence[Proposal[Decision]]) -> Sequence[Recording]:
-        return self._journal.record(
+    def _record_ahead(self, made: Sequence[Proposal[Decision]]) -> Commit[Sequence[Recording]]:
+        return self._journal.record_ahead(
             [(one.result, one.changes) for one in made],
             expected_revision=made[0].state.revision,
             rules=self._rules,
@@ -271,23 +289,44 @@ class Scheduler:
         """Decide every pod that waits now, in queue order.
 
         A pod that was placed or removed by others in the meantime is left out. Decisions are
-        recorded in groups, and given when they are recorded. Where the rules schedule pod groups,
-        the first member of one brings the others with it.
+        recorded in groups, and given when they are recorded; the next group is decided while one is
+        committed. Where the rules schedule pod groups, the first member of one brings the others
+        with it.
         """
-        if self.rules().groups is not None:
+        if self._dry_run or self.rules().groups is not None:
             yield from self._run_heads(scheduler)
             return
         keys = pending(self.snapshot, scheduler=scheduler, order=self.rules().queue.order)
         groups = DecisionGroups(keys, self._propose, rules=self.rules, scheduler=scheduler)
+        under_way: Row[Decision, Recording] | None = None
         while not groups.done:
-            decided = self._tracker.commit_in_row(
-                groups.propose,
-                self._record,
-                more=groups.more,
-                subject="a run over the pods that wait",
-            )
-            yield from [self._step(*one) for one in decided]
+            if under_way is not None and groups.begin_alone():
+                yield from self._committed(under_way)
+                under_way = None
+            try:
+                row = self._tracker.commit_row(
+                    groups.propose,
+                    self._record_ahead,
+                    more=groups.more,
+                    again=_give_up,
+                    subject="a run over the pods that wait",
+                )
+            except BaseException:
+                if under_way is not None:
+                    yield from self._committed(under_way)
+                raise
             groups.recorded()
+            if under_way is not None:
+                yield from _steps(under_way)
+            under_way = row
+        if under_way is not None:
+            yield from self._committed(under_way)
+        groups.fail()
+
+    def _committed(self, row: Row[Decision, Recording]) -> Iterator[Step]:
+        """The steps of the row that is under way, when it is committed."""
+        self._tracker.settle()
+        return _steps(row)
 
     def _run_heads(self, scheduler: str) -> Iterator[Step | GroupStep]:
         """Decide pods and pod groups one after the other."""
@@ -305,3 +344,14 @@ class Scheduler:
         """Does the pod wait for that scheduler, as far as is known?"""
         pod = self.snapshot.pod(key)
         return pod is not None and waiting(pod, scheduler=scheduler)
+
+
+def _steps(row: Row[Decision, Recording]) -> Iterator[Step]:
+    """Raises what the commit of the row does."""
+    for proposal, recording in row.recorded():
+        yield Step(decision=proposal.result, recording=recording)
+
+
+def _give_up(failure: BaseException) -> None:
+    """A commit that failed ends a run."""
+    raise failure

@@ -3,11 +3,12 @@
 A commit costs as much as several decisions. Who goes through the pods that wait makes up to 64
 decisions before it records them, each on the state that the one before leads to, in one
 transaction: all of them are kept or none. None is given to anybody before that, so what was seen
-is recorded.
+is recorded. While one group is committed, which is to wait for the disk, the next one is decided.
 
-A group holds one decision where the next one reads what only the record tells (figures of the
-past), or where making it again would query extenders again. After others were faster the groups
-begin at one decision once more: as much is made in vain as was recorded meanwhile, not more.
+A group holds one decision, and is decided when the one before is committed, where it reads what
+only the record tells (figures of the past), or where making it again would query extenders again.
+After others were faster the groups begin at one decision once more: as much is made in vain as was
+recorded meanwhile, not more.
 """
 
 from __future__ import annotations
@@ -47,11 +48,17 @@ class DecisionGroups:
         self._next = 0
         self._room = 1
         self._group: _Group | None = None
+        self._failure: Exception | None = None
 
     @property
     def done(self) -> bool:
-        """Is every pod decided?"""
-        return self._next == len(self._keys)
+        """Is every pod decided, or did the decision of one fail?"""
+        return self._next == len(self._keys) or self._failure is not None
+
+    def begin_alone(self) -> bool:
+        """Begin a group; does it need all that was decided before in the record?"""
+        self._group = _Group(rules=self._rules_now(), begun=time.monotonic())
+        return self._group.alone
 
     def propose(self, state: State) -> Proposal[Decision] | None:
         """The decision of the next pod that waits in the state, None behind the last one.
@@ -86,17 +93,21 @@ class DecisionGroups:
         """May the group grow?"""
         group = self._group
         assert group is not None
-        single = bool(group.rules.history_needs or group.rules.extenders)
         late = time.monotonic() - group.begun > LONGEST_SECONDS
-        group.ended = single or late or len(made) >= self._room
+        group.ended = group.alone or late or len(made) >= self._room
         return not group.ended
 
     def recorded(self) -> None:
-        """The group is recorded. Raises what went wrong with the pod behind its last one."""
+        """The group is recorded; what goes wrong with its commit ends the run."""
         group, self._group = self._group, None
         self._first, self._room = self._next, min(2 * self._room, LARGEST)
-        if group is not None and group.failure is not None:
-            raise group.failure
+        if group is not None:
+            self._failure = group.failure
+
+    def fail(self) -> None:
+        """Raise what went wrong with the pod behind the last one that was decided."""
+        if self._failure is not None:
+            raise self._failure
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,3 +119,8 @@ class _Group:
     size: int = 0
     ended: bool = False
     failure: Exception | None = None
+
+    @property
+    def alone(self) -> bool:
+        """One decision, made when those before are committed?"""
+        return bool(self.rules.history_needs or self.rules.extenders)

@@ -130,6 +130,19 @@ class Commit(Protocol[R_co]):
         """Wait for it, too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Generic[T, P]):
+    """Things that were decided one after the other and are recorded together."""
+
+    made: Sequence[Proposal[T]]
+    leads_to: State
+    commit: Commit[Sequence[P]]
+
+    def recorded(self) -> list[tuple[Proposal[T], P]]:
+        """Each with where it is recorded, when it is committed. Raises what the commit does."""
+        return list(zip(self.made, self.commit.result(), strict=True))
+
+
 class StateTracker:
     """The newest known state of one cluster; every change of it goes through here."""
 
@@ -144,7 +157,7 @@ class StateTracker:
         self._clock = clock
         self._dry_run = dry_run
         self._followers: list[Callable[[Transition], None]] = []
-        self._ahead: _Ahead | None = None
+        self._ahead: Row[Any, Any] | None = None
         self.state = journal.load(now_ms=clock())
 
     def follow(self, follower: Callable[[Transition], None]) -> None:
@@ -172,81 +185,62 @@ class StateTracker:
         that they left, unless it is not `wanted` any more: then None, as where nothing is proposed.
         In a dry run nothing is recorded. Raises Contended, naming the `subject`.
         """
-        overtaken = False
-
-        def one(state: State) -> Proposal[T] | None:
-            nonlocal overtaken
-            if overtaken and not wanted():
-                return None
-            overtaken = True
-            return propose(state)
-
-        done = self.commit_in_row(one, lambda made: [record(made[0])], subject=subject)
-        return done[0] if done else None
-
-    def commit_in_row(
-        self,
-        propose: Callable[[State], Proposal[T] | None],
-        record: Callable[[Sequence[Proposal[T]]], Sequence[P]],
-        *,
-        subject: str,
-        more: Callable[[Sequence[Proposal[T]]], bool] = lambda made: False,
-    ) -> list[tuple[Proposal[T], P | None]]:
-        """Decide several things, each on the state that the one before leads to; record them all.
-
-        propose: what comes next, None where nothing does. record: all of them or none. more: may
-        another one be proposed before these are recorded? Where others were faster all are proposed
-        again, as in `commit`; followers hear of a step when it is recorded. Raises Contended,
-        naming the `subject`.
-        """
         self.settle()
-        for _ in range(ATTEMPTS):
-            made, supposed = self._row(self.state, propose, more)
-            if not made:
-                return []
-            recorded: Sequence[P | None] = [None] * len(made)
+        for attempt in range(ATTEMPTS):
+            if attempt and not wanted():
+                return None
+            proposal = propose(self.state)
+            if proposal is None:
+                return None
+            position = None
             if not self._dry_run:
                 try:
-                    recorded = record(made)
+                    position = record(proposal)
                 except StateMoved:
-                    self._catch_up(made[0].state)
+                    self._catch_up(proposal.state)
                     continue
-            self._follow(made, recorded, supposed)
-            return list(zip(made, recorded, strict=True))
+            self._move(proposal.state.commit(proposal.changes, position), proposal.changes)
+            return proposal, position
         raise _contended(subject)
 
-    def commit_row_ahead(
+    def commit_row(
         self,
         propose: Callable[[State], Proposal[T] | None],
         record: Callable[[Sequence[Proposal[T]]], Commit[Sequence[P]]],
         *,
         subject: str,
         more: Callable[[Sequence[Proposal[T]]], bool],
-        again: Callable[[], None],
-    ) -> None:
-        """`commit_in_row`, but for the end of the commit, which waits for the disk.
+        again: Callable[[BaseException], None],
+    ) -> Row[T, P] | None:
+        """Decide several things, each on the state that the one before leads to; record them all.
 
-        What comes next may be proposed meanwhile, on the state that this leads to; it is recorded
-        when the commit has ended, and where that failed it is proposed again. `settle` waits.
+        It does not wait for the end of the commit: what comes next may be proposed meanwhile, on
+        the state that this leads to. That is recorded when the commit has ended, and proposed again
+        where it failed. `settle` waits. Followers hear of a step when it is committed.
 
-        again: called before that. record: raises StateMoved at once.
+        propose: what comes next, None where nothing does. record: all of them or none; raises
+        StateMoved at once where others were faster, and all are proposed again. more: may another
+        one be proposed before these are recorded? again: called before anything is proposed again
+        because the commit before failed, with what it raised. None where nothing is proposed.
+        Raises Contended, naming the `subject`. Not for a dry run.
         """
         for _ in range(ATTEMPTS):
             made, supposed = self._row(self.supposed, propose, more)
             if not made:
-                return
-            if not self.settle():
-                again()
+                return None
+            failure = self.settle()
+            if failure is not None:
+                again(failure)
                 self.refresh()  # it may be in the record all the same
                 continue
             try:
-                recorded = record(made)
+                commit = record(made)
             except StateMoved:
                 self._catch_up(made[0].state)
                 continue
             leads_to = supposed or made[-1].state.supposing(made[-1].changes)
-            self._ahead = _Ahead(made=made, leads_to=leads_to, commit=recorded)
-            return
+            self._ahead = row = Row(made=made, leads_to=leads_to, commit=commit)
+            return row
         raise _contended(subject)
 
     @property
@@ -262,16 +256,16 @@ class StateTracker:
             return self.state
         return ahead.leads_to
 
-    def settle(self) -> bool:
-        """Wait for the commit that is under way, if one is; False where it failed."""
+    def settle(self) -> BaseException | None:
+        """Wait for the commit that is under way, if one is; what it raised where it failed."""
         ahead = self._ahead
         if ahead is None:
-            return True
-        failed = ahead.commit.exception() is not None
-        if not failed:
-            self._follow(ahead.made, ahead.commit.result(), ahead.leads_to)
+            return None
+        failure = ahead.commit.exception()
+        if failure is None:
+            self._follow(ahead)
         self._ahead = None
-        return not failed
+        return failure
 
     def settle_if_done(self) -> None:
         """Keep nothing of a commit that has ended."""
@@ -290,27 +284,16 @@ class StateTracker:
         while (proposal := propose(state)) is not None:
             made.append(proposal)
             supposed = None
-            if self._dry_run or not more(made):
+            if not more(made):
                 break
             state = supposed = proposal.state.supposing(proposal.changes)
         return made, supposed
 
-    def _follow(
-        self,
-        made: Sequence[Proposal[T]],
-        recorded: Sequence[P | None],
-        supposed: State | None,
-    ) -> None:
-        """Take the steps of a row that is recorded.
-
-        supposed: the state that the last one leads to, where that is known.
-        """
-        after = [*(p.state for p in made[1:]), supposed]
-        for proposal, position, then in zip(made, recorded, after, strict=True):
-            state = (
-                _at(then, position) if then else proposal.state.commit(proposal.changes, position)
-            )
-            self._move(state, proposal.changes)
+    def _follow(self, row: Row[Any, Any]) -> None:
+        """Take the steps of a row that is recorded."""
+        after = [*(one.state for one in row.made[1:]), row.leads_to]
+        for proposal, position, then in zip(row.made, row.commit.result(), after, strict=True):
+            self._move(_at(then, position), proposal.changes)
 
     def _catch_up(self, decided_on: State) -> None:
         """Others were faster than what was decided on a state: take over what they changed."""
@@ -350,24 +333,13 @@ class StateTracker:
                 follower(step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ahead:
-    """A row that is recorded but for the end of its commit."""
-
-    made: Sequence[Proposal[Any]]
-    leads_to: State
-    commit: Commit[Sequence[Position]]
-
-
 def _contended(subject: str) -> Contended:
     return Contended(f"the cluster changed {ATTEMPTS} times during {subject}; nothing was recorded")
 
 
-def _at(state: State, position: Position | None) -> State:
+def _at(state: State, position: Position) -> State:
     """The state that was supposed, now that it is recorded."""
-    if position is not None:
-        snapshot = state.snapshot
-        # INVARIANT: the store chains the digests of a group as the snapshots did.
-        assert position.state_digest == snapshot.state_digest, "the record is of another state"
-        state = replace(state, revision=position.revision)
-    return state
+    # INVARIANT: the store chains the digests of a row as the snapshots did.
+    digest = state.snapshot.state_digest
+    assert position.state_digest == digest, "the record is of another state"
+    return replace(state, revision=position.revision)

@@ -13,7 +13,7 @@ from policy.decision.model import ENGINE_VERSION, Decision
 from policy.rules.ruleset import RuleSet
 from policy.scheduling.cycle import Journal, Recording, Scheduler, SessionRecording
 from policy.scheduling.settle import VirtualClock
-from policy.scheduling.state import Position, State, StateDelta
+from policy.scheduling.state import Commit, Position, State, StateDelta
 from policy.simulation import figures
 from policy.simulation.figures import Figures, Timeline
 from policy.simulation.options import Options
@@ -148,6 +148,15 @@ class Unrecorded:
         expected_revision: int,
         rules: RuleSet,
     ) -> Sequence[Recording]:
+        raise AssertionError("a dry run records nothing")
+
+    def record_ahead(
+        self,
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Commit[Sequence[Recording]]:
         raise AssertionError("a dry run records nothing")
 
     def record_group(

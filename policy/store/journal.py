@@ -10,11 +10,10 @@ from policy.cluster.snapshot import Snapshot
 from policy.decision.groups import GroupDecision
 from policy.decision.model import Decision
 from policy.rules.ruleset import RuleSet
-from policy.scheduling.cycle import Recording, SessionRecording
 from policy.scheduling.state import State, StateDelta, StateMoved
 from policy.store.errors import StaleRevision
-from policy.store.model.decisions import Origin
-from policy.store.model.sessions import SessionRecord
+from policy.store.model.decisions import Origin, Recorded
+from policy.store.model.sessions import RecordedSession, SessionRecord
 from policy.store.model.state import Cause, ChangedState
 from policy.store.record.decisions import DecidedPod
 from policy.store.record.environments import RuleSetChanged
@@ -23,6 +22,8 @@ from policy.store.record.sessions import as_record
 from policy.store.store import Store
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from policy.batch.result import SessionResult
     from policy.batch.rules import BatchRules
 
@@ -30,6 +31,7 @@ _KNOWN = 8
 """Rule sets that stay compiled: an environment goes back and forth between few."""
 
 
+R = TypeVar("R")
 _Rules = TypeVar("_Rules", "RuleSet", "BatchRules")
 
 
@@ -121,9 +123,38 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> list[Recording]:
+    ) -> list[Recorded]:
+        return self._recorded(
+            self._store.record.decision_group,
+            decided,
+            expected_revision=expected_revision,
+            rules=rules,
+        )
+
+    def record_ahead(
+        self,
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> Future[list[Recorded]]:
+        return self._recorded(
+            self._store.record.decision_group_ahead,
+            decided,
+            expected_revision=expected_revision,
+            rules=rules,
+        )
+
+    def _recorded(
+        self,
+        write: Callable[..., R],
+        decided: Sequence[tuple[Decision, Sequence[Change]]],
+        *,
+        expected_revision: int,
+        rules: RuleSet,
+    ) -> R:
         try:
-            recorded = self._store.record.decision_group(
+            return write(
                 self._cluster,
                 [
                     DecidedPod(decision=decision, changes=changes, at_ms=self._clock())
@@ -138,12 +169,6 @@ class StoreJournal:
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
-        return [
-            Recording(
-                decision_id=one.decision_id, revision=one.revision, state_digest=one.state_digest
-            )
-            for one in recorded
-        ]
 
     def record_group(
         self,
@@ -152,7 +177,7 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet,
-    ) -> SessionRecording:
+    ) -> RecordedSession:
         record = as_group_record(decision)
         return self._session(record, changes, expected_revision=expected_revision, rules=rules)
 
@@ -164,7 +189,7 @@ class StoreJournal:
         now_ms: int,
         expected_revision: int,
         rules: BatchRules,
-    ) -> SessionRecording:
+    ) -> RecordedSession:
         record = as_record(result, queues, now_ms=now_ms)
         return self._session(
             record, result.changes, expected_revision=expected_revision, rules=rules
@@ -177,9 +202,9 @@ class StoreJournal:
         *,
         expected_revision: int,
         rules: RuleSet | BatchRules,
-    ) -> SessionRecording:
+    ) -> RecordedSession:
         try:
-            recorded = self._store.record.session(
+            return self._store.record.session(
                 self._cluster,
                 record,
                 changes,
@@ -191,11 +216,6 @@ class StoreJournal:
             )
         except (StaleRevision, RuleSetChanged) as stale:
             raise StateMoved(str(stale)) from stale
-        return SessionRecording(
-            session_id=recorded.session_id,
-            revision=recorded.revision,
-            state_digest=recorded.state_digest,
-        )
 
     def change(
         self, changes: Sequence[Change], *, source: str, at_ms: int, expected_revision: int

@@ -17,10 +17,13 @@ from policy.rules import RuleSet
 from policy.scheduling import group
 from policy.scheduling.cycle import Scheduler
 from policy.scheduling.second_look import DecisionsDiffer
+from policy.scheduling.state import Contended, StateMoved
 from policy.store import Cause, Store, bulk
+from policy.store.errors import StoreError
 from policy.store.journal import StoreJournal
 from policy.store.tables import METADATA
 from tests.support.builders import NOW_MS, PodBuilder, a_node, a_pdb, a_pod, objects, selector
+from tests.support.commits import fail_commit_of, slow_commit_of
 
 RULES = RuleSet.load("kube-1.36")
 WAITING = 40
@@ -122,10 +125,10 @@ class Meddled(StoreJournal):
     meddle: Callable[[int], None] = staticmethod(lambda number: None)
     records = 0
 
-    def record(self, decided: Any, **options: Any) -> Any:
+    def record_ahead(self, decided: Any, **options: Any) -> Any:
         self.records += 1
         self.meddle(self.records)
-        return super().record(decided, **options)
+        return super().record_ahead(decided, **options)
 
 
 def test_a_group_that_was_overtaken_is_decided_again(database_url: str) -> None:
@@ -181,25 +184,96 @@ def test_a_pod_that_others_placed_meanwhile_is_left_out(database_url: str) -> No
         assert store.ledger.verify().ok
 
 
-def test_what_was_decided_before_a_failure_is_recorded(journal: StoreJournal) -> None:
-    """The error comes behind the decisions of its group, and nothing is recorded of its pod."""
+class Failing(Scheduler):
+    """Fails at one pod."""
 
-    class Failing(Scheduler):
-        def _propose(self, pod: str, *arguments: Any) -> Any:
-            if pod == FAILS:
-                raise DecisionsDiffer("they differ")
-            return super()._propose(pod, *arguments)
+    failure: BaseException
+    fails: str
 
-    steps: list[str] = []
-    run = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
-    with pytest.raises(DecisionsDiffer):
-        steps.extend(step.decision.preemptor for step in run)
+    def _propose(self, pod: str, *arguments: Any) -> Any:
+        if pod == self.fails:
+            raise self.failure
+        return super()._propose(pod, *arguments)
+
+
+def given_and_kept(cycle: Scheduler, failure: type[BaseException]) -> tuple[list[str], list[str]]:
+    """Which pods' decisions a run that fails has given, and which are in the record."""
+    given: list[str] = []
+    journal = cycle._journal
+    assert isinstance(journal, StoreJournal)
+    with pytest.raises(failure):
+        given.extend(step.decision.preemptor for step in cycle.run())
+    assert journal._store.ledger.verify().ok
     kept = [row.preemptor for row in journal._store.read.decisions("default")]
-    assert sorted(kept) == sorted(steps)
-    assert len(steps) == ORDER.index(FAILS)
+    return given, sorted(kept, key=ORDER.index)
+
+
+@pytest.mark.parametrize("at", [0, 1, 17])
+def test_what_was_decided_before_a_failure_is_recorded(journal: StoreJournal, at: int) -> None:
+    """The error comes behind the decisions of its group, and nothing is recorded of its pod."""
+    cycle = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7)
+    cycle.failure, cycle.fails = DecisionsDiffer("they differ"), ORDER[at]
+    assert given_and_kept(cycle, DecisionsDiffer) == (ORDER[:at], ORDER[:at])
+
+
+def test_what_is_recorded_is_given_before_an_interruption(journal: StoreJournal) -> None:
+    """Nothing is kept of the group that is being decided; the one before is being committed."""
+    cycle = Failing(journal, RULES, clock=lambda: NOW_MS, seed=7)
+    cycle.failure, cycle.fails = KeyboardInterrupt(), ORDER[17]
+    assert given_and_kept(cycle, KeyboardInterrupt) == (ORDER[:15], ORDER[:15])
+
+
+def test_what_is_recorded_is_given_before_a_commit_that_fails(journal: StoreJournal) -> None:
+    """The group is in vain, and so is the next one, which was decided meanwhile."""
+    fail_commit_of(journal._store, ORDER[9])
+    cycle = scheduler(journal)
+    assert given_and_kept(cycle, StoreError) == (ORDER[:7], ORDER[:7])
+
+
+def test_what_is_recorded_is_given_before_a_record_that_fails(database_url: str) -> None:
+    """Where it cannot be written, or not before others changed the cluster a hundred times."""
+    with Store.open(database_url) as store:
+        journal = filled(store, Meddled)
+        assert isinstance(journal, Meddled)
+
+        def meddle(number: int) -> None:
+            if number >= 4:
+                raise StateMoved
+
+        journal.meddle = meddle
+        assert given_and_kept(scheduler(journal), Contended) == (ORDER[:7], ORDER[:7])
+
+
+def test_the_next_group_is_decided_while_one_is_committed(
+    make_postgres: Callable[[str], str], postgres_template: str
+) -> None:
+    """And given behind it."""
+    with Store.open(make_postgres(postgres_template)) as store:
+        events: list[str] = []
+
+        class Told(StoreJournal):
+            def record_ahead(self, decided: Any, **options: Any) -> Any:
+                commit = super().record_ahead(decided, **options)
+                commit.add_done_callback(lambda _: events.append(f"committed {len(decided)}"))
+                return commit
+
+        class Telling(Scheduler):
+            def _propose(self, pod: str, *arguments: Any) -> Any:
+                events.append(f"decide {pod}")
+                return super()._propose(pod, *arguments)
+
+        journal = filled(store, Told)
+        slow_commit_of(store, ORDER[0])
+        run = Telling(journal, RULES, clock=lambda: NOW_MS, seed=7).run()
+        events.append(f"given {next(run).decision.preemptor}")
+        run.close()
+        assert events[:5] == [
+            *(f"decide {pod}" for pod in ORDER[:3]),
+            "committed 1",
+            f"given {ORDER[0]}",
+        ]
 
 
 ORDER = [
     f"default/w{i:02}" for priority in (3, 2, 1, 0) for i in range(WAITING) if i % 4 == priority
 ]
-FAILS = ORDER[17]

@@ -9,7 +9,7 @@ import pytest
 from policy.audit.cascade import foresee
 from policy.audit.compare import DecisionChange, compare
 from policy.audit.recorded import questions
-from policy.audit.replay import Replayer
+from policy.audit.replay import Replayer, replay_all
 from policy.audit.why_not import why_not_chosen
 from policy.cluster.snapshot import Snapshot
 from policy.rules import RuleSet
@@ -129,3 +129,32 @@ def test_a_cascade_counts_for_itself(store):
         {"preemptedCount/900": {}},
         {"preemptedCount/900": {"shop/ReplicaSet/web": 1, "ReplicaSet/web": 1}},
     ]
+
+
+def test_rules_that_begin_to_look_back_see_what_is_being_committed(store):
+    """Activated while the first decision is committed, they decide when it is."""
+    store.record.create_environment("prod", "default", at_ms=NOW, actor="ann")
+
+    def activate(rules):
+        store.record.activate(
+            "prod", rules=rules, reason="test", source=rules.name, at_ms=NOW, actor="ann"
+        )
+
+    class Overtaken(StoreJournal):
+        recorded = 0
+
+        def record_ahead(self, *arguments, **options):
+            commit = super().record_ahead(*arguments, **options)
+            self.recorded += 1
+            if self.recorded == 1:
+                activate(RULES)
+            return commit
+
+    activate(RuleSet.load("kube-1.35"))
+    journal = Overtaken(store, "default", actor="ann", clock=lambda: NOW, environment="prod")
+    steps = list(Scheduler(journal, RULES, clock=lambda: NOW, seed=0).run())
+    assert told(steps) == EXPECTED
+    verdicts = [
+        r.verdict.value for r in replay_all(store, [s.recording.decision_id for s in steps])
+    ]
+    assert verdicts == ["equal"] * 3

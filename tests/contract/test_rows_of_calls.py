@@ -18,6 +18,7 @@ from policy.store import Cause, Store
 from policy.store.errors import StoreError
 from policy.store.model.decisions import CallMode
 from tests.support.builders import NOW_MS, a_node, a_pod, objects
+from tests.support.commits import fail_commit_of, slow_commit_of
 
 SIZE = 8
 
@@ -86,28 +87,9 @@ def in_order(store: Store, *, decisions: int) -> None:
     assert store.ledger.verify().ok
 
 
-FAILS = {
-    # The commit of `w1` finds that a row of it points nowhere.
-    "sqlite": (
-        "CREATE TABLE pointing (at INTEGER REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
-        "CREATE TRIGGER points AFTER INSERT ON cycles WHEN NEW.pod = 'default/w1'"
-        " BEGIN INSERT INTO pointing VALUES (-1); END",
-    ),
-    "postgresql": (
-        "CREATE TABLE pointing (at bigint REFERENCES clusters (id) DEFERRABLE INITIALLY DEFERRED)",
-        "CREATE FUNCTION points() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN INSERT INTO pointing VALUES (-1); RETURN NULL; END'",
-        "CREATE TRIGGER points AFTER INSERT ON cycles FOR EACH ROW"
-        " WHEN (NEW.pod = 'default/w1') EXECUTE FUNCTION points()",
-    ),
-}
-
-
 def test_a_commit_that_fails_takes_back_its_row_alone(store: Store) -> None:
     """The next row, which was decided on what that would have led to, is decided again."""
-    with store._database.writing() as connection:
-        for statement in FAILS[connection.dialect.name]:
-            connection.exec_driver_sql(statement)
+    fail_commit_of(store, "default/w1")
     desk = decider(store)
     rows = [desk.decide(calls(0)), desk.decide(calls(1, 2)), desk.decide(calls(3))]
     assert chosen(rows[0]) == {"default/w0": "n0"}
@@ -145,15 +127,7 @@ def test_the_next_row_is_decided_while_a_server_commits(
     """And recorded behind it, on the state that it leads to."""
     with Store.open(make_postgres(postgres_template)) as opened:
         store = filled(opened)
-        with store._database.writing() as connection:
-            for statement in (
-                "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS"
-                " 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
-                "CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON cycles"
-                " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
-                " WHEN (NEW.pod = 'default/w0') EXECUTE FUNCTION waits()",
-            ):
-                connection.exec_driver_sql(statement)
+        slow_commit_of(store, "default/w0")
         desk = decider(store)
         steps: list[str] = []
         first = desk.decide(calls(0))

@@ -140,12 +140,12 @@ class Decider:
             # Figures of the past are read from the record, with the row before in it.
             self._tracker.settle()
         self._take_over(row)
-        self._tracker.commit_row_ahead(
+        self._tracker.commit_row(
             lambda state: self._proposed(row, state),
             lambda made: self._record(row, made),
             subject=f"the decision of `{row.questions[0].request.head.key}`",
             more=lambda made: not row.rules_of(made).history_needs,
-            again=row.restart,
+            again=lambda _: row.restart(),
         )
         return row.result()
 
