@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from policy.cluster.tables import ANTI_AFFINITY, NOWHERE, Bools
 
 Test = Callable[[Snapshot, Rows], Bools]
 """Is it true of these pods? It reads columns of the pods themselves, and which node they are on."""
+
+_FEW: Final = 8
+"""Rows up to which each is looked for by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -35,25 +39,34 @@ class Marked:
         if delta.nodes_changed:
             return None
         now = self.test(after, delta.rows)
-        places = self.rows.searchsorted(delta.rows)
+        if not self.rows.size and not np.count_nonzero(now):
+            return self  # as of what is seldom true of any pod
         there = np.zeros(delta.rows.size, dtype=np.bool_)
         if self.rows.size:
+            places = self.rows.searchsorted(delta.rows)
             there = self.rows.take(places, mode="clip") == delta.rows
-        elif not np.count_nonzero(now):
-            return self  # as of what is seldom true of any pod
-        if not (now != there).any():
+        left, came = delta.rows[there & ~now], delta.rows[now & ~there]
+        if not left.size and not came.size:
             return self
-        if not (there & ~now).any():  # mostly pods only come
-            new = now & ~there
-            return replace(self, rows=_inserted(self.rows, places[new], delta.rows[new]))
-        came = delta.rows[now]
-        stayed = self.rows[np.isin(self.rows, delta.rows, invert=True)]
-        return replace(self, rows=np.union1d(stayed, came))
+        rows = self.rows[_others(self.rows, left)] if left.size else self.rows
+        return Marked(test=self.test, rows=_inserted(rows, rows.searchsorted(came), came))
+
+
+def _others(array: Rows, values: Rows) -> Bools:
+    """`numpy.isin`, inverted; for a few values without the work that it makes of them."""
+    if values.size > _FEW:
+        return np.isin(array, values, invert=True)
+    others = np.ones(array.size, dtype=np.bool_)
+    for value in values.tolist():
+        others &= array != value
+    return others
 
 
 def _inserted(array: Rows, places: Rows, values: Rows) -> Rows:
-    """`numpy.insert`; for one value without the work that it makes of it."""
-    if places.size != 1:
+    """`numpy.insert`; for one value or none without the work that it makes of it."""
+    if not places.size:
+        return array
+    if places.size > 1:
         return np.insert(array, places, values)
     place = int(places[0])
     return np.concatenate([array[:place], values, array[place:]])
@@ -93,7 +106,7 @@ class NominatedByNode:
         rows, nodes = self.rows, self.nodes
         left = [i for i in moved if old[i] != NOWHERE]
         if left:
-            stays = np.isin(rows, delta.rows[left], invert=True)
+            stays = _others(rows, delta.rows[left])
             rows, nodes = rows[stays], nodes[stays]
         came = [i for i in moved if new[i] != NOWHERE]
         came.sort(key=new.__getitem__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from operator import is_
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from policy.cluster.requests import CURRENT, RequestRules
 from policy.cluster.snapshot import Delta, Rows, Snapshot
 from policy.cluster.tables import NOWHERE, Ints, widen
+
+_FEW: Final = 8
+"""Pods up to which each is counted by itself: that takes less than a call on columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -56,13 +59,24 @@ class Occupancy:
         ):
             return self  # a matrix in which nothing changed is the same array
         requested, pods = widen(self.requested, width).copy(), self.pods.copy()
-        left = delta.old_node >= 0
-        came = delta.new_node >= 0
-        old = widen(before.requests(self.rules), width)
-        np.subtract.at(requested, delta.old_node[left], old[delta.rows[left]])
-        np.add.at(requested, delta.new_node[came], after.requests(self.rules)[delta.rows[came]])
-        np.subtract.at(pods, delta.old_node[left], 1)
-        np.add.at(pods, delta.new_node[came], 1)
+        old, new = (widen(s.requests(self.rules), width) for s in (before, after))
+        if delta.rows.size <= _FEW:
+            moves = zip(
+                delta.rows.tolist(), delta.old_node.tolist(), delta.new_node.tolist(), strict=True
+            )
+            for row, left, came in moves:
+                if left >= 0:
+                    requested[left] -= old[row]
+                    pods[left] -= 1
+                if came >= 0:
+                    requested[came] += new[row]
+                    pods[came] += 1
+        else:
+            leave, come = delta.old_node >= 0, delta.new_node >= 0
+            np.subtract.at(requested, delta.old_node[leave], old[delta.rows[leave]])
+            np.add.at(requested, delta.new_node[come], new[delta.rows[come]])
+            np.subtract.at(pods, delta.old_node[leave], 1)
+            np.add.at(pods, delta.new_node[come], 1)
         return Occupancy(rules=self.rules, requested=requested, pods=pods)
 
 
@@ -132,7 +146,7 @@ class PodsByNode:
         if delta.nodes_changed and after.nodes.names != before.nodes.names:
             return None
         # A pod that waited before and waits now has no place in the order.
-        if not ((delta.old_node >= 0) | (delta.new_node >= 0)).any():
+        if not np.count_nonzero((delta.old_node >= 0) | (delta.new_node >= 0)):
             return self
         known = delta.rows[: delta.rows.size - delta.added]
         if self.comparable and not delta.added and np.array_equal(delta.old_node, delta.new_node):

@@ -661,7 +661,9 @@ def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
         if array is was_table.columns[names]:
             return index
         places = [_place(i, pools, after.nodes) for i in array[row_ids].tolist()]
-        return _replaced(index, row_ids, np.array(places, dtype=np.int32), added)
+        if added or row_ids.size > _FEW:
+            return _replaced(index, row_ids, np.array(places, dtype=np.int32), added)
+        return _few_replaced(index, row_ids, places)
 
     node = located(was_table.node, NODE_NAME)
     table = _Table(
@@ -673,8 +675,9 @@ def _followed(behind: _Behind, after: Snapshot) -> tuple[Delta, _Table]:
         requests=dict(requests),
         derived={},
     )
-    old_node = np.full(row_ids.size, NOWHERE, dtype=np.int32)
-    old_node[: len(there)] = was_table.node[row_ids[: len(there)]]
+    old_node = was_table.node[row_ids[: len(there)]]
+    if added:
+        old_node = np.append(old_node, np.full(added, NOWHERE, dtype=np.int32))
     delta = Delta(
         rows=row_ids,
         added=added,
@@ -697,15 +700,7 @@ def _column_after(
     """The column with the pods in their rows; itself where nothing in it changes."""
     if added or rows.size > _FEW:
         return _replaced(array, rows, fill(column, pods, pools), added)
-    # Of a few pods plain numbers are compared sooner than arrays are made.
-    values = values_of(column, pods, pools)
-    places = rows.tolist()
-    if list(map(array.item, places)) == values:
-        return array
-    array = array.copy(order="K")
-    for row, value in zip(places, values, strict=True):
-        array[row] = value
-    return array
+    return _few_replaced(array, rows, values_of(column, pods, pools))
 
 
 def _requests_after(
@@ -759,9 +754,20 @@ def _replaced(array: NDArray[Any], rows: Rows, values: NDArray[Any], added: int)
         # Resource by resource in memory, as the request matrix lies.
         pad = np.zeros((*array.shape[:0:-1], added), dtype=array.dtype).T
         array = np.concatenate([array, pad])
-    elif not rows.size or np.array_equal(array[rows], values):
+    elif not np.count_nonzero(array[rows] != values):
         return array
     else:
         array = array.copy(order="K")
     array[rows] = values
+    return array
+
+
+def _few_replaced(array: NDArray[Any], rows: Rows, values: Sequence[int | str]) -> NDArray[Any]:
+    """`_replaced` of a few rows, whose values are compared sooner than arrays are made of them."""
+    places = rows.tolist()
+    if list(map(array.item, places)) == values:
+        return array
+    array = array.copy(order="K")
+    for row, value in zip(places, values, strict=True):
+        array[row] = value
     return array

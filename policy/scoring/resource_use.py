@@ -118,7 +118,7 @@ class _AssumedSums:
         left, came = delta.old_node >= 0, delta.new_node >= 0
         less = before.column(column)[delta.rows[left]]
         more = after.column(column)[delta.rows[came]]
-        if not less.any() and not more.any():
+        if not np.count_nonzero(less) and not np.count_nonzero(more):
             return self
         sums = self.sums.copy()
         np.subtract.at(sums, delta.old_node[left], less)
