@@ -29,15 +29,15 @@ LATEST_NOW: Final = (datetime(9700, 1, 1, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 assert LATEST_NOW + LONGEST_GRACE_SECONDS * 1000 <= LATEST
 
 _USUAL: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{3})?Z"
 ).fullmatch
-"""What an API server writes: `2024-06-01T00:00:00Z`."""
+"""What an API server writes: `2024-06-01T00:00:00Z`; and what `to_text` does, with milliseconds."""
 
 _DAYS: Final[dict[str, int]] = {}
 _MINUTES: Final[dict[str, int]] = {}
 _SECONDS: Final[dict[str, int]] = {}
-"""Milliseconds of the parts of usual texts that were read: `2024-06-01T`, `12:30:` and `59Z`. Times
-differ from pod to pod, of the days that they fall on there are few."""
+"""Milliseconds of the parts of usual texts that were read: `2024-06-01T`, `12:30:` and `59Z` (or
+`59.250Z`). Times differ from pod to pod, of the days that they fall on there are few."""
 _MOST_DAYS: Final = 10_000
 
 _RFC_3339: Final = re.compile(
@@ -61,7 +61,7 @@ def parse(text: str) -> int:
         return day + minute + second
     if _USUAL(text):
         try:
-            return _remembered(text, int(datetime.fromisoformat(text).timestamp()) * 1000)
+            return _remembered(text, datetime.fromisoformat(text))
         except ValueError:
             pass  # a year or a day that there is not: below is said which
     found = _RFC_3339.fullmatch(text)
@@ -90,9 +90,11 @@ def parse(text: str) -> int:
     return millis
 
 
-def _remembered(text: str, millis: int) -> int:
+def _remembered(text: str, value: datetime) -> int:
     """The time of a usual text, whose parts will be known from now on."""
-    minute, second = (int(text[11:13]) * 60 + int(text[14:16])) * 60_000, int(text[17:19]) * 1000
+    millis = (value - _EPOCH) // _MILLISECOND
+    minute = (int(text[11:13]) * 60 + int(text[14:16])) * 60_000
+    second = int(text[17:19]) * 1000 + value.microsecond // 1000
     if len(_DAYS) >= _MOST_DAYS:
         _DAYS.clear()
     _DAYS[text[:11]] = millis - minute - second
