@@ -165,6 +165,10 @@ class PlainFilter(ABC):
     """A filter that judges one node in plain numbers, far sooner than in columns."""
 
     @abstractmethod
+    def load(self, node: int) -> list[int]:
+        """`base` of one node."""
+
+    @abstractmethod
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
         """`judge` of one node under its load: code and reasons."""
 
@@ -201,6 +205,9 @@ class StaticFilter(PlainFilter):
             reasons=self._verdicts.reasons[nodes],
             texts=self._verdicts.texts,
         )
+
+    def load(self, node: int) -> list[int]:
+        return []
 
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
         found = self._verdicts

@@ -88,12 +88,16 @@ class Pipeline:
 
     @once
     def plain(self) -> bool:
-        """Can the pod be judged on one node in plain numbers (`status`)?"""
+        """Can the pod be judged on one node in plain numbers (`load_on`, `status`)?"""
         return len(self._in_plain_numbers) == len(self._filters)
 
     @once
     def _in_plain_numbers(self) -> list[tuple[str, PlainFilter, slice]]:
         return [(n, built, at) for n, built, at in self._filters if isinstance(built, PlainFilter)]
+
+    def load_on(self, node: int) -> list[int]:
+        """`base` of one node, in plain numbers."""
+        return [n for _, built, _ in self._in_plain_numbers for n in built.load(node)]
 
     def status(self, load: Sequence[int], node: int) -> StatusOfNode:
         """Status of one node under its load by the first failing filter, in plain numbers."""

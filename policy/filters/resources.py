@@ -7,6 +7,7 @@ requests on the node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import lt, sub
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from policy.filters.base import (
     Verdicts,
 )
 from policy.filters.messages import Messages, text_of
+from policy.lazy import once
 
 TOO_MANY_PODS = {Messages.V1_14: "Insufficient pods", Messages.V1_20: "Too many pods"}
 _FIRST = (CPU, MEMORY, EPHEMERAL)
@@ -49,44 +51,63 @@ class Resources(LinearFilter, PlainFilter):
     local = True
     pod_column = 0
 
-    def __init__(self, incoming: Incoming, parameters: Parameters, names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        incoming: Incoming,
+        rules: RequestRules,
+        names: tuple[str, ...],
+        *,
+        unresolvable: bool,
+    ) -> None:
+        """names: of the resources that are compared.
+
+        unresolvable: a request above the node's whole allocatable is.
+        """
         snapshot = incoming.snapshot
         self._snapshot = snapshot
-        self._rules = request_rules(parameters)
-        wanted = incoming.requests(self._rules)
-        self._occupancy = Occupancy.of(snapshot, self._rules)
+        self._rules = rules
+        self._names = names
+        self._messages = incoming.messages
+        self._unresolvable = unresolvable
+        wanted = incoming.requests(rules)
+        self._occupancy = Occupancy.of(snapshot, rules)
         ids = snapshot.pools.resources.ids
         # A resource that no node and no running pod names has no column: no node has it.
-        self._columns = np.array([ids.get(n, -1) for n in names], dtype=np.int64)
-        self._known = self._columns >= 0
+        self._columns = tuple(ids.get(n, -1) for n in names)
         request = np.array([wanted.get(n, 0) for n in names], dtype=np.int64)
+        self._request: tuple[int, ...] = tuple(request.tolist())
+        self._room_on: dict[int, tuple[list[int], int]] = {}
         self.width = 1 + len(names)
-        unresolvable = parameters["aboveAllocatable"] == "unresolvable"
-        self._places = tuple(self._columns.tolist())
-        asked = ("room", self._places, tuple(request.tolist()), unresolvable)
-        # Pods that wait together mostly ask for one of a few amounts.
-        self._room, self._code = snapshot.nodes.kept(
-            asked, lambda: self._room_of(request.tolist(), unresolvable=unresolvable)
-        )
-        self._reasons = (
-            text_of(TOO_MANY_PODS, incoming.messages),
-            *(f"Insufficient {name}" for name in names),
-        )
 
-    def _room_of(self, request: list[int], *, unresolvable: bool) -> tuple[Ints, Codes]:
+    @once
+    def _reasons(self) -> tuple[str, ...]:
+        """By column."""
+        too_many = text_of(TOO_MANY_PODS, self._messages)
+        return (too_many, *(f"Insufficient {name}" for name in self._names))
+
+    @once
+    def _room(self) -> tuple[Ints, Codes]:
         """Load up to which each node takes the pod, (nodes, width), and the code above it.
 
         Too many pods alone is resolvable even on a node that allows none.
         """
+        asked = ("room", self._columns, self._request, self._unresolvable)
+        # Pods that wait together mostly ask for one of a few amounts.
+        return self._snapshot.nodes.kept(asked, self._room_of)
+
+    def _room_of(self) -> tuple[Ints, Codes]:
         snapshot = self._snapshot
         # Room and load lie column by column in memory, and are read that way.
         room = np.zeros((self.width, len(snapshot.nodes)), dtype=np.int64)
         np.subtract(snapshot.nodes.allowed_pods, 1, out=room[0])
-        if self._known.any():
-            room[1:][self._known] = snapshot.allocatable.T[self._columns[self._known]]
+        allocatable = snapshot.allocatable
         hopeless = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-        for position, wanted in enumerate(request, start=1):
-            if unresolvable:
+        for position, (column, wanted) in enumerate(
+            zip(self._columns, self._request, strict=True), 1
+        ):
+            if column >= 0:
+                room[position] = allocatable[:, column]
+            if self._unresolvable:
                 hopeless |= room[position] < wanted
             room[position] -= wanted
         return room.T, np.where(hopeless, UNRESOLVABLE, UNSCHEDULABLE).astype(np.int8)
@@ -94,14 +115,15 @@ class Resources(LinearFilter, PlainFilter):
     def base(self) -> Ints:
         # Mostly a decision moves no pod: victims stay until their grace period is over.
         return self._snapshot.remembered(
-            "resource-load", (self._occupancy, self._places), self._base
+            "resource-load", (self._occupancy, self._columns), self._base
         )
 
     def _base(self) -> Ints:
         load = np.zeros((self.width, len(self._snapshot.nodes)), dtype=np.int64)
         load[0] = self._occupancy.pods
-        if self._known.any():
-            load[1:][self._known] = self._occupancy.requested.T[self._columns[self._known]]
+        for position, column in enumerate(self._columns, start=1):
+            if column >= 0:
+                load[position] = self._occupancy.requested[:, column]
         load.flags.writeable = False
         return load.T
 
@@ -112,14 +134,14 @@ class Resources(LinearFilter, PlainFilter):
         # Pods that wait together mostly ask for the same resources, of the same pods.
         return self._snapshot.remembered(
             "resource-demand",
-            (rows, requests, self._places),
+            (rows, requests, self._columns),
             lambda: self._demand(rows, requests),
         )
 
     def _demand(self, rows: Ints, requests: Ints) -> Ints:
         demand = np.zeros((self.width, rows.size), dtype=np.int64).T
         demand[:, 0] = 1
-        for position, column in enumerate(self._columns.tolist(), start=1):
+        for position, column in enumerate(self._columns, start=1):
             if column >= 0:
                 # Taking from one column goes straight through memory that lies together.
                 demand[:, position] = requests[:, column].take(rows)
@@ -138,12 +160,13 @@ class Resources(LinearFilter, PlainFilter):
 
     def _at(self, nodes: Nodes) -> Ints:
         """The room of some nodes; not to be written."""
-        return self._room if nodes is self._snapshot.nodes.every else taken(self._room, nodes)
+        room, _ = self._room
+        return room if nodes is self._snapshot.nodes.every else taken(room, nodes)
 
     def judge(self, load: Ints, nodes: Nodes) -> Verdicts:
-        every = nodes is self._snapshot.nodes.every
-        room = self._room if every else taken(self._room, nodes)
-        code = self._code if every else self._code.take(nodes)
+        room, (_, code) = self._at(nodes), self._room
+        if nodes is not self._snapshot.nodes.every:
+            code = code.take(nodes)
         bits = np.zeros(nodes.size, dtype=np.int64)
         for column in range(self.width):
             bits |= (load[:, column] > room[:, column]) * np.int64(1 << column)
@@ -154,16 +177,40 @@ class Resources(LinearFilter, PlainFilter):
         )
         return Verdicts(codes=code * (bits > 0), reasons=reasons.astype(np.int32), texts=texts)
 
+    def load(self, node: int) -> list[int]:
+        there = self._occupancy
+        requested = there.requested[node].tolist()
+        return [
+            there.pods.item(node),
+            *(requested[column] if column >= 0 else 0 for column in self._columns),
+        ]
+
     def status(self, load: Sequence[int], node: int) -> tuple[int, tuple[str, ...]]:
-        room = self._room[node].tolist()
+        found = self._room_on.get(node)
+        if found is None:
+            # Mostly a few nodes are judged: `_room` of all of them takes longer.
+            found = self._room_on[node] = self._room_of_one(node)
+        room, code = found
         short = [i for i, most in enumerate(room) if load[i] > most]
         if not short:
             return SUCCESS, ()
-        return self._code.item(node), tuple(self._reasons[i] for i in short)
+        return code, tuple(self._reasons[i] for i in short)
+
+    def _room_of_one(self, node: int) -> tuple[list[int], int]:
+        """`_room` of one node, in plain numbers."""
+        snapshot = self._snapshot
+        allocatable = snapshot.allocatable[node].tolist()
+        there = [allocatable[column] if column >= 0 else 0 for column in self._columns]
+        hopeless = self._unresolvable and any(map(lt, there, self._request))
+        return (
+            [snapshot.nodes.allowed_pods.item(node) - 1, *map(sub, there, self._request)],
+            UNRESOLVABLE if hopeless else UNSCHEDULABLE,
+        )
 
 
 def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
-    wanted = incoming.requests(request_rules(parameters))
+    rules = request_rules(parameters)
+    wanted = incoming.requests(rules)
     if parameters["compare"] == "requested":
         names = [n for n, v in wanted.items() if v > 0]
     elif all(v == 0 for n, v in wanted.items() if n in _FIRST) and set(wanted) <= set(_FIRST):
@@ -172,7 +219,8 @@ def build(incoming: Incoming, parameters: Parameters) -> Filter | None:
         # Up to 1.27 an over-used resource rejects a pod that does not request it at all.
         names = [*_FIRST, *(n for n in wanted if n not in _FIRST)]
     ordered = sorted(names, key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n))
-    return Resources(incoming, parameters, tuple(ordered))
+    unresolvable = parameters["aboveAllocatable"] == "unresolvable"
+    return Resources(incoming, rules, tuple(ordered), unresolvable=unresolvable)
 
 
 INFO = FilterInfo(

@@ -54,7 +54,7 @@ class NodeLoad:
 
     def __init__(self, pipeline: Pipeline, node: int) -> None:
         self._pipeline, self._node = pipeline, node
-        self.load: list[int] = pipeline.base[node].tolist()
+        self.load = pipeline.load_on(node)
         #: what the pods add that are nominated to the node and count there
         self._added: list[int] = pipeline.nominated_to(node)
 
