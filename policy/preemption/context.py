@@ -251,9 +251,9 @@ class DecisionContext:
         """What was judged, or some `positions` of it, as statuses of `nodes`."""
         index = judged.index if positions is None else judged.index[positions]
         totals = np.bincount(index, minlength=len(judged.statuses))
-        used = np.flatnonzero(totals)
+        used = totals.nonzero()[0]
         if used.size < totals.size:
-            totals, index = totals[used], (np.cumsum(totals > 0) - 1)[index]
+            totals, index = totals[used], ((totals > 0).cumsum() - 1).take(index)
         return NodeStatuses(
             nodes=self.names_of(nodes),
             index=Deferred(
