@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from policy.manifests import read, resolve
 from policy.store import Store
 
 NOW_MS = 1_795_219_200_000
+IMPORTS = 3
+"""Of which the median is given."""
 EVERY = 100
 """One pod of so many differs in the newer dump."""
 
@@ -147,7 +150,14 @@ def run(nodes: int, large: int, db: str | None) -> Iterator[dict[str, Any]]:
             url = db or f"{folder}/{size}.db"
             for name in names:
                 file = second if name == "newer" else first
-                row = step(name, file, url, compiled=compiled)
+                rows = [step(name, file, url, compiled=compiled)]
+                if name == "import" and size == nodes and not db:
+                    # Into other files: memory that the machine had not in use takes it longer.
+                    rows += [
+                        step(name, file, f"{folder}/again-{i}.db", compiled=compiled)
+                        for i in range(IMPORTS - 1)
+                    ]
+                row = sorted(rows, key=itemgetter("cpu_seconds"))[len(rows) // 2]
                 yield {"row": name, "nodes": size, "pods": size * PODS_PER_NODE, **row}
 
 
